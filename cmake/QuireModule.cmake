@@ -1,0 +1,73 @@
+# One target per folder of src/. A module sees its own headers and those of the modules it names, and no others:
+# each gets an include folder of its own in the build tree, in which quire/<module> points at src/<module>. An
+# include against the arrow of docs/design.md therefore does not even compile, and code includes "quire/state/x.h"
+# in the tree exactly as a program that uses the installed package does.
+
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(quire-options INTERFACE)
+target_compile_options(quire-options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-align
+                                               -Woverloaded-virtual -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # libstdc++ 12 offers std::expected only to compilers that claim the final form of concepts; clang 14 has all of it
+  # that <expected> uses and claims less.
+  set(QUIRE_CLANG_EXPECTED -D__cpp_concepts=202002L -Wno-macro-redefined -Wno-builtin-macro-redefined)
+  target_compile_options(quire-options INTERFACE ${QUIRE_CLANG_EXPECTED})
+endif()
+
+# quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...]): a library of every *.cpp of the folder that
+# is not a test, a benchmark or a fuzzer (x_test.cpp, x_bench.cpp, x_fuzz.cpp).
+function(quire_module name)
+  cmake_parse_arguments(M "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
+  file(GLOB_RECURSE M_SOURCES CONFIGURE_DEPENDS *.cpp)
+  list(FILTER M_SOURCES EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
+  set(link_dir ${CMAKE_BINARY_DIR}/include/${name}/quire)
+  file(MAKE_DIRECTORY ${link_dir})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${link_dir}/${name} SYMBOLIC)
+  add_library(quire-${name} STATIC ${M_SOURCES})
+  add_library(quire::${name} ALIAS quire-${name})
+  set_target_properties(quire-${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(quire-${name} PUBLIC cxx_std_23)
+  target_include_directories(quire-${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/include/${name}>
+                                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(quire-${name} PUBLIC ${M_DEPS} PRIVATE $<BUILD_INTERFACE:quire-options> ${M_PRIVATE_DEPS})
+endfunction()
+
+# quire_test(<module> SOURCES <x_test.cpp>... [LABELS ...] [DEPS ...] [TIMEOUT seconds]): one program per test file, one ctest entry per behaviour,
+# labelled with the module's name.
+function(quire_test module)
+  if(NOT QUIRE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;DEPS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  include(GoogleTest)
+  foreach(source ${T_SOURCES})
+    get_filename_component(test_name ${source} NAME_WE)
+    add_executable(${test_name} ${source})
+    target_link_libraries(${test_name} PRIVATE quire::${module} quire-options ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+    target_compile_definitions(${test_name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_BUILD_DIR="${CMAKE_BINARY_DIR}"
+                               QUIRE_SHARED_DATA="${QUIRE_SHARED_DATA}")
+    # No comma or semicolon may stand in a label list here: ctest takes it apart.
+    gtest_discover_tests(${test_name} PROPERTIES LABELS "${module};${T_LABELS}" TIMEOUT ${T_TIMEOUT} DISCOVERY_TIMEOUT 60)
+  endforeach()
+endfunction()
+
+# quire_fuzzer(<module> <source> [DEPS ...]): a libFuzzer program, built by `make fuzz`.
+function(quire_fuzzer module source)
+  if(NOT QUIRE_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(F "" "" "DEPS" ${ARGN})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE quire::${module} quire-options ${F_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
+endfunction()

@@ -1,0 +1,15 @@
+// Checks for what cannot happen. A failed check is a bug in this program, never bad input: it prints where and why and
+// aborts, in every build type. What can happen is a value (std::expected) and has no check.
+#pragma once
+
+namespace quire {
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* why) noexcept;
+
+}  // namespace quire
+
+#define QUIRE_CHECK(condition, why)                                                     \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]]                                                      \
+      ::quire::check_failed(__FILE__, __LINE__, #condition, why);                       \
+  } while (false)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs every fuzzer that was built for so many seconds each, and fails with the first that finds something.
+# usage: tools/fuzz.sh SECONDS
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:?usage: tools/fuzz.sh SECONDS}
+for fuzzer in build/fuzz/fuzzers/*; do
+  [ -x "$fuzzer" ] || continue
+  name=$(basename "$fuzzer")
+  corpus=build/fuzz/corpus/$name
+  mkdir -p "$corpus"
+  seeds=()
+  [ -d "testdata/fuzz/$name" ] && seeds=("testdata/fuzz/$name")
+  dictionary=()
+  [ -f "testdata/fuzz/$name.dict" ] && dictionary=("-dict=testdata/fuzz/$name.dict")
+  echo "== $name, $seconds s"
+  "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -artifact_prefix="build/fuzz/$name-" "${dictionary[@]}" "$corpus" "${seeds[@]}" 2>&1 |
+    { grep -E '^(stat::number_of_executed_units|stat::peak_rss_mb|==|SUMMARY|artifact)|ERROR|check failed|DIFFERENCE' || true; }
+done
+echo "no finding"
