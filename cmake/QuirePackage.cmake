@@ -3,7 +3,7 @@ include(CMakePackageConfigHelpers)
 
 foreach(module base state)
   file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.h)
-  list(FILTER headers EXCLUDE REGEX "_testing\\.h$")
+  list(FILTER headers EXCLUDE REGEX "_(testing|internal)\\.h$")
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quire/${module})
 endforeach()
 

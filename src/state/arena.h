@@ -1,0 +1,63 @@
+// All bytes of a pool: one allocation, cut into slabs of equal size. A slab belongs to one class of objects at a time
+// (pages of one layer group, or recurrent states) or is free. Classes take slabs as they need them and give them back
+// when the last object in them goes, so nobody has to guess beforehand how memory divides.
+//
+// Who may call: the allocators of the classes (take, give). Single-threaded. All operations O(1).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quire/state/device.h"
+#include "quire/state/events.h"
+#include "quire/state/ids.h"
+
+namespace quire {
+
+struct SlabPlan {
+  std::uint64_t slab_bytes = 0;
+  std::uint32_t slabs = 0;
+  double worst_fill = 0;  // of the class that fits worst: useful bytes when it has the whole budget, per byte of budget
+};
+
+// Chooses the slab size for objects of these sizes under a budget: large enough for the largest, few bytes left over in
+// a slab of any class, and as many slabs as that allows, because a slab is the unit in which memory changes hands.
+PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes);
+
+class Arena {
+ public:
+  static PoolResult<Arena> create(Device& device, std::uint64_t slab_bytes, std::uint32_t slabs, EventLog* events = nullptr);
+
+  // A free slab for class `owner`, the one given back last first; nothing when none is free.
+  std::optional<std::uint32_t> take(std::uint16_t owner);
+  void give(std::uint32_t slab);
+
+  Device& device() const { return *device_; }
+  EventLog* events() const { return events_; }
+  std::byte* base() const { return memory_.data(); }
+  std::uint64_t slab_bytes() const { return slab_bytes_; }
+  std::uint32_t total_slabs() const { return static_cast<std::uint32_t>(owners_.size()); }
+  std::uint32_t free_slabs() const { return static_cast<std::uint32_t>(free_.size()); }
+  bool is_free(std::uint32_t slab) const { return owners_[slab] == kNobody; }
+  std::uint16_t owner(std::uint32_t slab) const { return owners_[slab]; }
+  // How often the slab went to a class other than the one that had it before. Who remembers this number knows whether
+  // somebody else may have written there since.
+  std::uint32_t tenancy(std::uint32_t slab) const { return tenancy_[slab]; }
+
+ private:
+  static constexpr std::uint16_t kNobody = UINT16_MAX;
+  Arena() = default;
+
+  Device* device_ = nullptr;
+  EventLog* events_ = nullptr;
+  DeviceBuffer memory_;
+  std::uint64_t slab_bytes_ = 0;
+  std::vector<std::uint16_t> owners_;       // by slab
+  std::vector<std::uint16_t> last_owners_;  // by slab
+  std::vector<std::uint32_t> tenancy_;      // by slab
+  std::vector<std::uint32_t> free_;         // a stack
+};
+
+}  // namespace quire

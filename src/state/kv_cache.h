@@ -1,0 +1,54 @@
+// K and V of one layer of one sequence, in one of two layouts chosen at creation:
+//   contiguous  [kv_heads, capacity, head_dim], memory of its own, block size 0 and no table
+//   paged       [pages, kv_heads, block_size, head_dim], a view on a PagedSeqState and its pool
+// The same tokens give the same bytes in both. Kernels use view(); write() and read() are for those who move state in and
+// out: tests, tools, other engines.
+//
+// A position that this sequence has not written (nor inherited with a shared prefix) cannot be read: another sequence's
+// bytes are never seen. A shared page cannot be written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "quire/state/paged_seq_state.h"
+
+namespace quire {
+
+class KvCache {
+ public:
+  static PoolResult<KvCache> contiguous(Device& device, std::uint32_t num_kv_heads, std::uint32_t capacity,
+                                        std::uint32_t head_dim, ElementType type);
+  // The sequence must outlive the cache and not move.
+  static PoolResult<KvCache> paged(PagedSeqState& sequence, std::uint32_t layer);
+
+  // Rows of `k` and `v` are tokens: [n, kv_heads, head_dim]. Positions are written in order, without holes; earlier ones
+  // may be written again. Room must have been reserved (ensure_capacity) in the paged layout.
+  PoolResult<void> write(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v);
+  PoolResult<void> read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k, std::span<std::byte> v) const;
+
+  std::uint32_t length() const;    // positions written
+  std::uint32_t capacity() const;  // positions there is room for
+  std::uint32_t block_size() const { return sequence_ == nullptr ? 0 : sequence_->table().block_size(); }
+  std::uint64_t token_bytes() const { return std::uint64_t{num_kv_heads_} * head_dim_ * element_bytes(type_); }
+  KvView view() const;
+
+ private:
+  KvCache() = default;
+  KvView host_view() const;  // with the host's table in place of the device's
+  PoolResult<std::uint32_t> rows_in(std::uint64_t k_bytes, std::uint64_t v_bytes) const;
+  template <typename Move>
+  PoolResult<void> for_each_run(std::uint32_t position, std::uint32_t count, Move move) const;
+
+  Device* device_ = nullptr;
+  DeviceBuffer memory_;                 // contiguous
+  PagedSeqState* sequence_ = nullptr;   // paged
+  std::uint32_t layer_ = 0;             // paged
+  std::uint32_t num_kv_heads_ = 0;
+  std::uint32_t head_dim_ = 0;
+  ElementType type_ = ElementType::F16;
+  std::uint32_t capacity_ = 0;  // contiguous
+  std::uint32_t written_ = 0;   // contiguous
+};
+
+}  // namespace quire

@@ -1,0 +1,99 @@
+// What a model remembers, as shapes of bytes. The pool is built from this description and knows no more of the model.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quire/base/numbers.h"
+#include "quire/state/pool_error.h"
+#include "quire/state/views.h"
+
+namespace quire {
+
+// Every object in an arena starts at a multiple of this, so that vector loads and copies of any device are aligned.
+inline constexpr std::uint64_t kObjectAlignment = 64;
+
+// One page: K and V of `block_size` tokens for all layers of a group, one contiguous run of bytes.
+//   [num_layers][K, V][num_kv_heads][block_size][head_dim]
+struct PageShape {
+  std::uint32_t block_size = 16;
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  ElementType type = ElementType::F16;
+  std::uint32_t window = 0;  // a token sees this many positions, itself included; 0: all before it
+
+  std::uint64_t row_bytes() const { return std::uint64_t{head_dim} * element_bytes(type); }
+  std::uint64_t head_bytes() const { return row_bytes() * block_size; }
+  std::uint64_t plane_bytes() const { return head_bytes() * num_kv_heads; }  // K, or V, of one layer
+  std::uint64_t layer_bytes() const { return 2 * plane_bytes(); }
+  std::uint64_t page_bytes() const { return round_up(layer_bytes() * num_layers, kObjectAlignment); }
+  std::uint64_t bytes_per_token() const { return layer_bytes() * num_layers / block_size; }
+
+  PoolResult<void> check() const;  // refuses zero and absurd dimensions
+  friend bool operator==(const PageShape&, const PageShape&) = default;
+};
+
+// One recurrent state: conv window and state of all recurrent layers, one contiguous run of bytes.
+//   [num_layers][conv, padded][ssm, padded]
+struct StateShape {
+  std::uint32_t num_layers = 0;
+  std::uint64_t conv_bytes = 0;  // of one layer
+  std::uint64_t ssm_bytes = 0;   // of one layer
+  std::uint32_t capacity = 0;    // tokens a sequence may have; 0: no limit
+
+  std::uint64_t conv_stride() const { return round_up(conv_bytes, kObjectAlignment); }
+  std::uint64_t layer_stride() const { return conv_stride() + round_up(ssm_bytes, kObjectAlignment); }
+  std::uint64_t bytes() const { return layer_stride() * num_layers; }
+
+  PoolResult<void> check() const;
+  // Whether bytes of one can be read as the other. The capacity is a limit, not a shape.
+  bool same_bytes(const StateShape& other) const {
+    return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes;
+  }
+};
+
+// One layer of a model, as far as memory is concerned.
+struct LayerDesc {
+  enum class Kind : std::uint8_t { Attention, Recurrent, Stateless };
+  Kind kind = Kind::Stateless;
+  // Attention
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t window = 0;
+  ElementType type = ElementType::F16;
+  // Recurrent
+  std::uint64_t conv_bytes = 0;
+  std::uint64_t ssm_bytes = 0;
+
+  static LayerDesc attention(std::uint32_t num_kv_heads, std::uint32_t head_dim, ElementType type = ElementType::F16,
+                             std::uint32_t window = 0) {
+    return {.kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
+  }
+  static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes) {
+    return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes};
+  }
+};
+
+// Layers sorted into groups: attention layers with the same window and page geometry share pages and one block table;
+// all recurrent layers share one state.
+struct StateLayout {
+  struct Place {
+    LayerDesc::Kind kind = LayerDesc::Kind::Stateless;
+    std::uint32_t group = 0;  // attention: which group
+    std::uint32_t index = 0;  // which layer of its group, or of the state
+  };
+
+  std::uint32_t block_size = 16;
+  std::vector<PageShape> groups;
+  StateShape recurrent;
+  std::vector<Place> places;  // one per layer of the model
+
+  bool has_attention() const { return !groups.empty(); }
+  bool has_recurrent() const { return recurrent.num_layers > 0; }
+
+  static PoolResult<StateLayout> from_layers(std::span<const LayerDesc> layers, std::uint32_t block_size);
+};
+
+}  // namespace quire

@@ -1,0 +1,205 @@
+#include "quire/state/paged_seq_state.h"
+
+#include <algorithm>
+
+#include "quire/base/check.h"
+
+namespace quire {
+
+PagedSeqState::PagedSeqState(BlockPool& pool, std::uint32_t max_blocks)
+    : pool_(&pool), table_(pool.shape().block_size, max_blocks), written_(pool.shape().num_layers, 0) {}
+
+PagedSeqState::PagedSeqState(PagedSeqState&& other) noexcept
+    : pool_(other.pool_), table_(std::move(other.table_)), device_table_(std::move(other.device_table_)),
+      device_length_(std::move(other.device_length_)), length_(std::exchange(other.length_, 0)),
+      dirty_begin_(std::exchange(other.dirty_begin_, UINT32_MAX)), dirty_end_(std::exchange(other.dirty_end_, 0)),
+      written_(std::move(other.written_)) {
+  other.table_ = BlockTable(table_.block_size(), 0);
+}
+
+PoolResult<PagedSeqState> PagedSeqState::create(BlockPool& pool, std::uint32_t max_blocks_per_seq) {
+  PagedSeqState state(pool, max_blocks_per_seq);
+  auto table = DeviceBuffer::create(pool.device(), std::uint64_t{max_blocks_per_seq} * sizeof(std::uint32_t));
+  if (!table) return std::unexpected(table.error());
+  auto length = DeviceBuffer::create(pool.device(), sizeof(std::uint32_t));
+  if (!length) return std::unexpected(length.error());
+  state.device_table_ = std::move(*table);
+  state.device_length_ = std::move(*length);
+  return state;
+}
+
+bool PagedSeqState::must_copy(bool copy_kept) const {
+  const std::uint32_t block = length_ / table_.block_size();
+  if (length_ % table_.block_size() == 0 || block >= table_.size()) return false;
+  const std::uint32_t index = table_.page(block).index;
+  const BlockAllocator& allocator = pool_->allocator();
+  return allocator.references_at(index) > 1 || (copy_kept && allocator.is_kept(index));
+}
+
+std::uint32_t PagedSeqState::pages_needed(std::uint32_t target_len, bool copy_kept) const {
+  const std::uint32_t blocks = divide_up(target_len, table_.block_size());
+  const std::uint32_t missing = blocks > table_.size() ? blocks - table_.size() : 0;
+  return missing + (target_len > length_ && must_copy(copy_kept) ? 1 : 0);
+}
+
+PageId PagedSeqState::take_page() {
+  const auto page = pool_->allocate();
+  QUIRE_CHECK(page.has_value(), "free pages were counted");
+  return *page;
+}
+
+PoolResult<PagedSeqState::Growth> PagedSeqState::grow(std::uint32_t target_len) {
+  const std::uint32_t blocks = divide_up(target_len, table_.block_size());
+  if (blocks > table_.max_blocks()) return std::unexpected(PoolError::too_long("blocks", blocks, table_.max_blocks()));
+  const std::uint32_t needed = pages_needed(target_len);
+  if (needed > pool_->free_count()) return std::unexpected(PoolError::exhausted("pages", needed, pool_->free_count()));
+
+  Growth growth{.old_blocks = table_.size()};
+  if (target_len > length_ && must_copy()) {
+    growth.replaced_block = length_ / table_.block_size();
+    growth.replaced = table_.page(growth.replaced_block);
+    const PageId copy = take_page();
+    if (auto ok = pool_->copy_page(copy.index, growth.replaced.index); !ok) {
+      (void)pool_->free(copy);
+      return std::unexpected(ok.error());
+    }
+    replace(growth.replaced_block, copy);
+  }
+  while (table_.size() < blocks) adopt(take_page());
+  if (auto ok = sync(); !ok) {
+    undo(growth);
+    return std::unexpected(ok.error());
+  }
+  return growth;
+}
+
+void PagedSeqState::finish(const Growth& growth) {
+  if (growth.replaced.valid()) (void)pool_->free(growth.replaced);
+}
+
+void PagedSeqState::undo(const Growth& growth) {
+  drop_pages_from(growth.old_blocks);
+  if (growth.replaced.valid()) {
+    const PageId copy = table_.page(growth.replaced_block);
+    replace(growth.replaced_block, growth.replaced);
+    (void)pool_->free(copy);
+  }
+}
+
+PoolResult<void> PagedSeqState::ensure_capacity(std::uint32_t target_len) {
+  auto growth = grow(target_len);
+  if (!growth) return std::unexpected(growth.error());
+  finish(*growth);
+  return {};
+}
+
+PoolResult<void> PagedSeqState::sync_context_len(std::uint32_t length) {
+  if (length > capacity()) return std::unexpected(PoolError::not_reserved(length, capacity()));
+  if (auto ok = pool_->device().upload(device_length_.data(), &length, sizeof length); !ok) return ok;
+  length_ = length;
+  return {};
+}
+
+void PagedSeqState::release() {
+  drop_pages_from(0);
+  length_ = 0;
+  dirty_begin_ = UINT32_MAX;
+  dirty_end_ = 0;
+  std::fill(written_.begin(), written_.end(), 0);
+}
+
+// The last page first: the prefix index relies on children being cached before their parents.
+void PagedSeqState::drop_pages_from(std::uint32_t blocks) {
+  while (table_.size() > blocks) {
+    const PageId page = table_.pop();
+    if (page.valid()) (void)pool_->free(page);
+  }
+  dirty_end_ = std::min(dirty_end_, table_.size());
+}
+
+void PagedSeqState::truncate(std::uint32_t length) {
+  drop_pages_from(divide_up(length, table_.block_size()));
+  length_ = std::min(length_, length);
+  for (std::uint32_t& written : written_) written = std::min(written, length);
+}
+
+void PagedSeqState::mark(std::uint32_t begin, std::uint32_t end) {
+  if (in_step()) {
+    dirty_begin_ = begin;
+    dirty_end_ = end;
+  } else {
+    dirty_begin_ = std::min(dirty_begin_, begin);
+    dirty_end_ = std::max(dirty_end_, end);
+  }
+}
+
+void PagedSeqState::adopt(PageId page) {
+  table_.push(page, pool_->location(page.index));
+  mark(table_.size() - 1, table_.size());
+}
+
+void PagedSeqState::adopt_given_back() { table_.push_given_back(); }
+
+void PagedSeqState::replace(std::uint32_t block, PageId page) {
+  table_.set(block, page, pool_->location(page.index));
+  mark(block, block + 1);
+}
+
+void PagedSeqState::give_back_before(std::uint32_t position) {
+  while (table_.first() < table_.size() && (table_.first() + 1) * std::uint64_t{table_.block_size()} <= position) {
+    (void)pool_->free(table_.give_back_first());
+  }
+}
+
+void PagedSeqState::take_back(PageId page) {
+  table_.take_back(page, pool_->location(page.index));
+  mark(table_.first(), table_.first() + 1);
+}
+
+void PagedSeqState::share(const PagedSeqState& other, std::uint32_t length) {
+  QUIRE_CHECK(table_.size() == 0 && pool_ == other.pool_, "only an empty sequence of the same pool can share");
+  const std::uint32_t blocks = divide_up(length, table_.block_size());
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    const PageId page = other.table_.page(block);
+    if (!page.valid()) {
+      table_.push_given_back();
+      continue;
+    }
+    const auto ok = pool_->acquire(page);
+    QUIRE_CHECK(ok.has_value(), "a table names live pages");
+    adopt(page);
+  }
+  length_ = length;
+}
+
+PoolResult<void> PagedSeqState::sync() {
+  if (in_step()) return {};
+  const std::uint32_t* from = table_.locations().data() + dirty_begin_;
+  std::byte* to = device_table_.data() + dirty_begin_ * sizeof(std::uint32_t);
+  if (auto ok = pool_->device().upload(to, from, (dirty_end_ - dirty_begin_) * sizeof(std::uint32_t)); !ok) return ok;
+  dirty_begin_ = UINT32_MAX;
+  dirty_end_ = 0;
+  return {};
+}
+
+KvView PagedSeqState::view(std::uint32_t layer) const {
+  const PageShape& shape = pool_->shape();
+  KvView view;
+  view.base = pool_->base();
+  view.table = device_table();
+  view.page_unit = pool_->unit();
+  view.k_offset = layer * shape.layer_bytes();
+  view.v_offset = view.k_offset + shape.plane_bytes();
+  view.head_stride = shape.head_bytes();
+  view.token_stride = shape.row_bytes();
+  view.block_size = shape.block_size;
+  view.num_kv_heads = shape.num_kv_heads;
+  view.head_dim = shape.head_dim;
+  view.type = shape.type;
+  view.first = table_.first() * shape.block_size;
+  view.length = length_;
+  view.capacity = capacity();
+  return view;
+}
+
+}  // namespace quire

@@ -1,0 +1,97 @@
+// The pages of one sequence in one layer group: the table on the host, which is the truth, its mirror on the device, and
+// the length. Creating one touches no page; memory for the longest sequence is taken then and kept.
+//
+// Pages are references into a BlockPool. A page that somebody else can see (another holder, or the prefix index) is never
+// written: ensure_capacity() gives the sequence a copy of its half-full last page first.
+//
+// Mirror: changes mark a range of the table; ensure_capacity() and sync() upload that range and nothing more. After an
+// error the device may hold newer entries than the host, but the range stays marked, so the next sync mends it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "quire/state/block_pool.h"
+#include "quire/state/block_table.h"
+#include "quire/state/views.h"
+
+namespace quire {
+
+class PagedSeqState {
+ public:
+  // The pool must outlive the state and not move. No page is taken.
+  static PoolResult<PagedSeqState> create(BlockPool& pool, std::uint32_t max_blocks_per_seq);
+  PagedSeqState(PagedSeqState&& other) noexcept;
+  PagedSeqState& operator=(PagedSeqState&&) = delete;
+  ~PagedSeqState() { release(); }
+
+  // Makes positions [length, target_len) writable: takes the missing pages, copies a shared half-full one, mirrors what
+  // changed. All or nothing; does nothing, and uploads nothing, where all of that is there already.
+  PoolResult<void> ensure_capacity(std::uint32_t target_len);
+  // Sets the length and mirrors it. Not beyond the capacity.
+  PoolResult<void> sync_context_len(std::uint32_t length);
+  // Gives every page back; keeps the buffers; the length is 0.
+  void release();
+
+  std::uint32_t length() const { return length_; }
+  std::uint32_t capacity() const { return table_.size() * table_.block_size(); }
+  const BlockTable& table() const { return table_; }
+  BlockPool& pool() const { return *pool_; }
+  const std::uint32_t* device_table() const { return reinterpret_cast<const std::uint32_t*>(device_table_.data()); }
+  const std::uint32_t* device_length() const { return reinterpret_cast<const std::uint32_t*>(device_length_.data()); }
+  KvView view(std::uint32_t layer) const;  // of a mirror that is in step
+
+  // --- for those who plan (SequencePool)
+
+  // Pages that ensure_capacity(target_len) would take; without the copy of a page that only the index shares, if so asked.
+  std::uint32_t pages_needed(std::uint32_t target_len, bool copy_kept = true) const;
+  // ensure_capacity in two halves: grow() does all that can fail and keeps the page it replaced; finish() lets go of that
+  // page; undo() puts everything back.
+  struct Growth {
+    std::uint32_t old_blocks = 0;
+    PageId replaced;  // of block `replaced_block`, if valid
+    std::uint32_t replaced_block = 0;
+  };
+  PoolResult<Growth> grow(std::uint32_t target_len);
+  void finish(const Growth& growth);
+  void undo(const Growth& growth);
+
+  // Sets the length without telling the device: kernels that get lengths with their batch do not need it there.
+  void set_length(std::uint32_t length) { length_ = length; }
+  // Keeps the pages of the first `length` positions and gives the others back, the last first.
+  void truncate(std::uint32_t length);
+  // Appends a page that the caller has acquired for this sequence, or a block that was given back.
+  void adopt(PageId page);
+  void adopt_given_back();
+  // Lets a block's entry name another page. References are the caller's business.
+  void replace(std::uint32_t block, PageId page);
+  // Gives back pages at the front while they lie wholly before `position`.
+  void give_back_before(std::uint32_t position);
+  // The reverse, one block at a time: the block before table().first() gets a page that the caller has acquired.
+  void take_back(PageId page);
+  // Shares the pages of the first `length` positions of another sequence of the same pool. This one must be empty.
+  void share(const PagedSeqState& other, std::uint32_t length);
+  bool in_step() const { return dirty_begin_ >= dirty_end_; }
+  PoolResult<void> sync();
+  // Whether position `length` falls into a half-full page that must be copied before it is written: one that another
+  // sequence holds, or (`copy_kept`) that the index knows.
+  bool must_copy(bool copy_kept = true) const;
+
+ private:
+  friend class KvCache;
+  PagedSeqState(BlockPool& pool, std::uint32_t max_blocks);
+  void mark(std::uint32_t begin, std::uint32_t end);
+  PageId take_page();
+  void drop_pages_from(std::uint32_t blocks);
+
+  BlockPool* pool_;
+  BlockTable table_;
+  DeviceBuffer device_table_;   // [max_blocks] u32
+  DeviceBuffer device_length_;  // [1] u32
+  std::uint32_t length_ = 0;
+  std::uint32_t dirty_begin_ = UINT32_MAX;
+  std::uint32_t dirty_end_ = 0;
+  std::vector<std::uint32_t> written_;  // by layer: how far KvCache wrote beyond `length`
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#include "quire/state/pool_error.h"
+
+namespace quire {
+
+const char* name(PoolError::Code code) {
+  switch (code) {
+    case PoolError::Code::Exhausted: return "Exhausted";
+    case PoolError::Code::InvalidSlot: return "InvalidSlot";
+    case PoolError::Code::InvalidPage: return "InvalidPage";
+    case PoolError::Code::StaleId: return "StaleId";
+    case PoolError::Code::InvalidSequence: return "InvalidSequence";
+    case PoolError::Code::TooLong: return "TooLong";
+    case PoolError::Code::NotReserved: return "NotReserved";
+    case PoolError::Code::NotWritten: return "NotWritten";
+    case PoolError::Code::SharedPage: return "SharedPage";
+    case PoolError::Code::ShapeMismatch: return "ShapeMismatch";
+    case PoolError::Code::DeviceFailure: return "DeviceFailure";
+    case PoolError::Code::InvalidArgument: return "InvalidArgument";
+  }
+  return "?";
+}
+
+std::string PoolError::message() const {
+  const std::string thing = what;
+  const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  switch (code) {
+    case Code::Exhausted:
+      return "the pool is exhausted: " + number(wanted) + " " + thing + " wanted, " + number(available) + " available";
+    case Code::InvalidSlot: return "slot " + number(index) + " is not in use here";
+    case Code::InvalidPage: return "page " + number(index) + " is not in use here";
+    case Code::StaleId: return "the id of " + number(index) + " is stale: what it named was given back";
+    case Code::InvalidSequence: return "sequence " + number(index) + " is not alive";
+    case Code::TooLong:
+      return "a sequence may have " + number(available) + " " + thing + ", " + number(wanted) + " were wanted";
+    case Code::NotReserved:
+      return "position " + number(wanted) + " was not reserved: room ends at " + number(available);
+    case Code::NotWritten: return "position " + number(index) + " was not written by this sequence";
+    case Code::SharedPage: return "page " + number(index) + " is shared and must be copied before it is written";
+    case Code::ShapeMismatch:
+      return thing + " of another shape: " + number(wanted) + " expected, " + number(available) + " given";
+    case Code::DeviceFailure: return "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::InvalidArgument: return thing;
+  }
+  return "?";
+}
+
+}  // namespace quire

@@ -1,0 +1,64 @@
+// What can go wrong in the state library. Returned, never thrown, never fatal; an operation that returns an error has
+// changed nothing that its caller can see. Cheap to make and to copy: it holds numbers and says them in message().
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+
+namespace quire {
+
+struct PoolError {
+  enum class Code : std::uint8_t {
+    Exhausted,          // not enough memory: wanted, available
+    InvalidSlot,        // no such slot, or it is free, or the pool has no such part: index
+    InvalidPage,        // no such page, or it is free: index
+    StaleId,            // the id named something that has been given back since: index
+    InvalidSequence,    // no such live sequence: index
+    TooLong,            // more tokens or blocks than a sequence may have: wanted, available
+    NotReserved,        // a write or commit beyond what was reserved: wanted, available
+    NotWritten,         // a read of a position this sequence never wrote: index
+    SharedPage,         // a write to a page that somebody else can see: index
+    ShapeMismatch,      // bytes of another shape: wanted, available
+    DeviceFailure,      // the device refused an operation of so many bytes: wanted
+    InvalidArgument,    // a call that cannot be meant; `what` says why
+  };
+
+  Code code = Code::InvalidArgument;
+  std::uint64_t index = 0;
+  std::uint64_t wanted = 0;
+  std::uint64_t available = 0;
+  const char* what = "";  // a string literal that names the thing
+
+  static PoolError exhausted(const char* what, std::uint64_t wanted, std::uint64_t available) {
+    return {Code::Exhausted, 0, wanted, available, what};
+  }
+  static PoolError invalid_slot(std::uint64_t index) { return {Code::InvalidSlot, index, 0, 0, ""}; }
+  static PoolError invalid_page(std::uint64_t index) { return {Code::InvalidPage, index, 0, 0, ""}; }
+  static PoolError stale(std::uint64_t index) { return {Code::StaleId, index, 0, 0, ""}; }
+  static PoolError invalid_sequence(std::uint64_t index) { return {Code::InvalidSequence, index, 0, 0, ""}; }
+  static PoolError too_long(const char* what, std::uint64_t wanted, std::uint64_t available) {
+    return {Code::TooLong, 0, wanted, available, what};
+  }
+  static PoolError not_reserved(std::uint64_t wanted, std::uint64_t available) {
+    return {Code::NotReserved, 0, wanted, available, ""};
+  }
+  static PoolError not_written(std::uint64_t position) { return {Code::NotWritten, position, 0, 0, ""}; }
+  static PoolError shared_page(std::uint64_t index) { return {Code::SharedPage, index, 0, 0, ""}; }
+  static PoolError shape_mismatch(const char* what, std::uint64_t wanted, std::uint64_t got) {
+    return {Code::ShapeMismatch, 0, wanted, got, what};
+  }
+  static PoolError device_failure(const char* operation, std::uint64_t bytes) {
+    return {Code::DeviceFailure, 0, bytes, 0, operation};
+  }
+  static PoolError invalid_argument(const char* why) { return {Code::InvalidArgument, 0, 0, 0, why}; }
+
+  std::string message() const;  // one line for a person
+};
+
+const char* name(PoolError::Code code);
+
+template <typename T>
+using PoolResult = std::expected<T, PoolError>;
+
+}  // namespace quire

@@ -1,0 +1,324 @@
+#include "quire/state/prefix_index.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "quire/base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // any fixed number: one for contents, one for roots
+constexpr std::uint64_t kRootSeed = 0x71756972652d726f;
+constexpr std::uint32_t kBatch = 16;          // blocks whose memory is asked for together
+constexpr std::uint32_t kPartialLooks = 64;   // children compared for a partial match
+
+}  // namespace
+
+PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, std::uint32_t hash_bits)
+    : block_size_(block_size), groups_(groups), nodes_(max_nodes), tokens_(std::size_t{max_nodes} * block_size),
+      pages_(std::size_t{max_nodes} * groups) {
+  key_mask_.low = hash_bits >= 64 ? UINT64_MAX : (std::uint64_t{1} << hash_bits) - 1;
+  key_mask_.high = hash_bits >= 128 ? UINT64_MAX : hash_bits <= 64 ? 0 : (std::uint64_t{1} << (hash_bits - 64)) - 1;
+  const std::size_t entries = std::bit_ceil(std::size_t{max_nodes} * 2 + 2);
+  by_key_.resize(entries);
+  by_content_.resize(entries);
+  ghosts_.assign(entries, 0);
+  mask_ = entries - 1;
+  for (std::uint32_t i = 0; i < max_nodes; ++i) nodes_[i].next_sibling = i + 1 < max_nodes ? i + 1 : kNoIndex;
+  unused_head_ = max_nodes > 0 ? 0 : kNoIndex;
+}
+
+PrefixIndex::Key PrefixIndex::root_key(Namespace name_space) const {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(&name_space, sizeof name_space, kRootSeed);
+  return {hash.low64 & key_mask_.low, hash.high64 & key_mask_.high};
+}
+
+PrefixIndex::Key PrefixIndex::child_key(const Key& parent, std::span<const Token> tokens) const {
+  // The parent's key goes in as seed and as a second factor, which saves copying the tokens behind it.
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(tokens.data(), tokens.size_bytes(), parent.low);
+  const std::uint64_t high = hash.high64 ^ (parent.high * 0x9E3779B97F4A7C15 + (parent.high >> 29));
+  return {hash.low64 & key_mask_.low, high & key_mask_.high};
+}
+
+std::uint64_t PrefixIndex::child_content(std::uint64_t parent, std::span<const Token> tokens) const {
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
+}
+
+bool PrefixIndex::is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
+                           std::span<const Token> tokens) const {
+  const Node& n = nodes_[node];
+  return n.key == key && n.parent == parent && n.name_space == name_space &&
+         std::memcmp(tokens_.data() + std::size_t{node} * block_size_, tokens.data(), tokens.size_bytes()) == 0;
+}
+
+std::uint32_t PrefixIndex::find(const Key& key, Namespace name_space, std::uint32_t parent,
+                                std::span<const Token> tokens) const {
+  const auto tag = static_cast<std::uint32_t>(key.high);
+  for (std::uint64_t i = key.low & mask_; by_key_[i].node != kNoIndex; i = (i + 1) & mask_) {
+    if (by_key_[i].tag == tag && is_child(by_key_[i].node, key, name_space, parent, tokens)) return by_key_[i].node;
+  }
+  return kNoIndex;
+}
+
+// The keys of a path follow from its tokens alone, so they are computed ahead, and table entries, nodes and tokens of a
+// whole batch are on their way from memory before the first is looked at.
+std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> tokens, std::span<std::uint32_t> path) const {
+  const auto blocks = static_cast<std::uint32_t>(std::min<std::size_t>(tokens.size() / block_size_, path.size()));
+  Key key = root_key(name_space);
+  std::uint32_t parent = kNoIndex;
+  std::array<Key, kBatch> keys;
+  for (std::uint32_t begin = 0; begin < blocks; begin += kBatch) {
+    const std::uint32_t count = std::min(kBatch, blocks - begin);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      key = child_key(key, tokens.subspan(std::size_t{begin + i} * block_size_, block_size_));
+      keys[i] = key;
+      __builtin_prefetch(&by_key_[key.low & mask_]);
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t guess = by_key_[keys[i].low & mask_].node;
+      if (guess == kNoIndex) break;  // an empty home: the path ends here at the latest
+      __builtin_prefetch(&nodes_[guess]);
+      __builtin_prefetch(&tokens_[std::size_t{guess} * block_size_]);
+    }
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t node =
+          find(keys[i], name_space, parent, tokens.subspan(std::size_t{begin + i} * block_size_, block_size_));
+      if (node == kNoIndex) return begin + i;
+      path[begin + i] = node;
+      parent = node;
+    }
+  }
+  return blocks;
+}
+
+std::uint32_t PrefixIndex::find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const {
+  const Key from = parent == kNoIndex ? root_key(name_space) : nodes_[parent].key;
+  return find(child_key(from, tokens), name_space, parent, tokens);
+}
+
+PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t parent,
+                                             std::span<const Token> tokens) const {
+  const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
+  if (ghosts_[key.low & mask_] == (key.high | 1)) return Absence::Evicted;
+  const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  const auto tag = static_cast<std::uint32_t>(content >> 32);
+  for (std::uint64_t i = content & mask_; by_content_[i].node != kNoIndex; i = (i + 1) & mask_) {
+    const Node& n = nodes_[by_content_[i].node];
+    if (by_content_[i].tag == tag && n.content == content && n.name_space != name_space) return Absence::OtherNamespace;
+  }
+  return Absence::NeverSeen;
+}
+
+PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::uint32_t parent,
+                                                    std::span<const Token> tokens) const {
+  PartialMatch best;
+  std::uint32_t child = parent == kNoIndex ? root_child_ : nodes_[parent].first_child;
+  for (std::uint32_t looks = 0; child != kNoIndex && looks < kPartialLooks; ++looks, child = nodes_[child].next_sibling) {
+    if (nodes_[child].name_space != name_space) continue;
+    const auto theirs = this->tokens(child);
+    const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end()).first;
+    const auto same = static_cast<std::uint32_t>(end - tokens.begin());
+    if (same > best.tokens) best = {child, same};
+  }
+  return best;
+}
+
+void PrefixIndex::table_insert(std::vector<Entry>& table, std::uint64_t home, std::uint32_t tag, std::uint32_t node) {
+  std::uint64_t i = home & mask_;
+  while (table[i].node != kNoIndex) i = (i + 1) & mask_;
+  table[i] = {tag, node};
+}
+
+// Removal by shifting back what was pushed aside, so that searches stay as short as if the entry had never been there.
+template <typename HomeOf>
+void PrefixIndex::table_remove(std::vector<Entry>& table, std::uint64_t home, std::uint32_t node, HomeOf home_of) {
+  std::uint64_t hole = home & mask_;
+  while (table[hole].node != node) {
+    QUIRE_CHECK(table[hole].node != kNoIndex, "every node is in the table");
+    hole = (hole + 1) & mask_;
+  }
+  for (std::uint64_t i = (hole + 1) & mask_; table[i].node != kNoIndex; i = (i + 1) & mask_) {
+    const std::uint64_t wanted = home_of(nodes_[table[i].node]) & mask_;
+    if (((i - wanted) & mask_) >= ((i - hole) & mask_)) {
+      table[hole] = table[i];
+      hole = i;
+    }
+  }
+  table[hole] = Entry{};
+}
+
+std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) {
+  QUIRE_CHECK(!full() && tokens.size() == block_size_, "there is room, and a node is a whole block");
+  const std::uint32_t index = unused_head_;
+  Node& n = nodes_[index];
+  unused_head_ = n.next_sibling;
+  n = Node{};
+  n.used = true;
+  n.key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
+  n.content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  n.name_space = name_space;
+  n.parent = parent;
+  n.block = parent == kNoIndex ? 0 : nodes_[parent].block + 1;
+  n.holders = 1;
+  std::uint32_t& children = parent == kNoIndex ? root_child_ : nodes_[parent].first_child;
+  n.next_sibling = children;
+  if (children != kNoIndex) nodes_[children].prev_sibling = index;
+  children = index;
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + std::ptrdiff_t(std::size_t{index} * block_size_));
+  std::fill_n(pages_.begin() + std::ptrdiff_t(std::size_t{index} * groups_), groups_, PageId{});
+  table_insert(by_key_, n.key.low, static_cast<std::uint32_t>(n.key.high), index);
+  table_insert(by_content_, n.content, static_cast<std::uint32_t>(n.content >> 32), index);
+  std::uint64_t& ghost = ghosts_[n.key.low & mask_];
+  if (ghost == (n.key.high | 1)) ghost = 0;
+  ++used_;
+  return index;
+}
+
+void PrefixIndex::remove(std::uint32_t node) {
+  Node& n = nodes_[node];
+  QUIRE_CHECK(n.used && n.holders == 0 && n.first_child == kNoIndex, "only an unheld leaf is forgotten");
+  QUIRE_CHECK(!n.checkpoint.valid(), "a checkpoint is given back before its node goes");
+  lru_unlink(node);
+  --unheld_;
+  table_remove(by_key_, n.key.low, node, [](const Node& other) { return other.key.low; });
+  table_remove(by_content_, n.content, node, [](const Node& other) { return other.content; });
+  ghosts_[n.key.low & mask_] = n.key.high | 1;
+  if (n.prev_sibling != kNoIndex) {
+    nodes_[n.prev_sibling].next_sibling = n.next_sibling;
+  } else {
+    (n.parent == kNoIndex ? root_child_ : nodes_[n.parent].first_child) = n.next_sibling;
+  }
+  if (n.next_sibling != kNoIndex) nodes_[n.next_sibling].prev_sibling = n.prev_sibling;
+  n = Node{};
+  n.next_sibling = unused_head_;
+  unused_head_ = node;
+  --used_;
+}
+
+void PrefixIndex::hold(std::uint32_t node) {
+  if (nodes_[node].holders++ == 0) {
+    lru_unlink(node);
+    --unheld_;
+  }
+}
+
+void PrefixIndex::let_go(std::uint32_t node) {
+  QUIRE_CHECK(nodes_[node].holders > 0, "a node is let go by those who hold it");
+  if (--nodes_[node].holders == 0) {
+    lru_append(node);
+    ++unheld_;
+  }
+}
+
+void PrefixIndex::lru_append(std::uint32_t node) {
+  nodes_[node].lru_prev = lru_tail_;
+  nodes_[node].lru_next = kNoIndex;
+  (lru_tail_ == kNoIndex ? lru_head_ : nodes_[lru_tail_].lru_next) = node;
+  lru_tail_ = node;
+}
+
+void PrefixIndex::lru_unlink(std::uint32_t node) {
+  Node& n = nodes_[node];
+  (n.lru_prev == kNoIndex ? lru_head_ : nodes_[n.lru_prev].lru_next) = n.lru_next;
+  (n.lru_next == kNoIndex ? lru_tail_ : nodes_[n.lru_next].lru_prev) = n.lru_prev;
+  n.lru_prev = n.lru_next = kNoIndex;
+}
+
+void PrefixIndex::set_checkpoint(std::uint32_t node, SlotId checkpoint) {
+  Node& n = nodes_[node];
+  QUIRE_CHECK(!n.checkpoint.valid(), "a node has one checkpoint");
+  n.checkpoint = checkpoint;
+  n.checkpoint_prev = checkpoint_tail_;
+  n.checkpoint_next = kNoIndex;
+  (checkpoint_tail_ == kNoIndex ? checkpoint_head_ : nodes_[checkpoint_tail_].checkpoint_next) = node;
+  checkpoint_tail_ = node;
+  ++checkpoints_;
+}
+
+SlotId PrefixIndex::clear_checkpoint(std::uint32_t node) {
+  Node& n = nodes_[node];
+  const SlotId checkpoint = n.checkpoint;
+  if (!checkpoint.valid()) return checkpoint;
+  (n.checkpoint_prev == kNoIndex ? checkpoint_head_ : nodes_[n.checkpoint_prev].checkpoint_next) = n.checkpoint_next;
+  (n.checkpoint_next == kNoIndex ? checkpoint_tail_ : nodes_[n.checkpoint_next].checkpoint_prev) = n.checkpoint_prev;
+  n.checkpoint_prev = n.checkpoint_next = kNoIndex;
+  n.checkpoint = SlotId{};
+  --checkpoints_;
+  return checkpoint;
+}
+
+void PrefixIndex::touch_checkpoint(std::uint32_t node) {
+  const SlotId checkpoint = clear_checkpoint(node);
+  if (checkpoint.valid()) set_checkpoint(node, checkpoint);
+}
+
+std::expected<void, const char*> PrefixIndex::check_integrity() const {
+  std::uint32_t used = 0, unheld = 0, checkpoints = 0, children = 0, entries = 0, contents = 0;
+  for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+    const Node& n = nodes_[i];
+    if (!n.used) continue;
+    ++used;
+    if (n.holders == 0) ++unheld;
+    if (n.checkpoint.valid()) ++checkpoints;
+    if (n.parent != kNoIndex) {
+      const Node& parent = nodes_[n.parent];
+      if (!parent.used) return std::unexpected("a node is orphaned");
+      if (parent.block + 1 != n.block) return std::unexpected("a node's block number is wrong");
+      if (parent.name_space != n.name_space) return std::unexpected("a path crosses namespaces");
+      if (n.holders > 0 && parent.holders == 0) return std::unexpected("a held node has an unheld parent");
+    } else if (n.block != 0) {
+      return std::unexpected("a root node is not block 0");
+    }
+    std::uint32_t before = kNoIndex;
+    for (std::uint32_t c = n.first_child; c != kNoIndex; before = c, c = nodes_[c].next_sibling) {
+      if (nodes_[c].parent != i || nodes_[c].prev_sibling != before) return std::unexpected("a list of children is torn");
+      if (++children > nodes_.size()) return std::unexpected("a list of children runs in a circle");
+    }
+    if (find(n.key, n.name_space, n.parent, tokens(i)) != i) return std::unexpected("a node cannot be found by its key");
+  }
+  for (std::uint32_t c = root_child_; c != kNoIndex; c = nodes_[c].next_sibling) {
+    if (!nodes_[c].used || nodes_[c].parent != kNoIndex) return std::unexpected("the list of roots is torn");
+    if (++children > nodes_.size()) return std::unexpected("the list of roots runs in a circle");
+  }
+  if (children != used) return std::unexpected("a node is not among its parent's children");
+  for (const Entry& entry : by_key_) entries += entry.node != kNoIndex;
+  for (const Entry& entry : by_content_) contents += entry.node != kNoIndex;
+  if (entries != used || contents != used) return std::unexpected("the tables hold more or fewer nodes than there are");
+  if (used != used_) return std::unexpected("nodes are counted wrongly");
+  if (unheld != unheld_) return std::unexpected("unheld nodes are counted wrongly");
+  if (checkpoints != checkpoints_) return std::unexpected("checkpoints are counted wrongly");
+
+  // Children before parents: walking the list backwards, a node's parent has been seen or is held.
+  std::uint32_t in_list = 0;
+  for (std::uint32_t i = lru_head_, before = kNoIndex; i != kNoIndex; before = i, i = nodes_[i].lru_next) {
+    if (!nodes_[i].used || nodes_[i].holders > 0) return std::unexpected("a held node stands in the unheld list");
+    if (nodes_[i].lru_prev != before) return std::unexpected("the unheld list is torn");
+    if (++in_list > unheld) return std::unexpected("the unheld list is too long");
+  }
+  if (in_list != unheld) return std::unexpected("the unheld list is too short");
+  static thread_local std::vector<bool> seen;
+  seen.assign(nodes_.size(), false);
+  for (std::uint32_t i = lru_tail_; i != kNoIndex; i = nodes_[i].lru_prev) {
+    const std::uint32_t parent = nodes_[i].parent;
+    if (parent != kNoIndex && nodes_[parent].holders == 0 && !seen[parent]) {
+      return std::unexpected("a parent would be evicted before its child");
+    }
+    seen[i] = true;
+  }
+  std::uint32_t listed = 0;
+  for (std::uint32_t i = checkpoint_head_, before = kNoIndex; i != kNoIndex; before = i, i = nodes_[i].checkpoint_next) {
+    if (!nodes_[i].checkpoint.valid()) return std::unexpected("a node without a checkpoint stands in their list");
+    if (nodes_[i].checkpoint_prev != before) return std::unexpected("the list of checkpoints is torn");
+    if (++listed > checkpoints) return std::unexpected("the list of checkpoints is too long");
+  }
+  if (listed != checkpoints) return std::unexpected("the list of checkpoints is too short");
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+// Random lives of pools against a naive model. A thousand seeds of a thousand operations each are part of every test run;
+// QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "quire/state/random_ops_testing.h"
+
+namespace quire::testing {
+namespace {
+
+constexpr std::uint64_t kSeeds = 1000;
+constexpr std::size_t kOperations = 1000;
+
+std::uint64_t seeds() {
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  return percent == nullptr ? kSeeds : std::max<std::uint64_t>(1, kSeeds * std::strtoull(percent, nullptr, 10) / 100);
+}
+
+TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
+  std::uint64_t operations = 0;
+  std::uint64_t pools = 0;
+  std::map<std::string, std::uint64_t> seen;
+  const auto life = [&](std::uint32_t seed, const std::vector<std::uint32_t>& words) {
+    RandomOps ops(seed);
+    for (const std::uint32_t word : words) {
+      ++operations;
+      if (!ops.run(word)) RC_FAIL(ops.difference());
+    }
+    ++pools;
+    const PoolStats s = ops.pool().stats();
+    const auto add = [&](const char* what, std::uint64_t count) { seen[what] += count; };
+    add("hit tokens", s.hit_tokens);
+    add("blocks evicted", s.blocks_evicted);
+    add("window pages evicted", s.window_pages_evicted);
+    add("blocks deduplicated", s.blocks_deduplicated);
+    add("checkpoints stored", s.checkpoints_stored);
+    add("checkpoints dropped", s.checkpoints_dropped);
+    add("checkpoints restored", s.checkpoints_restored);
+    add("checkpoints skipped", s.checkpoints_skipped);
+    add("pages copied", s.pages_copied);
+    add("objects moved", s.objects_moved);
+    add("forks", s.forks);
+    add("rewinds", s.rewinds);
+    add("refusals", s.refusals);
+    for (std::size_t i = 0; i < kHitEnds - 1; ++i) add(name(static_cast<HitEnd>(i)), s.hit_ends[i]);
+    if (!ops.finish()) RC_FAIL(ops.difference());
+  };
+  // RapidCheck makes the words and, should a life fail, shortens it to the few operations that matter.
+  rc::detail::TestParams params;
+  params.maxSuccess = static_cast<int>(seeds());
+  params.seed = 20261115;
+  const auto result = rc::detail::checkTestable(
+      [&] {
+        const auto seed = *rc::gen::noShrink(rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<std::uint32_t>()));
+        const auto words = *rc::gen::shrink(
+            rc::gen::noShrink(rc::gen::container<std::vector<std::uint32_t>>(
+                kOperations, rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<std::uint32_t>()))),
+            [](std::vector<std::uint32_t>&& all) { return rc::shrink::removeChunks(std::move(all)); });
+        life(seed, words);
+      },
+      rc::detail::TestMetadata(), params);
+  EXPECT_TRUE(result.is<rc::detail::SuccessResult>()) << result;
+  EXPECT_GE(operations, seeds() * kOperations);
+  RecordProperty("operations", std::to_string(operations));
+  std::cout << operations << " operations over " << pools << " seeds\n";
+  for (const auto& [what, count] : seen) {
+    std::cout << "  " << count << " " << what << "\n";
+    EXPECT_GT(count, 0u) << what << " never happened: the operations do not reach it";
+  }
+}
+
+}  // namespace
+}  // namespace quire::testing

@@ -1,0 +1,377 @@
+// For tests: a random life of a pool. A list of numbers is read as operations on a ToyEngine; after each one the pool is
+// recounted, after each commit every byte of the sequence is read back, and (for one group of full attention) every answer
+// is compared with the naive model's. Used by the property tests, by the failure tests and by the fuzzer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/state/naive_pool_testing.h"
+#include "quire/state/toy_engine_testing.h"
+
+namespace quire::testing {
+
+class RandomOps {
+ public:
+  enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything };
+
+  explicit RandomOps(std::uint32_t seed, Device* device = nullptr) {
+    model_ = static_cast<Model>(seed % 5);
+    const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
+    const std::uint32_t window = 3 + (seed >> 5) % 10;
+    const ToyModel toy = model_ == Model::Attention   ? ToyModel::attention(block_size)
+                         : model_ == Model::Windowed  ? ToyModel::windowed(window, block_size)
+                         : model_ == Model::Recurrent ? ToyModel::recurrent(block_size)
+                         : model_ == Model::Hybrid    ? ToyModel::hybrid(block_size)
+                                                      : ToyModel::everything(window, block_size);
+    PoolConfig config{.layout = toy.layout(), .max_sequences = 6, .max_tokens = 48};
+    std::uint64_t largest = 0;
+    for (const PageShape& shape : config.layout.groups) largest = std::max(largest, shape.page_bytes());
+    if (config.layout.has_recurrent()) largest = std::max(largest, config.layout.recurrent.bytes());
+    config.budget_bytes = largest * (5 + (seed >> 9) % 20);
+    config.checkpoint_interval = block_size * (1 + (seed >> 13) % 3);
+    config.max_recompute = config.checkpoint_interval * (1 + (seed >> 15) % 4);
+    if ((seed >> 17) % 4 == 0) config.checkpoint_budget_bytes = config.budget_bytes / 3;
+    config.scrub = (seed >> 19) % 4 == 0;
+    config.hash_bits = (seed >> 21) % 3 == 0 ? 2 : 128;  // collisions must change nothing
+    config.event_capacity = 64;
+    engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
+    if (model_ == Model::Attention) {
+      naive_ = std::make_unique<NaivePool>(pool().stats().pages[0].total, block_size, config.max_sequences, config.max_tokens);
+    }
+  }
+
+  // Whether the device may refuse: then a DeviceFailure is an answer too, and the naive model, which knows of no device,
+  // is not asked.
+  void expect_device_failures() { device_may_fail_ = true, naive_.reset(); }
+
+  SequencePool& pool() { return engine_->pool(); }
+  const std::string& difference() const { return difference_; }  // empty: all is well
+
+  // One operation. Says false once a difference was found.
+  bool run(std::uint32_t word) {
+    const std::uint32_t op = word % 16;
+    a_ = (word >> 4) & 0xFF;
+    b_ = (word >> 12) & 0xFF;
+    c_ = (word >> 20) & 0xFFF;
+    switch (op) {
+      case 0:
+      case 1:
+      case 2: create(); break;
+      case 3:
+      case 4:
+      case 5:
+      case 6:
+      case 7: append(); break;
+      case 8: append_batch(); break;
+      case 9:
+      case 10: fork(); break;
+      case 11: rewind(); break;
+      case 12:
+      case 13: release(); break;
+      case 14: plain(); break;
+      case 15: odd(); break;
+      default: break;
+    }
+    ++ops_;
+    check();
+    return difference_.empty();
+  }
+
+  // Everything goes back: afterwards nothing may be left.
+  bool finish() {
+    while (!live_.empty()) {
+      a_ = 0;
+      release();
+    }
+    for (const PageId page : plain_pages_) (void)pool().free_kv(page);
+    for (const std::uint32_t slot : plain_slots_) (void)pool().release_ssm(slot);
+    check();
+    pool().drop_cache();
+    const PoolStats stats = pool().stats();
+    if (stats.free_slabs != stats.slabs) report("slabs are left over after everything was released");
+    for (const ObjectCounts& pages : stats.pages) {
+      if (pages.held + pages.cached != 0) report("pages are left over after everything was released");
+    }
+    if (stats.states.held + stats.states.cached != 0) report("states are left over after everything was released");
+    if (stats.prefix_blocks != 0) report("prefixes are left over after everything was released");
+    naive_.reset();
+    check();
+    return difference_.empty();
+  }
+
+ private:
+  struct Live {
+    int name;
+    ToyEngine::Sequence sequence;
+  };
+
+  void report(std::string what) {
+    if (difference_.empty()) difference_ = "operation " + std::to_string(ops_) + ": " + std::move(what);
+  }
+  template <typename T>
+  bool refused_by_device(const PoolResult<T>& result) const {
+    return device_may_fail_ && !result && result.error().code == PoolError::Code::DeviceFailure;
+  }
+  Live* pick(std::uint32_t which) { return live_.empty() ? nullptr : &live_[which % live_.size()]; }
+
+  // Few stems and few tokens, so that prefixes meet.
+  std::vector<Token> prompt_of(std::uint32_t stem, std::uint32_t length, std::uint32_t tail) const {
+    std::vector<Token> prompt;
+    for (std::uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<Token>(mix(stem % 3, i / 7) % 3));
+    for (std::uint32_t i = 0; i < tail % 6; ++i) prompt.push_back(static_cast<Token>((tail >> i) % 3));
+    return prompt;
+  }
+  std::vector<Token> next_tokens(ToyEngine::Sequence& s, std::uint32_t count, std::uint32_t bits) const {
+    std::vector<Token> tokens;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (i < s.pending.size()) {
+        tokens.push_back(s.pending[i]);
+      } else {
+        tokens.push_back(static_cast<Token>((bits >> (i % 8)) % 3));
+      }
+    }
+    return tokens;
+  }
+  static void consume(ToyEngine::Sequence& s, std::size_t count) {
+    s.pending.erase(s.pending.begin(), s.pending.begin() + static_cast<long>(std::min(count, s.pending.size())));
+  }
+
+  void create() {
+    const Namespace name_space = c_ % 5 == 0 ? 1 : 0;
+    const std::vector<Token> prompt = prompt_of(a_, b_ % 40, c_ >> 3);
+    const Hit before = pool().lookup(prompt, name_space);
+    auto created = engine_->create(prompt, name_space);
+    if (refused_by_device(created)) return;
+    if (naive_) {
+      const auto foretold = naive_->create(next_name_, prompt, name_space);
+      if (foretold.has_value() != created.has_value()) return report("create: naive and pool disagree whether it fits");
+      if (created && engine_->last_hit().tokens != *foretold) {
+        return report("create: " + std::to_string(engine_->last_hit().tokens) + " tokens reused, naive says " +
+                      std::to_string(*foretold));
+      }
+    }
+    if (!created) {
+      if (created.error().code != PoolError::Code::Exhausted) report("create: " + created.error().message());
+      return;
+    }
+    if (engine_->last_hit().tokens != before.tokens && engine_->last_hit().tokens != 0) {
+      report("create: lookup had promised another hit");
+    }
+    if (!prompt.empty() && engine_->last_hit().tokens >= prompt.size()) report("create: nothing left to compute");
+    live_.push_back({next_name_++, std::move(*created)});
+    verify(live_.back());
+  }
+
+  void append() {
+    Live* live = pick(a_);
+    if (live == nullptr) return create();
+    const std::uint32_t count = b_ % 9;
+    const auto tokens = next_tokens(live->sequence, count, c_);
+    const SequencePool::Demand demand{live->sequence.id, count};
+    const bool promised = pool().can_reserve(std::span(&demand, 1)).has_value();
+    const auto ok = pool().reserve(live->sequence.id, count);
+    if (refused_by_device(ok)) return verify_all();
+    if (ok.has_value() != promised) report("reserve: can_reserve had said otherwise");
+    if (naive_ && naive_->reserve({{live->name, count}}) != ok.has_value()) {
+      return report("reserve: naive and pool disagree whether it fits");
+    }
+    if (!ok) return check_refusal(ok.error(), {demand});
+    commit(*live, tokens);
+  }
+
+  void commit(Live& live, const std::vector<Token>& tokens) {
+    const auto done = engine_->write_and_commit(live.sequence, tokens, c_ % 3 == 0);
+    if (refused_by_device(done)) return verify_all();
+    if (!done) return report("commit: " + done.error().message());
+    consume(live.sequence, tokens.size());
+    if (naive_) naive_->commit(live.name, tokens);
+    verify(live);
+  }
+
+  void append_batch() {
+    if (live_.size() < 2) return append();
+    std::vector<SequencePool::Demand> demands;
+    std::vector<std::pair<int, std::uint32_t>> naive_demands;
+    const std::size_t many = std::min<std::size_t>(live_.size(), 2 + a_ % 3);
+    for (std::size_t i = 0; i < many; ++i) {
+      const std::uint32_t count = (b_ >> i) % 6;
+      demands.push_back({live_[i].sequence.id, count});
+      naive_demands.emplace_back(live_[i].name, count);
+    }
+    const PoolStats before = pool().stats();
+    const auto ok = pool().reserve(demands);
+    if (refused_by_device(ok)) return verify_all();
+    if (naive_ && naive_->reserve(naive_demands) != ok.has_value()) {
+      return report("batch: naive and pool disagree whether it fits");
+    }
+    if (!ok) {
+      const PoolStats after = pool().stats();
+      for (std::size_t g = 0; g < before.pages.size(); ++g) {
+        if (before.pages[g].held != after.pages[g].held) report("batch: refused, but pages were taken");
+      }
+      return check_refusal(ok.error(), demands);
+    }
+    for (std::size_t i = 0; i < many; ++i) commit(live_[i], next_tokens(live_[i].sequence, demands[i].tokens, c_));
+  }
+
+  // A refusal must be true: the objects that are held, and those asked for, do not fit into the slabs.
+  void check_refusal(const PoolError& error, const std::vector<SequencePool::Demand>& demands) {
+    if (error.code == PoolError::Code::TooLong) return;
+    if (error.code != PoolError::Code::Exhausted) return report("reserve: " + error.message());
+    const PoolStats stats = pool().stats();
+    const StateLayout& layout = pool().layout();
+    std::uint64_t slabs = 0;
+    for (std::size_t g = 0; g < stats.pages.size(); ++g) {
+      std::uint64_t objects = stats.pages[g].held;
+      for (const auto& demand : demands) {
+        const std::uint64_t length = *pool().length(demand.id);
+        const std::uint64_t have = pool().pages(demand.id, static_cast<std::uint32_t>(g))->size();
+        const std::uint64_t blocks = (length + demand.tokens + layout.block_size - 1) / layout.block_size;
+        objects += blocks > have ? blocks - have : 0;
+        objects += demand.tokens > 0 && length % layout.block_size != 0 ? 1 : 0;  // a copy, perhaps
+      }
+      const std::uint64_t cells = pool().arena().slab_bytes() / stats.pages[g].object_bytes;
+      slabs += (objects + cells - 1) / cells;
+    }
+    if (layout.has_recurrent()) {
+      const std::uint64_t cells = pool().arena().slab_bytes() / stats.states.object_bytes;
+      slabs += (stats.states.held + cells - 1) / cells;
+    }
+    // Slabs that plain objects keep where they are may be in the way as well.
+    if (slabs + plain_pages_.size() + plain_slots_.size() <= stats.slabs) report("reserve: refused although it fits");
+  }
+
+  void fork() {
+    Live* live = pick(a_);
+    if (live == nullptr) return create();
+    const auto position = static_cast<std::uint32_t>(b_ % (live->sequence.tokens.size() + 1));
+    auto child = engine_->fork(live->sequence, position);
+    if (refused_by_device(child)) return verify_all();
+    if (naive_) {
+      if (naive_->can_fork() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
+      if (child) naive_->fork(live->name, next_name_, position);
+      if (child && !child->pending.empty()) report("fork: attention can fork anywhere");
+    }
+    if (!child) {
+      if (child.error().code != PoolError::Code::Exhausted) report("fork: " + child.error().message());
+      return;
+    }
+    live_.push_back({next_name_++, std::move(*child)});
+    verify_all();
+  }
+
+  void rewind() {
+    Live* live = pick(a_);
+    if (live == nullptr) return create();
+    const auto position = static_cast<std::uint32_t>(b_ % (live->sequence.tokens.size() + 1));
+    const auto ok = engine_->rewind(live->sequence, position);
+    if (refused_by_device(ok)) return verify_all();
+    if (!ok) return report("rewind: " + ok.error().message());
+    if (naive_) naive_->rewind(live->name, position);
+    verify(*live);
+  }
+
+  void release() {
+    if (live_.empty()) return;
+    const std::size_t which = a_ % live_.size();
+    const SequenceId id = live_[which].sequence.id;
+    if (const auto ok = pool().release(id); !ok) report("release: " + ok.error().message());
+    if (naive_) naive_->release(live_[which].name);
+    live_.erase(live_.begin() + static_cast<long>(which));
+    if (pool().release(id).has_value()) report("release: a stale id was taken");
+    if (pool().reserve(id, 1).has_value()) report("reserve: a stale id was taken");
+  }
+
+  // Objects that belong to nobody's sequence, in the same arena.
+  void plain() {
+    if (naive_) return;
+    if (a_ % 2 == 0 && pool().layout().has_attention()) {
+      if (plain_pages_.size() < 2) {
+        if (const auto page = pool().alloc_kv()) plain_pages_.push_back(*page);
+      } else {
+        if (!pool().free_kv(plain_pages_.back())) report("free_kv: refused its own page");
+        if (pool().free_kv(plain_pages_.back())) report("free_kv: took a page twice");
+        plain_pages_.pop_back();
+      }
+    } else if (pool().layout().has_recurrent()) {
+      if (plain_slots_.size() < 2) {
+        if (const auto slot = pool().alloc_ssm(77)) plain_slots_.push_back(slot->index);
+      } else {
+        if (!pool().release_ssm(plain_slots_.back())) report("release_ssm: refused its own slot");
+        if (pool().release_ssm(plain_slots_.back())) report("release_ssm: took a slot twice");
+        plain_slots_.pop_back();
+      }
+    }
+  }
+
+  void odd() {
+    if (a_ % 8 == 0) {
+      pool().drop_cache();
+      if (naive_) naive_->drop_cache();
+      verify_all();
+      return;
+    }
+    Live* live = pick(a_);
+    if (live == nullptr) return;
+    const auto length = static_cast<std::uint32_t>(live->sequence.tokens.size());
+    if (pool().fork(live->sequence.id, length + 1)) report("fork: beyond the end");
+    if (pool().rewind(live->sequence.id, length + 1)) report("rewind: beyond the end");
+    const std::vector<Token> too_many(64, 1);
+    if (pool().commit(live->sequence.id, too_many)) report("commit: without a reservation");
+    const SequencePool::Demand twice[] = {{live->sequence.id, 1}, {live->sequence.id, 1}};
+    if (pool().reserve(twice)) report("reserve: the same sequence twice");
+    if (pool().layout().has_attention()) {
+      const auto pages = pool().pages(live->sequence.id, 0);
+      if (!pages->empty() && pages->back().valid() && pool().free_kv(pages->back())) {
+        report("free_kv: took a sequence's page");
+      }
+    }
+    if (pool().layout().has_recurrent() && pool().release_ssm(pool().slot(live->sequence.id)->index)) {
+      report("release_ssm: took a sequence's slot");
+    }
+  }
+
+  void verify(Live& live) {
+    const std::string wrong = engine_->verify(live.sequence);
+    if (!wrong.empty() && !device_may_fail_) report("sequence " + std::to_string(live.name) + ": " + wrong);
+    if (!wrong.empty() && device_may_fail_ && wrong.find("refused") == std::string::npos) {
+      report("sequence " + std::to_string(live.name) + ": " + wrong);
+    }
+  }
+  void verify_all() {
+    for (Live& live : live_) verify(live);
+  }
+
+  void check() {
+    if (const auto ok = pool().check_integrity(); !ok) report("integrity: " + ok.error());
+    if (!naive_) return;
+    const ObjectCounts pages = pool().stats().pages[0];
+    if (pages.held != naive_->held()) {
+      report(std::to_string(pages.held) + " pages held, naive says " + std::to_string(naive_->held()));
+    }
+    if (pages.cached != naive_->cached()) {
+      report(std::to_string(pages.cached) + " pages cached, naive says " + std::to_string(naive_->cached()));
+    }
+    if (pages.total != naive_->total()) report("the pool has grown or shrunk");
+    if (pool().stats().prefix_blocks != naive_->known_blocks()) report("the index knows more or less than naive");
+  }
+
+  Model model_;
+  CountingDevice own_device_;
+  std::unique_ptr<ToyEngine> engine_;
+  std::unique_ptr<NaivePool> naive_;
+  bool device_may_fail_ = false;
+  std::vector<Live> live_;
+  std::vector<PageId> plain_pages_;
+  std::vector<std::uint32_t> plain_slots_;
+  int next_name_ = 1;
+  std::uint64_t ops_ = 0;
+  std::uint32_t a_ = 0, b_ = 0, c_ = 0;
+  std::string difference_;
+};
+
+}  // namespace quire::testing

@@ -1,0 +1,693 @@
+#include "quire/state/sequence_pool.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "quire/base/check.h"
+#include "quire/state/sequence_pool_internal.h"
+
+namespace quire {
+namespace {
+
+using Kind = PoolEvent::Kind;
+
+// Metadata of the prefix index may take this share of what it describes where nothing else bounds it.
+constexpr std::uint64_t kIndexShare = 16;
+
+}  // namespace
+
+const char* name(HitEnd end) {
+  switch (end) {
+    case HitEnd::Complete: return "complete";
+    case HitEnd::NeverSeen: return "never seen";
+    case HitEnd::Evicted: return "evicted";
+    case HitEnd::OtherNamespace: return "other namespace";
+    case HitEnd::NoCheckpoint: return "no checkpoint";
+    case HitEnd::WindowGone: return "window gone";
+    case HitEnd::Disabled: return "disabled";
+  }
+  return "?";
+}
+
+SequencePool::SequencePool(const PoolConfig& config) : config_(config) {}
+SequencePool::~SequencePool() = default;
+
+PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {
+  std::unique_ptr<SequencePool> pool(new SequencePool(config));
+  if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
+  return pool;
+}
+
+PoolResult<void> SequencePool::build(Device& device) {
+  StateLayout& layout = config_.layout;
+  if (layout.groups.size() + 1 > std::tuple_size_v<Need>) {
+    return std::unexpected(PoolError::invalid_argument("more layer groups than a pool can have"));
+  }
+  if (layout.block_size == 0) return std::unexpected(PoolError::invalid_argument("block size out of range"));
+  if (config_.max_sequences == 0 || config_.max_tokens == 0) {
+    return std::unexpected(PoolError::invalid_argument("a pool for no sequences, or for sequences of no tokens"));
+  }
+  std::vector<std::uint64_t> sizes;
+  for (const PageShape& shape : layout.groups) {
+    if (auto ok = shape.check(); !ok) return ok;
+    if (shape.block_size != layout.block_size) {
+      return std::unexpected(PoolError::invalid_argument("layer groups with different block sizes"));
+    }
+    sizes.push_back(shape.page_bytes());
+  }
+  if (layout.has_recurrent()) {
+    if (auto ok = layout.recurrent.check(); !ok) return ok;
+    layout.recurrent.capacity = config_.max_tokens;
+    sizes.push_back(layout.recurrent.bytes());
+  }
+  const auto slabs = plan_slabs(config_.budget_bytes, sizes);
+  if (!slabs) return std::unexpected(slabs.error());
+  for (const std::uint64_t bytes : sizes) {
+    if (std::uint64_t{slabs->slabs} * (slabs->slab_bytes / bytes) >= kNoIndex ||
+        slabs->slab_bytes / kObjectAlignment * slabs->slabs >= kNoIndex) {
+      return std::unexpected(PoolError::invalid_argument("more objects than can be counted in 32 bits"));
+    }
+  }
+
+  events_ = std::make_unique<EventLog>(config_.event_capacity);
+  auto arena = Arena::create(device, slabs->slab_bytes, slabs->slabs, events_.get());
+  if (!arena) return std::unexpected(arena.error());
+  arena_ = std::make_unique<Arena>(std::move(*arena));
+
+  max_blocks_ = divide_up(config_.max_tokens, layout.block_size);
+  std::uint64_t nodes = UINT64_MAX;  // one per page of a group that keeps all its pages
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    pools_.push_back(std::make_unique<BlockPool>(*arena_, static_cast<std::uint16_t>(g), layout.groups[g], config_.scrub));
+    page_infos_.emplace_back(pools_.back()->allocator().index_limit());
+    if (layout.groups[g].window == 0) {
+      nodes = std::min<std::uint64_t>(nodes, pools_.back()->allocator().index_limit());
+    }
+  }
+  if (layout.has_recurrent()) {
+    states_ = std::make_unique<SsmStatePool>(*arena_, static_cast<std::uint16_t>(state_class()), layout.recurrent);
+    slot_infos_.resize(states_->allocator().index_limit());
+    checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
+    interval_blocks_ = std::max(1u, divide_up(config_.checkpoint_interval, layout.block_size));
+    max_gap_blocks_ = std::max(interval_blocks_, config_.max_recompute / layout.block_size);
+  }
+  if (nodes == UINT64_MAX) {
+    const std::uint64_t node_bytes = sizeof(PrefixIndex::Node) + layout.block_size * sizeof(Token) + 32;
+    nodes = std::clamp<std::uint64_t>(config_.budget_bytes / kIndexShare / node_bytes, 1024, kNoIndex / 4);
+    nodes = std::min(nodes, std::uint64_t{max_blocks_} * config_.max_sequences * 4);
+  }
+  if (!config_.prefix_cache) nodes = 0;
+  index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(), config_.hash_bits);
+
+  sequences_.reserve(config_.max_sequences);
+  for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {
+    Sequence& sequence = sequences_.emplace_back();
+    sequence.groups.reserve(pools_.size());
+    for (auto& pool : pools_) {
+      auto state = PagedSeqState::create(*pool, max_blocks_);
+      if (!state) return std::unexpected(state.error());
+      sequence.groups.push_back(std::move(*state));
+    }
+    sequence.nodes.resize(max_blocks_);
+    sequence.tokens = std::make_unique_for_overwrite<Token[]>(std::size_t{max_blocks_} * layout.block_size);
+  }
+  for (std::uint32_t i = config_.max_sequences; i-- > 0;) free_sequences_.push_back(i);
+  path_.resize(max_blocks_);
+  growths_.resize(std::size_t{config_.max_sequences} * pools_.size());
+  asked_in_.resize(config_.max_sequences);
+  return {};
+}
+
+const BlockAllocator& SequencePool::allocator(std::uint32_t cls) const {
+  return cls < groups() ? pools_[cls]->allocator() : states_->allocator();
+}
+BlockAllocator& SequencePool::allocator(std::uint32_t cls) {
+  return cls < groups() ? pools_[cls]->allocator() : states_->allocator();
+}
+std::uint64_t SequencePool::object_bytes(std::uint32_t cls) const {
+  return cls < groups() ? pools_[cls]->shape().page_bytes() : layout().recurrent.bytes();
+}
+
+// The first position that the token at position `length` still sees.
+std::uint32_t SequencePool::window_start(std::uint32_t group, std::uint32_t length) const {
+  const std::uint32_t window = layout().groups[group].window;
+  return window == 0 || length + 1 <= window ? 0 : length + 1 - window;
+}
+
+SequencePool::Sequence* SequencePool::find(SequenceId id) {
+  if (id.index >= sequences_.size()) return nullptr;
+  Sequence& sequence = sequences_[id.index];
+  return sequence.live && sequence.generation == id.generation ? &sequence : nullptr;
+}
+const SequencePool::Sequence* SequencePool::find(SequenceId id) const { return const_cast<SequencePool*>(this)->find(id); }
+
+// --- the plain operations
+
+PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  Need need{};
+  need[group] = 1;
+  if (!feasible(need)) return std::unexpected(refusal(need));
+  if (auto ok = make_room(need, Effort::Everything); !ok) return std::unexpected(ok.error());
+  const auto page = pools_[group]->allocate();
+  QUIRE_CHECK(page.has_value(), "room was made");
+  (void)allocator(group).pin(*page);
+  page_infos_[group][page->index] = PageInfo{};
+  return *page;
+}
+
+PoolResult<void> SequencePool::free_kv(PageId page, std::uint32_t group) {
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  if (const auto held = allocator(group).references(page); !held) return std::unexpected(held.error());
+  if (!allocator(group).is_pinned(page.index)) return std::unexpected(PoolError::invalid_slot(page.index));
+  return pools_[group]->free(page);
+}
+
+PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
+  if (!states_) return std::unexpected(PoolError::invalid_slot(0));
+  if (request == 0) return std::unexpected(PoolError::invalid_argument("request id 0 means none"));
+  Need need{};
+  need[state_class()] = 1;
+  if (!feasible(need)) return std::unexpected(refusal(need));
+  if (auto ok = make_room(need, Effort::Everything); !ok) return std::unexpected(ok.error());
+  auto slot = states_->alloc(request);
+  if (!slot) return slot;
+  (void)states_->allocator().pin({slot->index, slot->generation});
+  slot_infos_[slot->index] = SlotInfo{};
+  return slot;
+}
+
+PoolResult<void> SequencePool::release_ssm(std::uint32_t index) {
+  if (!states_ || index >= slot_infos_.size() || !states_->allocator().is_pinned(index)) {
+    return std::unexpected(PoolError::invalid_slot(index));
+  }
+  return states_->release(index);
+}
+
+PoolResult<const SequenceSlot*> SequencePool::ssm_slot(std::uint32_t index) const {
+  if (!states_) return std::unexpected(PoolError::invalid_slot(index));
+  return states_->slot_at(index);
+}
+
+// --- life of a sequence
+
+// Objects that become held when a match is attached, and a state for the sequence.
+SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<const std::uint32_t> path) const {
+  Need need{};
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const auto count = [&](std::uint32_t node) {
+      const PageId page = index_->page(node, g);
+      need[g] += allocator(g).references_at(page.index) == 0;
+    };
+    for (std::uint32_t b = window_start(g, match.length()) / block_size(); b < match.blocks; ++b) count(path[b]);
+    if (match.partial_tokens > 0) count(match.partial_node);
+  }
+  // The checkpoint is read after room was made, so it must have its place beside the new state.
+  if (states_) need[state_class()] = match.blocks > 0 ? 2 : 1;
+  return need;
+}
+
+PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
+  if (request.prompt.size() > config_.max_tokens) {
+    return std::unexpected(PoolError::too_long("tokens", request.prompt.size(), config_.max_tokens));
+  }
+  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+
+  Match found;
+  found.hit.end = HitEnd::Disabled;
+  const bool look = request.reuse && config_.prefix_cache;
+  if (look) found = match(request.prompt, request.name_space, path_);
+  Need need = need_to_attach(found, path_);
+  if (!feasible(need) && found.length() > 0) {
+    // Holding the prefix leaves no room for the state: without the prefix there may be.
+    found = Match{.hit = {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::Evicted}};
+    need = need_to_attach(found, path_);
+  }
+  if (!feasible(need)) {
+    ++counters_.refusals;
+    return std::unexpected(refusal(need));
+  }
+
+  const std::uint32_t index = free_sequences_.back();
+  Sequence& sequence = sequences_[index];
+  sequence.live = true;
+  sequence.publishing = config_.prefix_cache;
+  sequence.request = request_or_own(request.request);
+  sequence.name_space = request.name_space;
+  if (auto ok = attach(sequence, found, path_); !ok) {
+    detach(sequence);
+    return std::unexpected(ok.error());
+  }
+  free_sequences_.pop_back();
+  if (found.length() > 0) std::memcpy(sequence.tokens.get(), request.prompt.data(), found.length() * sizeof(Token));
+  if (look) {
+    ++counters_.lookups;
+    counters_.lookup_tokens += request.prompt.size();
+    counters_.hit_tokens += found.length();
+  }
+  ++counters_.hit_ends[static_cast<std::size_t>(found.hit.end)];
+  ++counters_.sequences;
+  counters_.sequences_high_water = std::max(counters_.sequences_high_water, counters_.sequences);
+  events_->record(Kind::SequenceCreated, 0, index, found.length());
+  return Created{{index, sequence.generation}, found.hit};
+}
+
+// Gives an empty sequence the pages of a path and a state. On failure the caller detaches.
+PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path) {
+  for (std::uint32_t b = 0; b < match.blocks; ++b) {
+    index_->hold(path[b]);
+    sequence.nodes[b] = path[b];
+  }
+  sequence.chain = match.blocks;
+  const auto take = [&](std::uint32_t g, std::uint32_t node) {
+    const PageId page = index_->page(node, g);
+    const auto ok = pools_[g]->acquire(page);
+    QUIRE_CHECK(ok.has_value(), "the index names live pages");
+    sequence.groups[g].adopt(page);
+  };
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t first = window_start(g, match.length()) / block_size();
+    for (std::uint32_t b = 0; b < match.blocks; ++b) {
+      if (b < first) {
+        sequence.groups[g].adopt_given_back();
+      } else {
+        take(g, path[b]);
+      }
+    }
+    if (match.partial_tokens > 0) take(g, match.partial_node);
+    sequence.groups[g].set_length(match.length());
+  }
+  sequence.length = sequence.writable_until = match.length();
+  if (states_) {
+    if (auto ok = give_slot(sequence, match.blocks > 0 ? path[match.blocks - 1] : kNoIndex); !ok) return ok;
+  }
+  for (PagedSeqState& group : sequence.groups) {
+    if (auto ok = group.sync(); !ok) return ok;
+  }
+  return {};
+}
+
+// A state of the sequence's own: a copy of a node's checkpoint, or zero.
+PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_node) {
+  Need need{};
+  need[state_class()] = 1;
+  protected_node_ = from_node;
+  const auto room = make_room(need, Effort::Everything);
+  protected_node_ = kNoIndex;
+  if (!room) return room;
+  auto slot = states_->alloc(sequence.request);
+  if (!slot) return std::unexpected(slot.error());
+  sequence.slot = *slot;
+  slot_infos_[slot->index] = {.node = kNoIndex, .sequence = static_cast<std::uint32_t>(&sequence - sequences_.data())};
+  events_->record(Kind::SlotTaken, state_class(), slot->index, sequence.request);
+  if (from_node == kNoIndex) return {};
+  const SlotId checkpoint = index_->node(from_node).checkpoint;
+  if (auto ok = states_->copy(*slot, checkpoint); !ok) return ok;
+  index_->touch_checkpoint(from_node);
+  ++counters_.checkpoints_restored;
+  events_->record(Kind::CheckpointRestored, state_class(), checkpoint.index, slot->index);
+  return {};
+}
+
+// Everything the sequence has goes back, the end of its path first.
+void SequencePool::detach(Sequence& sequence) {
+  for (PagedSeqState& group : sequence.groups) group.release();
+  while (sequence.chain > 0) let_go(sequence.nodes[--sequence.chain]);
+  if (sequence.slot.valid()) {
+    slot_infos_[sequence.slot.index] = SlotInfo{};
+    events_->record(Kind::SlotReleased, state_class(), sequence.slot.index);
+    const auto ok = states_->release(sequence.slot);
+    QUIRE_CHECK(ok.has_value(), "a sequence's slot is live");
+    sequence.slot = SlotId{};
+  }
+  sequence.live = false;
+  sequence.length = sequence.writable_until = 0;
+  sequence.request = 0;
+  ++sequence.generation;
+}
+
+PoolResult<void> SequencePool::release(SequenceId id) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  detach(*sequence);
+  free_sequences_.push_back(id.index);
+  --counters_.sequences;
+  events_->record(Kind::SequenceReleased, 0, id.index);
+  return {};
+}
+
+// --- reserving
+
+PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demands) const {
+  Plan plan;
+  Need without_copies{};
+  ++plans_;
+  for (const Demand& demand : demands) {
+    const Sequence* sequence = find(demand.id);
+    if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(demand.id.index));
+    if (asked_in_[demand.id.index] == plans_) {
+      return std::unexpected(PoolError::invalid_argument("a sequence stands twice in one reservation"));
+    }
+    asked_in_[demand.id.index] = plans_;
+    const std::uint64_t target = std::uint64_t{sequence->length} + demand.tokens;
+    if (target > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", target, config_.max_tokens));
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      plan.need[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target));
+      without_copies[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target), false);
+    }
+  }
+  if (feasible(plan.need)) return plan;
+  if (!feasible(without_copies)) return std::unexpected(refusal(without_copies));
+  return Plan{without_copies, true};
+}
+
+// Takes the half-full last page out of the index where only the index shares it, so that it can be written without a copy.
+void SequencePool::unpublish_last_page(Sequence& sequence) {
+  const std::uint32_t block = sequence.length / block_size();
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (!sequence.groups[g].must_copy() || sequence.groups[g].must_copy(false)) continue;
+    const PageId page = sequence.groups[g].table().page(block);
+    const std::uint32_t node = page_infos_[g][page.index].node;
+    if (index_->node(node).holders > 0) {
+      // A window group: others are on this path, but beyond this page.
+      page_infos_[g][page.index].node = kNoIndex;
+      index_->set_page(node, g, PageId{});
+      const auto ok = pools_[g]->drop(page);
+      QUIRE_CHECK(ok.has_value(), "the page is kept");
+      continue;
+    }
+    while (page_infos_[g][page.index].node == node) {
+      std::uint32_t leaf = node;
+      while (!index_->is_leaf(leaf)) leaf = index_->node(leaf).first_child;
+      evict_node(leaf);
+    }
+  }
+}
+
+PoolResult<void> SequencePool::can_reserve(std::span<const Demand> demands) const {
+  const auto planned = plan(demands);
+  if (!planned) return std::unexpected(planned.error());
+  return {};
+}
+
+PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
+  const Sequence* sequence = find(id);
+  if (sequence != nullptr && std::uint64_t{sequence->length} + tokens <= sequence->writable_until) return {};
+  const Demand demand{id, tokens};
+  return reserve(std::span(&demand, 1));
+}
+
+PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
+  const auto planned = plan(demands);
+  if (!planned) {
+    if (planned.error().code == PoolError::Code::Exhausted) ++counters_.refusals;
+    return std::unexpected(planned.error());
+  }
+  if (planned->unpublish) {
+    for (const Demand& demand : demands) {
+      if (demand.tokens > 0) unpublish_last_page(*find(demand.id));
+    }
+  }
+  if (auto ok = make_room(planned->need, Effort::Everything); !ok) return ok;
+
+  std::size_t grown = 0;
+  const auto undo_all = [&] {
+    while (grown-- > 0) {
+      Sequence& sequence = *find(demands[grown / groups()].id);
+      sequence.groups[grown % groups()].undo(growths_[grown]);
+    }
+  };
+  for (const Demand& demand : demands) {
+    Sequence& sequence = *find(demand.id);
+    for (PagedSeqState& group : sequence.groups) {
+      const auto growth = group.grow(sequence.length + demand.tokens);
+      if (!growth) {
+        undo_all();
+        return std::unexpected(growth.error());
+      }
+      growths_[grown++] = *growth;
+    }
+  }
+  grown = 0;
+  for (const Demand& demand : demands) {
+    Sequence& sequence = *find(demand.id);
+    std::uint32_t until = sequence.groups.empty() ? sequence.length + demand.tokens : config_.max_tokens;
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      note_pages(sequence, g, growths_[grown]);
+      sequence.groups[g].finish(growths_[grown++]);
+      until = std::min(until, sequence.groups[g].capacity());
+    }
+    // A demand of no tokens does not make a shared half-full page writable.
+    sequence.writable_until = demand.tokens == 0 ? std::max(sequence.writable_until, sequence.length)
+                                                 : std::max(until, sequence.writable_until);
+  }
+  return {};
+}
+
+void SequencePool::note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth) {
+  const BlockTable& table = sequence.groups[group].table();
+  const auto note = [&](std::uint32_t block) { page_infos_[group][table.page(block).index] = {kNoIndex, block}; };
+  for (std::uint32_t block = growth.old_blocks; block < table.size(); ++block) note(block);
+  if (growth.replaced.valid()) {
+    note(growth.replaced_block);
+    ++counters_.pages_copied;
+    events_->record(Kind::PageCopied, group, growth.replaced.index, table.page(growth.replaced_block).index);
+  }
+}
+
+PoolResult<void> SequencePool::can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const {
+  if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
+  // The widest moment of each group: all pages, or a window and the chunk that is being written behind it. The window may
+  // begin in the middle of a block.
+  std::uint64_t slabs = 0;
+  Need need{};
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t window = layout().groups[g].window;
+    const std::uint64_t all = divide_up(tokens, block_size());
+    const std::uint64_t span = std::uint64_t{window} + std::max(chunk, 1u) + block_size() - 2;
+    const std::uint64_t most = window == 0 ? all : std::min(all, divide_up<std::uint64_t>(span, block_size()));
+    need[g] = static_cast<std::uint32_t>(most);
+    slabs += divide_up<std::uint64_t>(most, allocator(g).cells_per_slab());
+  }
+  if (states_) {
+    need[state_class()] = 1;
+    slabs += 1;
+  }
+  if (slabs <= arena_->total_slabs()) return {};
+  std::uint64_t wanted = 0;
+  for (std::uint32_t c = 0; c < classes(); ++c) wanted += need[c] * object_bytes(c);
+  return std::unexpected(PoolError::exhausted("bytes", wanted, arena_->slab_bytes() * arena_->total_slabs()));
+}
+
+PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> tokens, bool checkpoint) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  const std::uint64_t target = sequence->length + tokens.size();
+  if (target > sequence->writable_until) {
+    return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
+  }
+  Token* to = sequence->tokens.get() + sequence->length;
+  for (const Token token : tokens) *to++ = token;
+  sequence->length = static_cast<std::uint32_t>(target);
+  for (PagedSeqState& group : sequence->groups) group.set_length(sequence->length);
+  if (states_) {
+    const auto ok = states_->at(sequence->slot.index).step(static_cast<std::uint32_t>(tokens.size()));
+    QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
+  }
+  if (sequence->publishing && (sequence->chain + 1) * block_size() <= sequence->length) publish(*sequence);
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (layout().groups[g].window != 0) sequence->groups[g].give_back_before(window_start(g, sequence->length));
+  }
+  if (states_ && sequence->length % block_size() == 0) keep_checkpoint(*sequence, checkpoint);
+  return {};
+}
+
+// --- fork and rewind
+
+SequencePool::ResumePoint SequencePool::resume_point(const Sequence& sequence, std::uint32_t position) const {
+  if (position == 0) return {};
+  bool in_place = !states_ || position == sequence.length;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    in_place = in_place && window_start(g, position) / block_size() >= sequence.groups[g].table().first();
+  }
+  if (in_place) return {position, true};
+  for (std::uint32_t blocks = std::min(position / block_size(), sequence.chain); blocks > 0; --blocks) {
+    if (resumable(sequence.nodes[blocks - 1])) return {blocks * block_size(), false};
+  }
+  return {};
+}
+
+PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t position, RequestId request) {
+  Sequence* parent = find(id);
+  if (parent == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (position > parent->length) return std::unexpected(PoolError::not_written(position));
+  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  const ResumePoint point = resume_point(*parent, position);
+  const std::uint32_t blocks = std::min(point.position / block_size(), parent->chain);
+
+  Match through_index{.hit = {.tokens = point.position}, .blocks = blocks};
+  Need need{};
+  if (point.in_place) {
+    if (states_) need[state_class()] = 1;
+  } else {
+    need = need_to_attach(through_index, parent->nodes);
+  }
+  if (!feasible(need)) {
+    ++counters_.refusals;
+    return std::unexpected(refusal(need));
+  }
+
+  const std::uint32_t index = free_sequences_.back();
+  Sequence& child = sequences_[index];
+  child.live = true;
+  child.publishing = config_.prefix_cache && (parent->publishing || point.position / block_size() <= parent->chain);
+  child.request = request_or_own(request);
+  child.name_space = parent->name_space;
+  PoolResult<void> ok;
+  if (point.in_place) {
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      index_->hold(parent->nodes[b]);
+      child.nodes[b] = parent->nodes[b];
+    }
+    child.chain = blocks;
+    child.length = child.writable_until = point.position;
+    for (std::uint32_t g = 0; g < groups(); ++g) child.groups[g].share(parent->groups[g], point.position);
+    if (states_) ok = give_slot(child, kNoIndex);
+    if (states_ && ok && point.position > 0) ok = states_->copy(child.slot, parent->slot);
+    for (std::uint32_t g = 0; ok && g < groups(); ++g) ok = child.groups[g].sync();
+  } else {
+    ok = attach(child, through_index, parent->nodes);
+  }
+  if (!ok) {
+    detach(child);
+    return std::unexpected(ok.error());
+  }
+  free_sequences_.pop_back();
+  std::memcpy(child.tokens.get(), parent->tokens.get(), point.position * sizeof(Token));
+  // The page that the parent was filling may be in two tables now.
+  if (parent->length % block_size() != 0 && point.position > parent->length / block_size() * block_size()) {
+    parent->writable_until = parent->length;
+  }
+  ++counters_.forks;
+  ++counters_.sequences;
+  counters_.sequences_high_water = std::max(counters_.sequences_high_water, counters_.sequences);
+  events_->record(Kind::SequenceForked, 0, index, id.index);
+  return Forked{{index, child.generation}, point.position};
+}
+
+PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t position) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (position > sequence->length) return std::unexpected(PoolError::not_written(position));
+  if (position == sequence->length) return position;
+  const ResumePoint point = resume_point(*sequence, position);
+  const std::uint32_t blocks = point.position / block_size();
+
+  // What can fail comes first: the state of the new position.
+  if (states_) {
+    SequenceSlot& slot = states_->at(sequence->slot.index);
+    if (point.position == 0) {
+      if (auto ok = slot.state().reset(); !ok) return std::unexpected(ok.error());
+    } else {
+      const std::uint32_t node = sequence->nodes[blocks - 1];
+      const SlotId checkpoint = index_->node(node).checkpoint;
+      if (auto ok = states_->copy(sequence->slot, checkpoint); !ok) return std::unexpected(ok.error());
+      index_->touch_checkpoint(node);
+      ++counters_.checkpoints_restored;
+      events_->record(Kind::CheckpointRestored, state_class(), checkpoint.index, sequence->slot.index);
+    }
+  }
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    PagedSeqState& group = sequence->groups[g];
+    group.truncate(point.position);
+    const std::uint32_t first = window_start(g, point.position) / block_size();
+    while (group.table().first() > first && point.position > 0) {
+      const PageId page = index_->page(sequence->nodes[group.table().first() - 1], g);
+      const auto ok = pools_[g]->acquire(page);
+      QUIRE_CHECK(ok.has_value(), "a resumable node has its window");
+      group.take_back(page);
+    }
+  }
+  while (sequence->chain > blocks) let_go(sequence->nodes[--sequence->chain]);
+  sequence->publishing = config_.prefix_cache && (sequence->publishing || sequence->chain == blocks);
+  sequence->length = sequence->writable_until = point.position;
+  ++counters_.rewinds;
+  events_->record(Kind::SequenceRewound, 0, id.index, point.position);
+  return point.position;
+}
+
+// --- views
+
+PoolResult<KvView> SequencePool::kv_view(SequenceId id, std::uint32_t group, std::uint32_t layer) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (group >= groups() || layer >= layout().groups[group].num_layers) {
+    return std::unexpected(PoolError::invalid_slot(group));
+  }
+  PagedSeqState& state = sequence->groups[group];
+  if (auto ok = state.sync(); !ok) return std::unexpected(ok.error());
+  KvView view = state.view(layer);
+  view.capacity = std::min(view.capacity, sequence->writable_until);
+  return view;
+}
+
+PoolResult<StateView> SequencePool::state_view(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (!states_) return std::unexpected(PoolError::invalid_slot(0));
+  return states_->at(sequence->slot.index).state().view();
+}
+
+PoolResult<KvCache> SequencePool::kv_cache(SequenceId id, std::uint32_t group, std::uint32_t layer) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  return KvCache::paged(sequence->groups[group], layer);
+}
+
+PoolResult<std::uint32_t> SequencePool::length(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  return sequence->length;
+}
+
+PoolResult<std::span<const Token>> SequencePool::tokens(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  return std::span<const Token>(sequence->tokens.get(), sequence->length);
+}
+
+PoolResult<std::span<const PageId>> SequencePool::pages(SequenceId id, std::uint32_t group) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  return sequence->groups[group].table().pages();
+}
+
+PoolResult<SlotId> SequencePool::slot(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (!states_) return std::unexpected(PoolError::invalid_slot(0));
+  return sequence->slot;
+}
+
+PoolStats SequencePool::stats() const {
+  PoolStats stats = counters_;
+  const auto count = [&](std::uint32_t cls) {
+    const BlockAllocator& a = allocator(cls);
+    return ObjectCounts{.total = a.total_count(), .free = a.free_count(), .held = a.held_count(),
+                        .cached = a.cached_count(), .high_water = a.high_water(), .object_bytes = object_bytes(cls),
+                        .allocations = a.allocations()};
+  };
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    stats.pages.push_back(count(g));
+    stats.scrub_failures += pools_[g]->scrub_failures();
+  }
+  if (states_) stats.states = count(state_class());
+  stats.slabs = arena_->total_slabs();
+  stats.free_slabs = arena_->free_slabs();
+  stats.arena_bytes = arena_->slab_bytes() * arena_->total_slabs();
+  stats.prefix_blocks = index_->size();
+  return stats;
+}
+
+}  // namespace quire

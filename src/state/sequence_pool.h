@@ -1,0 +1,274 @@
+// The whole: every page, slot and checkpoint of every sequence of a model, in one arena, behind one interface for
+// attention, recurrent and hybrid models.
+//
+// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale.
+// How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been evicted
+// to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
+//
+// A step of an engine
+//   create()   a sequence for a prompt: whatever prefix is cached is reused; the rest is for the engine to compute
+//   reserve()  room for the tokens of the step, for one sequence or a whole batch, all or nothing
+//   kv_view(), state_view()   what kernels read and write; valid until the next call that is not a view
+//   commit()   these tokens were written: full blocks are published for reuse, windows move on, checkpoints are kept
+//   fork(), rewind(), release()
+//
+// What always holds (check_integrity() recounts it)
+//   - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
+//   - a page in two tables, or known to the prefix index, is written by nobody
+//   - a sequence's pages, its slot's position and its length agree
+//   - nothing is allocated from the heap after create(); the hot path is arrays of fixed size
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/state/block_pool.h"
+#include "quire/state/kv_cache.h"
+#include "quire/state/paged_seq_state.h"
+#include "quire/state/prefix_index.h"
+#include "quire/state/ssm_state_pool.h"
+
+namespace quire {
+
+struct PoolConfig {
+  StateLayout layout;
+  std::uint64_t budget_bytes = 0;     // of the arena; rounded down to whole slabs
+  std::uint32_t max_sequences = 64;   // alive at once
+  std::uint32_t max_tokens = 4096;    // of one sequence
+  bool prefix_cache = true;
+  // Recurrent models: how much of the arena checkpoints may take, how often one is kept while a sequence is computed, and
+  // how many tokens at most a resumed prefix may have to compute again after old checkpoints were thinned out.
+  std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
+  std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole blocks
+  std::uint32_t max_recompute = 1024;       // tokens; at least two intervals for thinning to do anything
+  bool scrub = false;                       // zero pages as they are freed
+  std::uint32_t event_capacity = 4096;
+  std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
+};
+
+// Why a prefix was reused as far as it was and no further.
+enum class HitEnd : std::uint8_t {
+  Complete,        // all that could be reused was
+  NeverSeen,       // the next block was never computed here
+  Evicted,         // it was, and has been forgotten
+  OtherNamespace,  // it is here, but belongs to another namespace
+  NoCheckpoint,    // its pages are here, but no recurrent state to go on from
+  WindowGone,      // its pages are here, but the window before it has been given back
+  Disabled,        // nobody looked
+};
+inline constexpr std::size_t kHitEnds = 7;
+const char* name(HitEnd end);
+
+struct Hit {
+  std::uint32_t tokens = 0;   // reused: the sequence starts at this length
+  std::uint32_t matched = 0;  // known to the index, whether or not they could be reused
+  HitEnd end = HitEnd::Complete;
+};
+
+struct ObjectCounts {
+  std::uint32_t total = 0, free = 0, held = 0, cached = 0, high_water = 0;
+  std::uint64_t object_bytes = 0, allocations = 0;
+};
+
+struct PoolStats {
+  std::vector<ObjectCounts> pages;  // by layer group
+  ObjectCounts states;              // cached: checkpoints
+  std::uint32_t slabs = 0, free_slabs = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint32_t sequences = 0, sequences_high_water = 0;
+  std::uint32_t prefix_blocks = 0;  // known to the index
+  std::uint64_t lookups = 0, lookup_tokens = 0, hit_tokens = 0;
+  std::array<std::uint64_t, kHitEnds> hit_ends{};  // by HitEnd
+  std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;
+  std::uint64_t checkpoints_stored = 0, checkpoints_dropped = 0, checkpoints_restored = 0, checkpoints_skipped = 0;
+  std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0, refusals = 0;
+  std::uint64_t scrub_failures = 0;
+};
+
+class SequencePool {
+ public:
+  static PoolResult<std::unique_ptr<SequencePool>> create(Device& device, const PoolConfig& config);
+  ~SequencePool();
+  SequencePool(const SequencePool&) = delete;
+  SequencePool& operator=(const SequencePool&) = delete;
+
+  // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until given
+  // back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
+  bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
+  bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
+  bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
+  PoolResult<PageId> alloc_kv(std::uint32_t group = 0);
+  PoolResult<void> free_kv(PageId page, std::uint32_t group = 0);
+  PoolResult<SlotId> alloc_ssm(RequestId request);
+  PoolResult<void> release_ssm(std::uint32_t index);
+  PoolResult<const SequenceSlot*> ssm_slot(std::uint32_t index) const;
+
+  // --- sequences
+  struct Request {
+    std::span<const Token> prompt;
+    Namespace name_space = 0;
+    RequestId request = 0;  // 0: the pool makes one up
+    bool reuse = true;      // look for a cached prefix
+  };
+  struct Created {
+    SequenceId id;
+    Hit hit;
+  };
+  // What create() would reuse now. Changes nothing.
+  Hit lookup(std::span<const Token> prompt, Namespace name_space = 0) const;
+  // A sequence that already has the reusable prefix of `prompt`; at least one token is always left to compute.
+  PoolResult<Created> create(const Request& request);
+
+  struct Demand {
+    SequenceId id;
+    std::uint32_t tokens;
+  };
+  PoolResult<void> reserve(SequenceId id, std::uint32_t tokens);
+  PoolResult<void> reserve(std::span<const Demand> demands);  // each sequence at most once
+  // Whether reserve() would succeed now. Changes nothing.
+  PoolResult<void> can_reserve(std::span<const Demand> demands) const;
+  // Whether a sequence of so many tokens, written in chunks of `chunk`, could ever fit into an otherwise empty pool.
+  PoolResult<void> can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const;
+
+  // The next tokens of the sequence have been written (they must have been reserved). A checkpoint is kept at block
+  // boundaries when one is due, and, where `checkpoint` says so, at this very boundary. Never fails for memory.
+  PoolResult<void> commit(SequenceId id, std::span<const Token> tokens, bool checkpoint = false);
+  // The position up to which an engine should write next for a checkpoint to fall due there.
+  PoolResult<std::uint32_t> next_checkpoint(SequenceId id) const;
+
+  struct Forked {
+    SequenceId id;
+    std::uint32_t position;  // where the new sequence stands
+  };
+  // A second sequence with the first `position` tokens of this one. Attention shares pages at any position; a recurrent
+  // state exists where the sequence stands and at checkpoints, so the fork stands at the last such position at or before
+  // the one asked for, and the tokens between are for the engine to compute again.
+  PoolResult<Forked> fork(SequenceId id, std::uint32_t position, RequestId request = 0);
+  // Forgets the tokens from `position` on; the same rule decides where the sequence stands afterwards.
+  PoolResult<std::uint32_t> rewind(SequenceId id, std::uint32_t position);
+  PoolResult<void> release(SequenceId id);
+
+  PoolResult<KvView> kv_view(SequenceId id, std::uint32_t group, std::uint32_t layer);
+  PoolResult<StateView> state_view(SequenceId id) const;
+  PoolResult<KvCache> kv_cache(SequenceId id, std::uint32_t group, std::uint32_t layer);
+  PoolResult<std::uint32_t> length(SequenceId id) const;
+  PoolResult<std::span<const Token>> tokens(SequenceId id) const;
+  PoolResult<std::span<const PageId>> pages(SequenceId id, std::uint32_t group) const;
+  PoolResult<SlotId> slot(SequenceId id) const;
+
+  // Forgets everything that no sequence holds.
+  void drop_cache();
+
+  // --- looking
+  const StateLayout& layout() const { return config_.layout; }
+  const PoolConfig& config() const { return config_; }
+  PoolStats stats() const;
+  const EventLog& events() const { return *events_; }
+  const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
+  const Arena& arena() const { return *arena_; }
+  std::expected<void, std::string> check_integrity() const;
+
+ private:
+  struct Sequence;
+  struct PageInfo {
+    std::uint32_t node = kNoIndex;   // published as
+    std::uint32_t block = kNoIndex;  // in every table that has it
+  };
+  struct SlotInfo {
+    std::uint32_t node = kNoIndex;      // the checkpoint of
+    std::uint32_t sequence = kNoIndex;  // the state of
+  };
+  struct Match {
+    Hit hit;
+    std::uint32_t blocks = 0;               // of the path, to be held
+    std::uint32_t partial_node = kNoIndex;  // whose page is shared in part
+    std::uint32_t partial_tokens = 0;
+    std::uint32_t length() const { return hit.tokens; }
+  };
+  enum class Effort : std::uint8_t { Gentle, Everything };  // Gentle: for what is only nice to have
+
+  explicit SequencePool(const PoolConfig& config);
+  PoolResult<void> build(Device& device);
+
+  Sequence* find(SequenceId id);
+  const Sequence* find(SequenceId id) const;
+  std::uint32_t groups() const { return static_cast<std::uint32_t>(pools_.size()); }
+  std::uint32_t state_class() const { return groups(); }
+  std::uint32_t classes() const { return groups() + (states_ ? 1 : 0); }
+  const BlockAllocator& allocator(std::uint32_t cls) const;
+  BlockAllocator& allocator(std::uint32_t cls);
+  std::uint64_t object_bytes(std::uint32_t cls) const;
+  std::uint32_t block_size() const { return config_.layout.block_size; }
+  std::uint32_t window_start(std::uint32_t group, std::uint32_t length) const;
+
+  // room (sequence_pool_room.cpp)
+  using Need = std::array<std::uint32_t, 16>;  // objects by class
+  bool feasible(const Need& more) const;
+  PoolError refusal(const Need& need) const;
+  PoolResult<void> make_room(const Need& need, Effort effort);
+  bool evict_one(const Need& need, Effort effort);
+  PoolResult<bool> compact_one(const Need& need);
+  PoolResult<void> evacuate(std::uint32_t cls, std::uint32_t slab);
+  PoolResult<void> move_page(std::uint32_t group, PageId from);
+  PoolResult<void> move_state(SlotId from);
+  void evict_node(std::uint32_t node);
+  void evict_window_page(std::uint32_t group, PageId page);
+  void drop_checkpoint(std::uint32_t node);
+  bool thin_checkpoints(Effort effort);
+
+  // prefixes (sequence_pool_prefix.cpp)
+  Match match(std::span<const Token> prompt, Namespace name_space, std::span<std::uint32_t> path) const;
+  bool resumable(std::uint32_t node) const;
+  void let_go(std::uint32_t node);
+  void publish(Sequence& sequence);
+  void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
+  void keep_checkpoint(Sequence& sequence, bool asked);
+  std::uint32_t blocks_since_checkpoint(std::uint32_t node) const;
+
+  // sequences (sequence_pool.cpp)
+  Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;
+  PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
+  PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
+  void detach(Sequence& sequence);
+  struct ResumePoint {
+    std::uint32_t position = 0;
+    bool in_place = true;  // tables and state of the sequence serve as they are
+  };
+  ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
+  struct Plan {
+    Need need{};
+    bool unpublish = false;  // there is room only if half-full pages that the index shares are taken out of it
+  };
+  PoolResult<Plan> plan(std::span<const Demand> demands) const;
+  void unpublish_last_page(Sequence& sequence);
+  void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
+  RequestId request_or_own(RequestId request) { return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63); }
+
+  PoolConfig config_;
+  std::uint32_t max_blocks_ = 0;
+  std::unique_ptr<EventLog> events_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<std::unique_ptr<BlockPool>> pools_;  // by layer group
+  std::unique_ptr<SsmStatePool> states_;           // of recurrent and hybrid models
+  std::unique_ptr<PrefixIndex> index_;
+  std::vector<std::vector<PageInfo>> page_infos_;  // [group][page]
+  std::vector<SlotInfo> slot_infos_;               // [slot]
+  std::vector<Sequence> sequences_;
+  std::vector<std::uint32_t> free_sequences_;  // a stack
+  mutable std::vector<std::uint32_t> path_;    // scratch for lookups
+  std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
+  mutable std::vector<std::uint64_t> asked_in_;  // by sequence: the plan that asked for it last, to notice a second time
+  mutable std::uint64_t plans_ = 0;
+  std::uint32_t protected_node_ = kNoIndex;  // its checkpoint is about to be read
+  std::uint64_t checkpoint_budget_ = 0;      // checkpoints
+  std::uint32_t interval_blocks_ = 0;
+  std::uint32_t max_gap_blocks_ = 0;
+  RequestId own_requests_ = 0;
+  PoolStats counters_;
+};
+
+}  // namespace quire

@@ -1,0 +1,30 @@
+// The record of a live sequence, shared by the files that implement SequencePool and by nobody else.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "quire/state/sequence_pool.h"
+
+namespace quire {
+
+struct SequencePool::Sequence {
+  std::uint32_t generation = 0;
+  bool live = false;
+  bool publishing = true;  // full blocks go into the prefix index
+  RequestId request = 0;
+  Namespace name_space = 0;
+  std::uint32_t length = 0;          // tokens committed
+  std::uint32_t writable_until = 0;  // tokens reserved: pages that nobody else can see
+  std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
+  SlotId slot;
+  std::vector<PagedSeqState> groups;
+  std::vector<std::uint32_t> nodes;  // [max_blocks]
+  std::unique_ptr<Token[]> tokens;   // [max_tokens], left untouched until used
+
+  std::span<const Token> block(std::uint32_t index, std::uint32_t block_size) const {
+    return {tokens.get() + std::size_t{index} * block_size, block_size};
+  }
+};
+
+}  // namespace quire

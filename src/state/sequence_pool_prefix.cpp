@@ -1,0 +1,192 @@
+// Prefixes: finding what can be reused, publishing what was computed, keeping checkpoints to go on from.
+#include <algorithm>
+
+#include "quire/base/check.h"
+#include "quire/state/sequence_pool.h"
+#include "quire/state/sequence_pool_internal.h"
+
+namespace quire {
+
+using Kind = PoolEvent::Kind;
+
+// Whether a sequence could start at the end of this node: its recurrent state is there, and every page that the next token
+// would look at. (Pages of groups without a window are there as long as the node is.)
+bool SequencePool::resumable(std::uint32_t node) const {
+  if (states_ && !index_->node(node).checkpoint.valid()) return false;
+  const std::uint32_t length = (index_->node(node).block + 1) * block_size();
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (layout().groups[g].window == 0) continue;
+    const std::uint32_t first = window_start(g, length) / block_size();
+    for (std::uint32_t n = node; n != kNoIndex && index_->node(n).block >= first; n = index_->node(n).parent) {
+      if (!index_->page(n, g).valid()) return false;
+    }
+  }
+  return true;
+}
+
+SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace name_space,
+                                        std::span<std::uint32_t> path) const {
+  Match match;
+  if (prompt.empty()) return match;
+  // The last token is always left to compute: its logits are what the prompt is for.
+  const auto usable = static_cast<std::uint32_t>(prompt.size() - 1);
+  const std::uint32_t known = index_->match(name_space, prompt.first(usable), path);
+  match.hit.matched = known * block_size();
+
+  // Forwards once over the path, with the last hole of each window group, instead of a walk back from every node.
+  std::array<std::uint32_t, std::tuple_size_v<Need>> holes;  // blocks before this one may be missing
+  holes.fill(0);
+  bool window_gone = false;
+  for (std::uint32_t b = 0; b < known; ++b) {
+    const std::uint32_t length = (b + 1) * block_size();
+    bool can = !states_ || index_->node(path[b]).checkpoint.valid();
+    window_gone = false;
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      if (layout().groups[g].window == 0) continue;
+      if (!index_->page(path[b], g).valid()) holes[g] = b + 1;
+      if (window_start(g, length) / block_size() < holes[g]) {
+        window_gone = can;  // only the window is missing
+        can = false;
+      }
+    }
+    if (can) match.blocks = b + 1;
+  }
+  match.hit.tokens = match.blocks * block_size();
+  if (match.blocks < known) {
+    match.hit.end = window_gone ? HitEnd::WindowGone : HitEnd::NoCheckpoint;
+    return match;
+  }
+
+  // Beyond the last whole block: part of a page can be shared where no recurrent state is needed.
+  const std::uint32_t parent = known > 0 ? path[known - 1] : kNoIndex;
+  const auto rest = prompt.subspan(match.hit.tokens);
+  const std::uint32_t limit = std::min(usable - match.hit.tokens, block_size() - 1);
+  if (!states_ && limit > 0) {
+    const auto partial = index_->find_partial(name_space, parent, rest.first(limit));
+    bool whole = partial.tokens > 0;
+    for (std::uint32_t g = 0; g < groups(); ++g) whole = whole && index_->page(partial.node, g).valid();
+    if (whole) {
+      match.partial_node = partial.node;
+      match.partial_tokens = partial.tokens;
+      match.hit.tokens += partial.tokens;
+      match.hit.matched += partial.tokens;
+    }
+  }
+  if (match.hit.tokens == usable) return match;  // complete
+  if (rest.size() < block_size()) {
+    // Less than a block is left: nobody publishes that, so nobody can have evicted it.
+    match.hit.end = states_ ? HitEnd::Complete : HitEnd::NeverSeen;
+    return match;
+  }
+  switch (index_->why_absent(name_space, parent, rest.first(block_size()))) {
+    case PrefixIndex::Absence::NeverSeen: match.hit.end = HitEnd::NeverSeen; break;
+    case PrefixIndex::Absence::Evicted: match.hit.end = HitEnd::Evicted; break;
+    case PrefixIndex::Absence::OtherNamespace: match.hit.end = HitEnd::OtherNamespace; break;
+  }
+  return match;
+}
+
+Hit SequencePool::lookup(std::span<const Token> prompt, Namespace name_space) const {
+  if (!config_.prefix_cache || prompt.size() > config_.max_tokens) return {.end = HitEnd::Disabled};
+  return match(prompt, name_space, path_).hit;
+}
+
+// One holder less. A path is let go from its end; what nobody holds and nobody could go on from is forgotten at once.
+void SequencePool::let_go(std::uint32_t node) {
+  index_->let_go(node);
+  if (index_->node(node).holders == 0 && index_->is_leaf(node) && !resumable(node)) evict_node(node);
+}
+
+void SequencePool::publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block) {
+  const auto ok = allocator(group).keep(page);
+  QUIRE_CHECK(ok.has_value(), "a table names live pages");
+  index_->set_page(node, group, page);
+  page_infos_[group][page.index] = {node, block};
+  events_->record(Kind::PagePublished, group, page.index, block);
+}
+
+// Makes every full block of the sequence known. Where somebody else has computed the same block already, the sequence
+// takes theirs and gives its own back: the bytes are the same, and so all sequences on a path hold the same nodes.
+void SequencePool::publish(Sequence& sequence) {
+  while ((sequence.chain + 1) * block_size() <= sequence.length) {
+    const std::uint32_t block = sequence.chain;
+    const std::uint32_t parent = block == 0 ? kNoIndex : sequence.nodes[block - 1];
+    const auto tokens = sequence.block(block, block_size());
+    std::uint32_t node = index_->find_child(sequence.name_space, parent, tokens);
+    if (node == kNoIndex) {
+      if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
+      if (index_->full()) {
+        sequence.publishing = false;  // every node is held: this sequence goes on without the index
+        return;
+      }
+      node = index_->insert(sequence.name_space, parent, tokens);
+      for (std::uint32_t g = 0; g < groups(); ++g) {
+        const PageId page = sequence.groups[g].table().page(block);
+        if (page.valid()) publish_page(node, g, page, block);
+      }
+      ++counters_.blocks_published;
+    } else {
+      index_->hold(node);
+      for (std::uint32_t g = 0; g < groups(); ++g) {
+        const PageId mine = sequence.groups[g].table().page(block);
+        const PageId theirs = index_->page(node, g);
+        if (!mine.valid() || mine == theirs) continue;
+        if (!theirs.valid()) {
+          publish_page(node, g, mine, block);
+          continue;
+        }
+        const auto ok = pools_[g]->acquire(theirs);
+        QUIRE_CHECK(ok.has_value(), "the index names live pages");
+        sequence.groups[g].replace(block, theirs);
+        (void)pools_[g]->free(mine);
+      }
+      ++counters_.blocks_deduplicated;
+    }
+    sequence.nodes[block] = node;
+    ++sequence.chain;
+  }
+}
+
+// The sequence stands at a block boundary: keeps its state there if one is asked for or due, and if there is room for it.
+void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
+  if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
+  const std::uint32_t node = sequence.nodes[sequence.chain - 1];
+  const std::uint32_t distance = blocks_since_checkpoint(node);
+  if (distance == 0 || (!asked && distance < interval_blocks_)) return;
+  while (index_->checkpoint_count() + 1 > checkpoint_budget_) {
+    if (checkpoint_budget_ == 0 || !thin_checkpoints(Effort::Gentle)) {
+      ++counters_.checkpoints_skipped;
+      return;
+    }
+  }
+  Need need{};
+  need[state_class()] = 1;
+  PoolResult<SlotId> slot = std::unexpected(PoolError{});
+  if (feasible(need) && make_room(need, Effort::Gentle)) slot = states_->alloc_unbound();
+  if (slot && !states_->copy(*slot, sequence.slot)) {
+    (void)states_->release(*slot);
+    slot = std::unexpected(PoolError{});
+  }
+  if (!slot) {
+    ++counters_.checkpoints_skipped;
+    return;
+  }
+  const auto ok = states_->keep(*slot);
+  QUIRE_CHECK(ok.has_value(), "the slot was just taken");
+  slot_infos_[slot->index] = {.node = node, .sequence = kNoIndex};
+  index_->set_checkpoint(node, *slot);
+  ++counters_.checkpoints_stored;
+  events_->record(Kind::CheckpointStored, state_class(), slot->index, sequence.length);
+}
+
+PoolResult<std::uint32_t> SequencePool::next_checkpoint(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (!states_) return std::unexpected(PoolError::invalid_slot(0));
+  const std::uint32_t since = sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1]);
+  const std::uint32_t due = (sequence->chain - since + interval_blocks_) * block_size();
+  const std::uint32_t boundary = (sequence->length / block_size() + 1) * block_size();
+  return std::min(std::max(due, boundary), config_.max_tokens);
+}
+
+}  // namespace quire

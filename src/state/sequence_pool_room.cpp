@@ -1,0 +1,226 @@
+// Making room: what can be had is decided by counting; then cached content goes, the least recently used first, and
+// objects are moved together until whole slabs are free for those who need them.
+#include "quire/base/check.h"
+#include "quire/state/sequence_pool.h"
+#include "quire/state/sequence_pool_internal.h"
+
+namespace quire {
+namespace {
+
+using Kind = PoolEvent::Kind;
+
+constexpr std::uint32_t kCheckpointLooks = 64;  // candidates looked at when one has to go
+
+}  // namespace
+
+// Everything cached can be evicted and everything unpinned can be moved, so what counts is only how many slabs the held
+// objects need when packed, and which slabs pinned objects keep where they are.
+bool SequencePool::feasible(const Need& more) const {
+  std::uint64_t slabs = 0;
+  for (std::uint32_t c = 0; c < classes(); ++c) {
+    const BlockAllocator& a = allocator(c);
+    const std::uint64_t objects = std::uint64_t{a.held_count()} + more[c];
+    slabs += std::max<std::uint64_t>(divide_up<std::uint64_t>(objects, a.cells_per_slab()), a.pinned_slabs());
+  }
+  return slabs <= arena_->total_slabs();
+}
+
+PoolError SequencePool::refusal(const Need& need) const {
+  std::uint64_t wanted = 0, held = 0;
+  for (std::uint32_t c = 0; c < classes(); ++c) {
+    wanted += need[c] * object_bytes(c);
+    held += allocator(c).held_count() * object_bytes(c);
+  }
+  const std::uint64_t total = arena_->slab_bytes() * arena_->total_slabs();
+  return PoolError::exhausted("bytes", wanted, total - std::min(total, held));
+}
+
+PoolResult<void> SequencePool::make_room(const Need& need, Effort effort) {
+  const auto slabs_short = [&] {
+    std::uint64_t slabs = 0;
+    for (std::uint32_t c = 0; c < classes(); ++c) {
+      const BlockAllocator& a = allocator(c);
+      if (need[c] > a.attached_free_count()) slabs += divide_up(need[c] - a.attached_free_count(), a.cells_per_slab());
+    }
+    return slabs;
+  };
+  while (slabs_short() > arena_->free_slabs()) {
+    const auto compacted = compact_one(need);
+    if (!compacted) return std::unexpected(compacted.error());
+    if (*compacted) continue;
+    if (!evict_one(need, effort)) return std::unexpected(refusal(need));
+  }
+  return {};
+}
+
+// Forgets the piece of cached content that is cheapest to lose. Says false where nothing is left.
+bool SequencePool::evict_one(const Need& need, Effort effort) {
+  // A window group that is short has pages of its own to give that no prefix needs as a whole.
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const BlockAllocator& a = allocator(g);
+    if (layout().groups[g].window != 0 && need[g] > a.attached_free_count() && a.cached_count() > 0) {
+      evict_window_page(g, a.oldest_cached());
+      return true;
+    }
+  }
+  if (const std::uint32_t node = index_->least_recently_used(); node != kNoIndex) {
+    evict_node(node);
+    return true;
+  }
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (allocator(g).cached_count() > 0) {
+      evict_window_page(g, allocator(g).oldest_cached());
+      return true;
+    }
+  }
+  return effort == Effort::Everything && thin_checkpoints(Effort::Everything);
+}
+
+void SequencePool::evict_window_page(std::uint32_t group, PageId page) {
+  const std::uint32_t node = page_infos_[group][page.index].node;
+  page_infos_[group][page.index].node = kNoIndex;
+  index_->set_page(node, group, PageId{});
+  const auto ok = pools_[group]->drop(page);
+  QUIRE_CHECK(ok.has_value(), "a cached page can be dropped");
+  ++counters_.window_pages_evicted;
+  // The nodes whose window this was part of cannot be gone on from any more. An unheld leaf among them is of no use.
+  std::uint32_t leaf = node;
+  while (index_->only_child(leaf) != kNoIndex) leaf = index_->only_child(leaf);
+  if (index_->is_leaf(leaf) && index_->node(leaf).holders == 0 && !resumable(leaf)) evict_node(leaf);
+}
+
+// Forgets an unheld leaf and everything it has, then its ancestors as far as they are of no use without it.
+void SequencePool::evict_node(std::uint32_t node) {
+  while (node != kNoIndex) {
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      const PageId page = index_->page(node, g);
+      if (!page.valid()) continue;
+      page_infos_[g][page.index].node = kNoIndex;
+      const auto ok = pools_[g]->drop(page);
+      QUIRE_CHECK(ok.has_value(), "the index names pages that are kept");
+    }
+    if (index_->node(node).checkpoint.valid()) drop_checkpoint(node);
+    const std::uint32_t parent = index_->node(node).parent;
+    index_->remove(node);
+    ++counters_.blocks_evicted;
+    const bool useless = parent != kNoIndex && index_->is_leaf(parent) && index_->node(parent).holders == 0 &&
+                         !resumable(parent);
+    node = useless ? parent : kNoIndex;
+  }
+}
+
+void SequencePool::drop_checkpoint(std::uint32_t node) {
+  const SlotId checkpoint = index_->clear_checkpoint(node);
+  slot_infos_[checkpoint.index] = SlotInfo{};
+  events_->record(Kind::CheckpointDropped, state_class(), checkpoint.index);
+  const auto ok = states_->drop(checkpoint);
+  QUIRE_CHECK(ok.has_value(), "the index names checkpoints that are kept");
+  ++counters_.checkpoints_dropped;
+}
+
+// Takes one checkpoint away. First choice: one between two others on a path without branches, if what is left is no wider
+// than a resumed prefix may have to compute again. Then the end of the path that was not used for longest, which makes that
+// path shorter but leaves no wide gap. Only when memory is needed for the living: whichever is oldest, ends first.
+bool SequencePool::thin_checkpoints(Effort effort) {
+  std::uint32_t end_of_path = kNoIndex;
+  std::uint32_t node = index_->oldest_checkpoint();
+  for (std::uint32_t looks = 0; node != kNoIndex && looks < kCheckpointLooks;
+       ++looks, node = index_->node(node).checkpoint_next) {
+    if (node == protected_node_) continue;
+    std::uint32_t next = index_->only_child(node);
+    while (next != kNoIndex && !index_->node(next).checkpoint.valid()) next = index_->only_child(next);
+    if (next == kNoIndex) {
+      if (end_of_path == kNoIndex && index_->is_leaf(node)) end_of_path = node;
+      continue;
+    }
+    const std::uint32_t parent = index_->node(node).parent;
+    const std::uint32_t gap = index_->node(next).block - index_->node(node).block + 1 +
+                              (parent == kNoIndex ? 0 : blocks_since_checkpoint(parent));
+    if (gap > max_gap_blocks_) continue;
+    drop_checkpoint(node);
+    return true;
+  }
+  if (const std::uint32_t leaf = index_->least_recently_used(); leaf != kNoIndex) {
+    evict_node(leaf);
+    return true;
+  }
+  if (effort == Effort::Gentle) return false;
+  node = end_of_path != kNoIndex ? end_of_path : index_->oldest_checkpoint();
+  if (node == protected_node_ && node != kNoIndex) node = index_->node(node).checkpoint_next;
+  if (node == kNoIndex) return false;
+  drop_checkpoint(node);
+  return true;
+}
+
+// Blocks from the last checkpoint at or before the end of this node to that end. The beginning counts as one.
+std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node) const {
+  std::uint32_t blocks = 0;
+  while (node != kNoIndex && !index_->node(node).checkpoint.valid()) {
+    ++blocks;
+    node = index_->node(node).parent;
+  }
+  return blocks;
+}
+
+// Empties one slab of a class that has more free cells than it needs, by moving what is in it. Says whether it did.
+PoolResult<bool> SequencePool::compact_one(const Need& need) {
+  for (std::uint32_t c = 0; c < classes(); ++c) {
+    const BlockAllocator& a = allocator(c);
+    if (a.attached_free_count() < std::uint64_t{a.cells_per_slab()} + need[c]) continue;
+    const auto slab = a.emptiest_movable_slab();
+    if (!slab) continue;
+    if (auto ok = evacuate(c, *slab); !ok) return std::unexpected(ok.error());
+    return true;
+  }
+  return false;
+}
+
+PoolResult<void> SequencePool::evacuate(std::uint32_t cls, std::uint32_t slab) {
+  BlockAllocator& a = allocator(cls);
+  a.close(slab);
+  for (PageId from = a.next_in_slab(slab, 0); from.valid();) {
+    const auto ok = cls < groups() ? move_page(cls, from) : move_state({from.index, from.generation});
+    if (!ok) {
+      a.reopen(slab);
+      return ok;
+    }
+    ++counters_.objects_moved;
+    const std::uint32_t next = from.index % a.cells_per_slab() + 1;
+    from = a.next_in_slab(slab, next);
+  }
+  return {};
+}
+
+PoolResult<void> SequencePool::move_page(std::uint32_t group, PageId from) {
+  BlockAllocator& a = allocator(group);
+  if (auto ok = pools_[group]->copy_page(a.next_free(), from.index); !ok) return ok;
+  const PageId to = a.move(from);
+  pools_[group]->scrub(from.index);
+  const PageInfo info = std::exchange(page_infos_[group][from.index], PageInfo{});
+  page_infos_[group][to.index] = info;
+  if (info.node != kNoIndex) index_->set_page(info.node, group, to);
+  for (Sequence& sequence : sequences_) {
+    if (!sequence.live) continue;
+    PagedSeqState& pages = sequence.groups[group];
+    if (info.block < pages.table().size() && pages.table().page(info.block) == from) pages.replace(info.block, to);
+  }
+  return {};
+}
+
+PoolResult<void> SequencePool::move_state(SlotId from) {
+  const auto to = states_->move(from);
+  if (!to) return std::unexpected(to.error());
+  const SlotInfo info = std::exchange(slot_infos_[from.index], SlotInfo{});
+  slot_infos_[to->index] = info;
+  if (info.node != kNoIndex) index_->move_checkpoint(info.node, *to);
+  if (info.sequence != kNoIndex) sequences_[info.sequence].slot = *to;
+  return {};
+}
+
+void SequencePool::drop_cache() {
+  while (evict_one(Need{}, Effort::Gentle)) {
+  }
+  while (index_->oldest_checkpoint() != kNoIndex) drop_checkpoint(index_->oldest_checkpoint());
+}
+
+}  // namespace quire

@@ -1,0 +1,70 @@
+// What kernels see: plain structs of pointers and strides, passed by value. C++20 only, no other header of the project,
+// so that CUDA code can include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace quire {
+
+enum class ElementType : std::uint8_t { F32, F16, BF16, I8 };
+
+constexpr std::uint32_t element_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::F32: return 4;
+    case ElementType::F16:
+    case ElementType::BF16: return 2;
+    case ElementType::I8: return 1;
+  }
+  return 0;
+}
+
+// K and V of one layer and one sequence, in either layout.
+//   paged:      position p of head h is at  base + table[p / block_size] * page_unit + k_offset + h * head_stride
+//                                           + (p % block_size) * token_stride
+//   contiguous: block_size is 0 and table null; it is at  base + k_offset + h * head_stride + p * token_stride
+// In both, the head_dim elements of a position lie side by side, and so do neighbouring positions of a page.
+struct KvView {
+  std::byte* base = nullptr;
+  const std::uint32_t* table = nullptr;  // on the device: where each block's page is, in units of page_unit
+  std::uint64_t page_unit = 0;           // bytes
+  std::uint64_t k_offset = 0;            // bytes, within a page
+  std::uint64_t v_offset = 0;
+  std::uint64_t head_stride = 0;   // bytes
+  std::uint64_t token_stride = 0;  // bytes
+  std::uint32_t block_size = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  ElementType type = ElementType::F32;
+  std::uint32_t first = 0;     // positions before this one were given back (sliding windows)
+  std::uint32_t length = 0;    // positions written
+  std::uint32_t capacity = 0;  // positions that may be written
+
+  constexpr std::byte* k(std::uint32_t head, std::uint32_t position) const { return at(k_offset, head, position); }
+  constexpr std::byte* v(std::uint32_t head, std::uint32_t position) const { return at(v_offset, head, position); }
+
+ private:
+  constexpr std::byte* at(std::uint64_t plane, std::uint32_t head, std::uint32_t position) const {
+    std::uint64_t offset = plane + head * head_stride;
+    if (block_size == 0) {
+      offset += position * token_stride;
+    } else {
+      offset += table[position / block_size] * page_unit + (position % block_size) * token_stride;
+    }
+    return base + offset;
+  }
+};
+
+// The recurrent state of one sequence.
+struct StateView {
+  std::byte* base = nullptr;
+  std::uint64_t layer_stride = 0;  // bytes
+  std::uint64_t ssm_offset = 0;    // bytes, within a layer; the conv window is at 0
+  std::uint32_t num_layers = 0;
+  std::uint32_t position = 0;
+
+  constexpr std::byte* conv(std::uint32_t layer) const { return base + layer * layer_stride; }
+  constexpr std::byte* ssm(std::uint32_t layer) const { return base + layer * layer_stride + ssm_offset; }
+};
+
+}  // namespace quire
