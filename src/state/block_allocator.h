@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "quire/base/large_vector.h"
 #include "quire/state/arena.h"
 #include "quire/state/ids.h"
 #include "quire/state/pool_error.h"
@@ -124,7 +125,7 @@ class BlockAllocator {
   EventLog* events_ = nullptr;
   std::uint16_t class_id_ = 0;
   std::uint32_t cells_per_slab_ = 0;
-  std::vector<Cell> cells_;
+  LargeVector<Cell> cells_;
   std::vector<Slab> slabs_;
   std::uint32_t open_head_ = kNoIndex;  // slabs with free cells, the one freed into last first
   std::uint32_t cached_head_ = kNoIndex;

@@ -4,6 +4,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -20,14 +22,15 @@ constexpr std::uint32_t kPartialLooks = 64;   // children compared for a partial
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, std::uint32_t hash_bits)
+PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
+                         std::uint32_t hash_bits)
     : block_size_(block_size), groups_(groups), nodes_(max_nodes), tokens_(std::size_t{max_nodes} * block_size),
-      pages_(std::size_t{max_nodes} * groups) {
+      pages_(std::size_t{max_nodes} * groups), checkpoints_(checkpoints ? max_nodes : 0) {
   key_mask_.low = hash_bits >= 64 ? UINT64_MAX : (std::uint64_t{1} << hash_bits) - 1;
   key_mask_.high = hash_bits >= 128 ? UINT64_MAX : hash_bits <= 64 ? 0 : (std::uint64_t{1} << (hash_bits - 64)) - 1;
   const std::size_t entries = std::bit_ceil(std::size_t{max_nodes} * 2 + 2);
   by_key_.resize(entries);
-  by_content_.resize(entries);
+  by_content_.assign(entries, kNoIndex);
   ghosts_.assign(entries, 0);
   mask_ = entries - 1;
   for (std::uint32_t i = 0; i < max_nodes; ++i) nodes_[i].next_sibling = i + 1 < max_nodes ? i + 1 : kNoIndex;
@@ -50,6 +53,14 @@ std::uint64_t PrefixIndex::child_content(std::uint64_t parent, std::span<const T
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
 }
 
+PrefixIndex::Key PrefixIndex::key_of(Namespace name_space, std::span<const Token> tokens) const {
+  Key key = root_key(name_space);
+  for (std::size_t i = 0; i + block_size_ <= tokens.size(); i += block_size_) {
+    key = child_key(key, tokens.subspan(i, block_size_));
+  }
+  return key;
+}
+
 bool PrefixIndex::is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
                            std::span<const Token> tokens) const {
   const Node& n = nodes_[node];
@@ -59,7 +70,7 @@ bool PrefixIndex::is_child(std::uint32_t node, const Key& key, Namespace name_sp
 
 std::uint32_t PrefixIndex::find(const Key& key, Namespace name_space, std::uint32_t parent,
                                 std::span<const Token> tokens) const {
-  const auto tag = static_cast<std::uint32_t>(key.high);
+  const auto tag = static_cast<std::uint32_t>(key.low);
   for (std::uint64_t i = key.low & mask_; by_key_[i].node != kNoIndex; i = (i + 1) & mask_) {
     if (by_key_[i].tag == tag && is_child(by_key_[i].node, key, name_space, parent, tokens)) return by_key_[i].node;
   }
@@ -97,9 +108,10 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
   return blocks;
 }
 
-std::uint32_t PrefixIndex::find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const {
-  const Key from = parent == kNoIndex ? root_key(name_space) : nodes_[parent].key;
-  return find(child_key(from, tokens), name_space, parent, tokens);
+PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t parent,
+                                           std::span<const Token> tokens) const {
+  const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
+  return {find(key, name_space, parent, tokens), key};
 }
 
 PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t parent,
@@ -107,12 +119,10 @@ PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t
   const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
   if (ghosts_[key.low & mask_] == (key.high | 1)) return Absence::Evicted;
   const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
-  const auto tag = static_cast<std::uint32_t>(content >> 32);
-  for (std::uint64_t i = content & mask_; by_content_[i].node != kNoIndex; i = (i + 1) & mask_) {
-    const Node& n = nodes_[by_content_[i].node];
-    if (by_content_[i].tag == tag && n.content == content && n.name_space != name_space) return Absence::OtherNamespace;
-  }
-  return Absence::NeverSeen;
+  const std::uint32_t other = by_content_[content & mask_];
+  const bool elsewhere = other != kNoIndex && nodes_[other].used() && nodes_[other].content == content &&
+                         nodes_[other].name_space != name_space;
+  return elsewhere ? Absence::OtherNamespace : Absence::NeverSeen;
 }
 
 PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::uint32_t parent,
@@ -129,38 +139,36 @@ PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::u
   return best;
 }
 
-void PrefixIndex::table_insert(std::vector<Entry>& table, std::uint64_t home, std::uint32_t tag, std::uint32_t node) {
-  std::uint64_t i = home & mask_;
-  while (table[i].node != kNoIndex) i = (i + 1) & mask_;
-  table[i] = {tag, node};
+void PrefixIndex::table_insert(const Key& key, std::uint32_t node) {
+  std::uint64_t i = key.low & mask_;
+  while (by_key_[i].node != kNoIndex) i = (i + 1) & mask_;
+  by_key_[i] = {static_cast<std::uint32_t>(key.low), node};
 }
 
 // Removal by shifting back what was pushed aside, so that searches stay as short as if the entry had never been there.
-template <typename HomeOf>
-void PrefixIndex::table_remove(std::vector<Entry>& table, std::uint64_t home, std::uint32_t node, HomeOf home_of) {
-  std::uint64_t hole = home & mask_;
-  while (table[hole].node != node) {
-    QUIRE_CHECK(table[hole].node != kNoIndex, "every node is in the table");
+void PrefixIndex::table_remove(const Key& key, std::uint32_t node) {
+  std::uint64_t hole = key.low & mask_;
+  while (by_key_[hole].node != node) {
+    QUIRE_CHECK(by_key_[hole].node != kNoIndex, "every node is in the table");
     hole = (hole + 1) & mask_;
   }
-  for (std::uint64_t i = (hole + 1) & mask_; table[i].node != kNoIndex; i = (i + 1) & mask_) {
-    const std::uint64_t wanted = home_of(nodes_[table[i].node]) & mask_;
-    if (((i - wanted) & mask_) >= ((i - hole) & mask_)) {
-      table[hole] = table[i];
+  for (std::uint64_t i = (hole + 1) & mask_; by_key_[i].node != kNoIndex; i = (i + 1) & mask_) {
+    if (((i - by_key_[i].tag) & mask_) >= ((i - hole) & mask_)) {
+      by_key_[hole] = by_key_[i];
       hole = i;
     }
   }
-  table[hole] = Entry{};
+  by_key_[hole] = Entry{};
 }
 
-std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) {
+std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
+                                  const Key& key) {
   QUIRE_CHECK(!full() && tokens.size() == block_size_, "there is room, and a node is a whole block");
   const std::uint32_t index = unused_head_;
   Node& n = nodes_[index];
   unused_head_ = n.next_sibling;
   n = Node{};
-  n.used = true;
-  n.key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
+  n.key = key;
   n.content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
   n.name_space = name_space;
   n.parent = parent;
@@ -172,22 +180,19 @@ std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, st
   children = index;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + std::ptrdiff_t(std::size_t{index} * block_size_));
   std::fill_n(pages_.begin() + std::ptrdiff_t(std::size_t{index} * groups_), groups_, PageId{});
-  table_insert(by_key_, n.key.low, static_cast<std::uint32_t>(n.key.high), index);
-  table_insert(by_content_, n.content, static_cast<std::uint32_t>(n.content >> 32), index);
-  std::uint64_t& ghost = ghosts_[n.key.low & mask_];
-  if (ghost == (n.key.high | 1)) ghost = 0;
+  table_insert(key, index);
+  by_content_[n.content & mask_] = index;
   ++used_;
   return index;
 }
 
 void PrefixIndex::remove(std::uint32_t node) {
   Node& n = nodes_[node];
-  QUIRE_CHECK(n.used && n.holders == 0 && n.first_child == kNoIndex, "only an unheld leaf is forgotten");
-  QUIRE_CHECK(!n.checkpoint.valid(), "a checkpoint is given back before its node goes");
+  QUIRE_CHECK(n.used() && n.holders == 0 && n.first_child == kNoIndex, "only an unheld leaf is forgotten");
+  QUIRE_CHECK(!has_checkpoint(node), "a checkpoint is given back before its node goes");
   lru_unlink(node);
   --unheld_;
-  table_remove(by_key_, n.key.low, node, [](const Node& other) { return other.key.low; });
-  table_remove(by_content_, n.content, node, [](const Node& other) { return other.content; });
+  table_remove(n.key, node);
   ghosts_[n.key.low & mask_] = n.key.high | 1;
   if (n.prev_sibling != kNoIndex) {
     nodes_[n.prev_sibling].next_sibling = n.next_sibling;
@@ -199,6 +204,12 @@ void PrefixIndex::remove(std::uint32_t node) {
   n.next_sibling = unused_head_;
   unused_head_ = node;
   --used_;
+  // Who evicts one often evicts the next soon: what it takes can be on its way meanwhile.
+  if (lru_head_ != kNoIndex) {
+    __builtin_prefetch(&by_key_[nodes_[lru_head_].key.low & mask_], 1);
+    __builtin_prefetch(&pages_[std::size_t{lru_head_} * groups_]);
+    __builtin_prefetch(&tokens_[std::size_t{lru_head_} * block_size_], 1);
+  }
 }
 
 void PrefixIndex::hold(std::uint32_t node) {
@@ -231,26 +242,20 @@ void PrefixIndex::lru_unlink(std::uint32_t node) {
 }
 
 void PrefixIndex::set_checkpoint(std::uint32_t node, SlotId checkpoint) {
-  Node& n = nodes_[node];
-  QUIRE_CHECK(!n.checkpoint.valid(), "a node has one checkpoint");
-  n.checkpoint = checkpoint;
-  n.checkpoint_prev = checkpoint_tail_;
-  n.checkpoint_next = kNoIndex;
-  (checkpoint_tail_ == kNoIndex ? checkpoint_head_ : nodes_[checkpoint_tail_].checkpoint_next) = node;
+  QUIRE_CHECK(!has_checkpoint(node), "a node has one checkpoint");
+  checkpoints_[node] = {checkpoint, checkpoint_tail_, kNoIndex};
+  (checkpoint_tail_ == kNoIndex ? checkpoint_head_ : checkpoints_[checkpoint_tail_].next) = node;
   checkpoint_tail_ = node;
-  ++checkpoints_;
+  ++checkpoint_count_;
 }
 
 SlotId PrefixIndex::clear_checkpoint(std::uint32_t node) {
-  Node& n = nodes_[node];
-  const SlotId checkpoint = n.checkpoint;
-  if (!checkpoint.valid()) return checkpoint;
-  (n.checkpoint_prev == kNoIndex ? checkpoint_head_ : nodes_[n.checkpoint_prev].checkpoint_next) = n.checkpoint_next;
-  (n.checkpoint_next == kNoIndex ? checkpoint_tail_ : nodes_[n.checkpoint_next].checkpoint_prev) = n.checkpoint_prev;
-  n.checkpoint_prev = n.checkpoint_next = kNoIndex;
-  n.checkpoint = SlotId{};
-  --checkpoints_;
-  return checkpoint;
+  if (!has_checkpoint(node)) return {};
+  const Checkpoint c = std::exchange(checkpoints_[node], Checkpoint{});
+  (c.prev == kNoIndex ? checkpoint_head_ : checkpoints_[c.prev].next) = c.next;
+  (c.next == kNoIndex ? checkpoint_tail_ : checkpoints_[c.next].prev) = c.prev;
+  --checkpoint_count_;
+  return c.id;
 }
 
 void PrefixIndex::touch_checkpoint(std::uint32_t node) {
@@ -259,16 +264,19 @@ void PrefixIndex::touch_checkpoint(std::uint32_t node) {
 }
 
 std::expected<void, const char*> PrefixIndex::check_integrity() const {
-  std::uint32_t used = 0, unheld = 0, checkpoints = 0, children = 0, entries = 0, contents = 0;
+  std::uint32_t used = 0, unheld = 0, checkpoints = 0, children = 0, entries = 0;
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     const Node& n = nodes_[i];
-    if (!n.used) continue;
+    if (!n.used()) {
+      if (has_checkpoint(i)) return std::unexpected("a node that is not used has a checkpoint");
+      continue;
+    }
     ++used;
     if (n.holders == 0) ++unheld;
-    if (n.checkpoint.valid()) ++checkpoints;
+    if (has_checkpoint(i)) ++checkpoints;
     if (n.parent != kNoIndex) {
       const Node& parent = nodes_[n.parent];
-      if (!parent.used) return std::unexpected("a node is orphaned");
+      if (!parent.used()) return std::unexpected("a node is orphaned");
       if (parent.block + 1 != n.block) return std::unexpected("a node's block number is wrong");
       if (parent.name_space != n.name_space) return std::unexpected("a path crosses namespaces");
       if (n.holders > 0 && parent.holders == 0) return std::unexpected("a held node has an unheld parent");
@@ -283,21 +291,20 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
     if (find(n.key, n.name_space, n.parent, tokens(i)) != i) return std::unexpected("a node cannot be found by its key");
   }
   for (std::uint32_t c = root_child_; c != kNoIndex; c = nodes_[c].next_sibling) {
-    if (!nodes_[c].used || nodes_[c].parent != kNoIndex) return std::unexpected("the list of roots is torn");
+    if (!nodes_[c].used() || nodes_[c].parent != kNoIndex) return std::unexpected("the list of roots is torn");
     if (++children > nodes_.size()) return std::unexpected("the list of roots runs in a circle");
   }
   if (children != used) return std::unexpected("a node is not among its parent's children");
   for (const Entry& entry : by_key_) entries += entry.node != kNoIndex;
-  for (const Entry& entry : by_content_) contents += entry.node != kNoIndex;
-  if (entries != used || contents != used) return std::unexpected("the tables hold more or fewer nodes than there are");
+  if (entries != used) return std::unexpected("the table holds more or fewer nodes than there are");
   if (used != used_) return std::unexpected("nodes are counted wrongly");
   if (unheld != unheld_) return std::unexpected("unheld nodes are counted wrongly");
-  if (checkpoints != checkpoints_) return std::unexpected("checkpoints are counted wrongly");
+  if (checkpoints != checkpoint_count_) return std::unexpected("checkpoints are counted wrongly");
 
   // Children before parents: walking the list backwards, a node's parent has been seen or is held.
   std::uint32_t in_list = 0;
   for (std::uint32_t i = lru_head_, before = kNoIndex; i != kNoIndex; before = i, i = nodes_[i].lru_next) {
-    if (!nodes_[i].used || nodes_[i].holders > 0) return std::unexpected("a held node stands in the unheld list");
+    if (!nodes_[i].used() || nodes_[i].holders > 0) return std::unexpected("a held node stands in the unheld list");
     if (nodes_[i].lru_prev != before) return std::unexpected("the unheld list is torn");
     if (++in_list > unheld) return std::unexpected("the unheld list is too long");
   }
@@ -312,9 +319,9 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
     seen[i] = true;
   }
   std::uint32_t listed = 0;
-  for (std::uint32_t i = checkpoint_head_, before = kNoIndex; i != kNoIndex; before = i, i = nodes_[i].checkpoint_next) {
-    if (!nodes_[i].checkpoint.valid()) return std::unexpected("a node without a checkpoint stands in their list");
-    if (nodes_[i].checkpoint_prev != before) return std::unexpected("the list of checkpoints is torn");
+  for (std::uint32_t i = checkpoint_head_, before = kNoIndex; i != kNoIndex; before = i, i = checkpoints_[i].next) {
+    if (!has_checkpoint(i)) return std::unexpected("a node without a checkpoint stands in their list");
+    if (checkpoints_[i].prev != before) return std::unexpected("the list of checkpoints is torn");
     if (++listed > checkpoints) return std::unexpected("the list of checkpoints is too long");
   }
   if (listed != checkpoints) return std::unexpected("the list of checkpoints is too short");

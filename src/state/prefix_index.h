@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <expected>
 #include <span>
-#include <vector>
 
+#include "quire/base/large_vector.h"
 #include "quire/state/ids.h"
 
 namespace quire {
@@ -28,7 +28,8 @@ class PrefixIndex {
     friend bool operator==(const Key&, const Key&) = default;
   };
 
-  struct Node {
+  // One line of the processor's cache: with a million nodes the cost of an operation is the lines it touches.
+  struct alignas(64) Node {
     Key key;
     std::uint64_t content = 0;  // chained hash of the tokens alone, without the namespace
     Namespace name_space = 0;
@@ -38,24 +39,28 @@ class PrefixIndex {
     std::uint32_t next_sibling = kNoIndex;  // also the list of unused nodes
     std::uint32_t lru_prev = kNoIndex;
     std::uint32_t lru_next = kNoIndex;
-    std::uint32_t block = 0;  // the block's number in its sequence
+    std::uint32_t block = kNoIndex;  // the block's number in its sequence; kNoIndex: the node is unused
     std::uint32_t holders = 0;
-    SlotId checkpoint;  // the recurrent state at the end of this block
-    std::uint32_t checkpoint_prev = kNoIndex;
-    std::uint32_t checkpoint_next = kNoIndex;
-    bool used = false;
+
+    bool used() const { return block != kNoIndex; }
   };
+  static_assert(sizeof(Node) == 64);
 
   enum class Absence : std::uint8_t { NeverSeen, Evicted, OtherNamespace };
 
   // `hash_bits` under 128 makes collisions likely; tests use it.
-  PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, std::uint32_t hash_bits = 128);
+  PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
+              std::uint32_t hash_bits = 128);
 
   // --- finding
   // Follows `tokens` block by block from the root as far as nodes exist; writes them to `path` and says how many.
   std::uint32_t match(Namespace name_space, std::span<const Token> tokens, std::span<std::uint32_t> path) const;
-  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex.
-  std::uint32_t find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex; and the key it has or would have.
+  struct Found {
+    std::uint32_t node;
+    Key key;
+  };
+  Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // The child whose first tokens agree with the most of `tokens` (fewer than a block), and how many do. Looks at a bounded
@@ -66,10 +71,13 @@ class PrefixIndex {
   };
   PartialMatch find_partial(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
 
+  // The key that the last whole block of `tokens` would be known by: the hashing of a lookup, and nothing else of it.
+  Key key_of(Namespace name_space, std::span<const Token> tokens) const;
+
   // --- changing
   bool full() const { return unused_head_ == kNoIndex; }
-  // A new node, held once. There must be room, and no such child yet.
-  std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens);
+  // A new node, held once, with the key that find_child gave. There must be room, and no such child yet.
+  std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens, const Key& key);
   // Forgets an unheld node without children. The caller has taken its pages and checkpoint.
   void remove(std::uint32_t node);
   void hold(std::uint32_t node);
@@ -91,13 +99,16 @@ class PrefixIndex {
     return child != kNoIndex && nodes_[child].next_sibling == kNoIndex ? child : kNoIndex;
   }
 
-  // Checkpoints stand in a list of their own, the least recently used first.
+  // The recurrent state at the end of a node's block. They stand in a list of their own, the least recently used first.
+  SlotId checkpoint(std::uint32_t node) const { return checkpoints_.empty() ? SlotId{} : checkpoints_[node].id; }
+  bool has_checkpoint(std::uint32_t node) const { return checkpoint(node).valid(); }
+  std::uint32_t next_checkpoint(std::uint32_t node) const { return checkpoints_[node].next; }
   void set_checkpoint(std::uint32_t node, SlotId checkpoint);
-  void move_checkpoint(std::uint32_t node, SlotId checkpoint) { nodes_[node].checkpoint = checkpoint; }
+  void move_checkpoint(std::uint32_t node, SlotId checkpoint) { checkpoints_[node].id = checkpoint; }
   SlotId clear_checkpoint(std::uint32_t node);
   void touch_checkpoint(std::uint32_t node);
   std::uint32_t oldest_checkpoint() const { return checkpoint_head_; }
-  std::uint32_t checkpoint_count() const { return checkpoints_; }
+  std::uint32_t checkpoint_count() const { return checkpoint_count_; }
 
   std::uint32_t size() const { return used_; }
   std::uint32_t unheld_count() const { return unheld_; }
@@ -107,8 +118,13 @@ class PrefixIndex {
 
  private:
   struct Entry {
-    std::uint32_t tag = 0;
+    std::uint32_t tag = 0;  // the low half of key.low: the entry's home, and most of a comparison
     std::uint32_t node = kNoIndex;
+  };
+  struct Checkpoint {
+    SlotId id;
+    std::uint32_t prev = kNoIndex;
+    std::uint32_t next = kNoIndex;
   };
 
   Key root_key(Namespace name_space) const;
@@ -117,21 +133,22 @@ class PrefixIndex {
   bool is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
                 std::span<const Token> tokens) const;
   std::uint32_t find(const Key& key, Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
-  void table_insert(std::vector<Entry>& table, std::uint64_t home, std::uint32_t tag, std::uint32_t node);
-  template <typename HomeOf>
-  void table_remove(std::vector<Entry>& table, std::uint64_t home, std::uint32_t node, HomeOf home_of);
+  void table_insert(const Key& key, std::uint32_t node);
+  void table_remove(const Key& key, std::uint32_t node);
   void lru_append(std::uint32_t node);
   void lru_unlink(std::uint32_t node);
 
   std::uint32_t block_size_;
   std::uint32_t groups_;
   Key key_mask_;
-  std::vector<Node> nodes_;
-  std::vector<Token> tokens_;   // [max_nodes][block_size]
-  std::vector<PageId> pages_;   // [max_nodes][groups]
-  std::vector<Entry> by_key_;   // open addressing, a power of two
-  std::vector<Entry> by_content_;
-  std::vector<std::uint64_t> ghosts_;  // fingerprints of evicted nodes; new ones overwrite old ones
+  LargeVector<Node> nodes_;
+  LargeVector<Token> tokens_;   // [max_nodes][block_size]
+  LargeVector<PageId> pages_;   // [max_nodes][groups]
+  LargeVector<Checkpoint> checkpoints_;  // [max_nodes], or none
+  LargeVector<Entry> by_key_;            // open addressing, a power of two
+  // For explanations only, and therefore without searching: a new entry overwrites an old one at the same place.
+  LargeVector<std::uint32_t> by_content_;  // a node with this content, to be checked against the node itself
+  LargeVector<std::uint64_t> ghosts_;      // fingerprints of evicted nodes
   std::uint64_t mask_ = 0;
   std::uint32_t root_child_ = kNoIndex;
   std::uint32_t unused_head_ = kNoIndex;
@@ -141,7 +158,7 @@ class PrefixIndex {
   std::uint32_t checkpoint_tail_ = kNoIndex;
   std::uint32_t used_ = 0;
   std::uint32_t unheld_ = 0;
-  std::uint32_t checkpoints_ = 0;
+  std::uint32_t checkpoint_count_ = 0;
 };
 
 }  // namespace quire

@@ -79,6 +79,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   for (std::size_t g = 0; g < layout.groups.size(); ++g) {
     pools_.push_back(std::make_unique<BlockPool>(*arena_, static_cast<std::uint16_t>(g), layout.groups[g], config_.scrub));
     page_infos_.emplace_back(pools_.back()->allocator().index_limit());
+    has_windows_ = has_windows_ || layout.groups[g].window != 0;
     if (layout.groups[g].window == 0) {
       nodes = std::min<std::uint64_t>(nodes, pools_.back()->allocator().index_limit());
     }
@@ -96,7 +97,8 @@ PoolResult<void> SequencePool::build(Device& device) {
     nodes = std::min(nodes, std::uint64_t{max_blocks_} * config_.max_sequences * 4);
   }
   if (!config_.prefix_cache) nodes = 0;
-  index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(), config_.hash_bits);
+  index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
+                                         states_ != nullptr, config_.hash_bits);
 
   sequences_.reserve(config_.max_sequences);
   for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {
@@ -132,13 +134,6 @@ std::uint32_t SequencePool::window_start(std::uint32_t group, std::uint32_t leng
   const std::uint32_t window = layout().groups[group].window;
   return window == 0 || length + 1 <= window ? 0 : length + 1 - window;
 }
-
-SequencePool::Sequence* SequencePool::find(SequenceId id) {
-  if (id.index >= sequences_.size()) return nullptr;
-  Sequence& sequence = sequences_[id.index];
-  return sequence.live && sequence.generation == id.generation ? &sequence : nullptr;
-}
-const SequencePool::Sequence* SequencePool::find(SequenceId id) const { return const_cast<SequencePool*>(this)->find(id); }
 
 // --- the plain operations
 
@@ -276,7 +271,7 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
     if (match.partial_tokens > 0) take(g, match.partial_node);
     sequence.groups[g].set_length(match.length());
   }
-  sequence.length = sequence.writable_until = match.length();
+  sequence.stand_at(match.length(), block_size());
   if (states_) {
     if (auto ok = give_slot(sequence, match.blocks > 0 ? path[match.blocks - 1] : kNoIndex); !ok) return ok;
   }
@@ -300,7 +295,7 @@ PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_
   slot_infos_[slot->index] = {.node = kNoIndex, .sequence = static_cast<std::uint32_t>(&sequence - sequences_.data())};
   events_->record(Kind::SlotTaken, state_class(), slot->index, sequence.request);
   if (from_node == kNoIndex) return {};
-  const SlotId checkpoint = index_->node(from_node).checkpoint;
+  const SlotId checkpoint = index_->checkpoint(from_node);
   if (auto ok = states_->copy(*slot, checkpoint); !ok) return ok;
   index_->touch_checkpoint(from_node);
   ++counters_.checkpoints_restored;
@@ -486,19 +481,30 @@ PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> toke
     return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
   }
   Token* to = sequence->tokens.get() + sequence->length;
-  for (const Token token : tokens) *to++ = token;
+  if (tokens.size() == 1) {
+    *to = tokens.front();
+  } else if (!tokens.empty()) {
+    std::memcpy(to, tokens.data(), tokens.size_bytes());
+  }
   sequence->length = static_cast<std::uint32_t>(target);
   for (PagedSeqState& group : sequence->groups) group.set_length(sequence->length);
   if (states_) {
     const auto ok = states_->at(sequence->slot.index).step(static_cast<std::uint32_t>(tokens.size()));
     QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
   }
-  if (sequence->publishing && (sequence->chain + 1) * block_size() <= sequence->length) publish(*sequence);
-  for (std::uint32_t g = 0; g < groups(); ++g) {
-    if (layout().groups[g].window != 0) sequence->groups[g].give_back_before(window_start(g, sequence->length));
-  }
-  if (states_ && sequence->length % block_size() == 0) keep_checkpoint(*sequence, checkpoint);
+  if (sequence->length < sequence->next_boundary && !has_windows_) return {};  // most tokens of a decode end here
+  pass_boundary(*sequence, checkpoint);
   return {};
+}
+
+// The sequence may have filled blocks: they are published, windows move on, a checkpoint may be due.
+void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
+  sequence.next_boundary = (sequence.length / block_size() + 1) * block_size();
+  if (sequence.publishing && (sequence.chain + 1) * block_size() <= sequence.length) publish(sequence);
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (layout().groups[g].window != 0) sequence.groups[g].give_back_before(window_start(g, sequence.length));
+  }
+  if (states_ && sequence.length % block_size() == 0) keep_checkpoint(sequence, checkpoint);
 }
 
 // --- fork and rewind
@@ -549,7 +555,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
       child.nodes[b] = parent->nodes[b];
     }
     child.chain = blocks;
-    child.length = child.writable_until = point.position;
+    child.stand_at(point.position, block_size());
     for (std::uint32_t g = 0; g < groups(); ++g) child.groups[g].share(parent->groups[g], point.position);
     if (states_) ok = give_slot(child, kNoIndex);
     if (states_ && ok && point.position > 0) ok = states_->copy(child.slot, parent->slot);
@@ -589,7 +595,7 @@ PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t posi
       if (auto ok = slot.state().reset(); !ok) return std::unexpected(ok.error());
     } else {
       const std::uint32_t node = sequence->nodes[blocks - 1];
-      const SlotId checkpoint = index_->node(node).checkpoint;
+      const SlotId checkpoint = index_->checkpoint(node);
       if (auto ok = states_->copy(sequence->slot, checkpoint); !ok) return std::unexpected(ok.error());
       index_->touch_checkpoint(node);
       ++counters_.checkpoints_restored;
@@ -609,7 +615,7 @@ PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t posi
   }
   while (sequence->chain > blocks) let_go(sequence->nodes[--sequence->chain]);
   sequence->publishing = config_.prefix_cache && (sequence->publishing || sequence->chain == blocks);
-  sequence->length = sequence->writable_until = point.position;
+  sequence->stand_at(point.position, block_size());
   ++counters_.rewinds;
   events_->record(Kind::SequenceRewound, 0, id.index, point.position);
   return point.position;

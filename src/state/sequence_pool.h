@@ -170,6 +170,7 @@ class SequencePool {
   const EventLog& events() const { return *events_; }
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
+  const PrefixIndex& prefix_index() const { return *index_; }
   std::expected<void, std::string> check_integrity() const;
 
  private:
@@ -227,6 +228,7 @@ class SequencePool {
   void publish(Sequence& sequence);
   void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
   void keep_checkpoint(Sequence& sequence, bool asked);
+  [[gnu::noinline]] void pass_boundary(Sequence& sequence, bool checkpoint);
   std::uint32_t blocks_since_checkpoint(std::uint32_t node) const;
 
   // sequences (sequence_pool.cpp)
@@ -250,12 +252,13 @@ class SequencePool {
 
   PoolConfig config_;
   std::uint32_t max_blocks_ = 0;
+  bool has_windows_ = false;
   std::unique_ptr<EventLog> events_;
   std::unique_ptr<Arena> arena_;
   std::vector<std::unique_ptr<BlockPool>> pools_;  // by layer group
   std::unique_ptr<SsmStatePool> states_;           // of recurrent and hybrid models
   std::unique_ptr<PrefixIndex> index_;
-  std::vector<std::vector<PageInfo>> page_infos_;  // [group][page]
+  std::vector<LargeVector<PageInfo>> page_infos_;  // [group][page]
   std::vector<SlotInfo> slot_infos_;               // [slot]
   std::vector<Sequence> sequences_;
   std::vector<std::uint32_t> free_sequences_;  // a stack

@@ -59,7 +59,7 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
     if (s.publishing && (s.chain + 1) * block_size() <= s.length) return wrong(who + "a full block is not published");
     for (std::uint32_t b = 0; b < s.chain; ++b) {
       const PrefixIndex::Node& node = index_->node(s.nodes[b]);
-      if (!node.used || node.parent != (b == 0 ? kNoIndex : s.nodes[b - 1])) return wrong(who + "its path is broken");
+      if (!node.used() || node.parent != (b == 0 ? kNoIndex : s.nodes[b - 1])) return wrong(who + "its path is broken");
       if (node.name_space != s.name_space) return wrong(who + "its path lies in another namespace");
       const auto ours = s.block(b, block_size());
       if (!std::equal(ours.begin(), ours.end(), index_->tokens(s.nodes[b]).begin())) {
@@ -85,7 +85,7 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
   for (std::uint32_t n = 0; n < index_->max_nodes(); ++n) {
     const PrefixIndex::Node& node = index_->node(n);
     if (node.holders != holders[n]) return wrong("node " + std::to_string(n) + " counts its holders wrongly");
-    if (!node.used) continue;
+    if (!node.used()) continue;
     for (std::uint32_t g = 0; g < groups(); ++g) {
       const PageId page = index_->page(n, g);
       if (!page.valid()) {
@@ -96,11 +96,12 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
         return wrong("node " + std::to_string(n) + " names a page that is not its own");
       }
     }
-    if (node.checkpoint.valid()) {
-      if (!states_ || slot_infos_[node.checkpoint.index].node != n || states_->handle(node.checkpoint.index) != node.checkpoint) {
+    const SlotId checkpoint = index_->checkpoint(n);
+    if (checkpoint.valid()) {
+      if (!states_ || slot_infos_[checkpoint.index].node != n || states_->handle(checkpoint.index) != checkpoint) {
         return wrong("node " + std::to_string(n) + " names a checkpoint that is not its own");
       }
-      if (states_->at(node.checkpoint.index).position() != (node.block + 1) * block_size()) {
+      if (states_->at(checkpoint.index).position() != (node.block + 1) * block_size()) {
         return wrong("node " + std::to_string(n) + " has a checkpoint of another position");
       }
     } else if (states_ && node.holders == 0 && index_->is_leaf(n)) {
@@ -125,9 +126,9 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
     for (std::uint32_t i = 0; i < a.index_limit(); ++i) {
       const std::uint32_t explained = slots[i] + (a.is_pinned(i) ? 1 : 0);
       if (a.references_at(i) != explained) return wrong("slot " + std::to_string(i) + " is held by nobody");
-      const bool checkpoint = slot_infos_[i].node != kNoIndex;
-      if (a.is_kept(i) != checkpoint) return wrong("slot " + std::to_string(i) + " is kept for no node");
-      if (explained == 0 && !checkpoint && (states_->at(i).request() != 0 || states_->at(i).position() != 0)) {
+      const bool is_checkpoint = slot_infos_[i].node != kNoIndex;
+      if (a.is_kept(i) != is_checkpoint) return wrong("slot " + std::to_string(i) + " is kept for no node");
+      if (explained == 0 && !is_checkpoint && (states_->at(i).request() != 0 || states_->at(i).position() != 0)) {
         return wrong("slot " + std::to_string(i) + " is free and shows a request or a position");
       }
     }

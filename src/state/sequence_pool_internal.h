@@ -15,6 +15,7 @@ struct SequencePool::Sequence {
   RequestId request = 0;
   Namespace name_space = 0;
   std::uint32_t length = 0;          // tokens committed
+  std::uint32_t next_boundary = 0;   // the first block boundary beyond length
   std::uint32_t writable_until = 0;  // tokens reserved: pages that nobody else can see
   std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
   SlotId slot;
@@ -22,9 +23,23 @@ struct SequencePool::Sequence {
   std::vector<std::uint32_t> nodes;  // [max_blocks]
   std::unique_ptr<Token[]> tokens;   // [max_tokens], left untouched until used
 
+  // At this length, with nothing reserved beyond it.
+  void stand_at(std::uint32_t position, std::uint32_t block_size) {
+    length = writable_until = position;
+    next_boundary = (position / block_size + 1) * block_size;
+  }
   std::span<const Token> block(std::uint32_t index, std::uint32_t block_size) const {
     return {tokens.get() + std::size_t{index} * block_size, block_size};
   }
 };
+
+inline SequencePool::Sequence* SequencePool::find(SequenceId id) {
+  if (id.index >= config_.max_sequences) return nullptr;
+  Sequence& sequence = sequences_.data()[id.index];
+  return sequence.live && sequence.generation == id.generation ? &sequence : nullptr;
+}
+inline const SequencePool::Sequence* SequencePool::find(SequenceId id) const {
+  return const_cast<SequencePool*>(this)->find(id);
+}
 
 }  // namespace quire

@@ -12,7 +12,7 @@ using Kind = PoolEvent::Kind;
 // Whether a sequence could start at the end of this node: its recurrent state is there, and every page that the next token
 // would look at. (Pages of groups without a window are there as long as the node is.)
 bool SequencePool::resumable(std::uint32_t node) const {
-  if (states_ && !index_->node(node).checkpoint.valid()) return false;
+  if (states_ && !index_->has_checkpoint(node)) return false;
   const std::uint32_t length = (index_->node(node).block + 1) * block_size();
   for (std::uint32_t g = 0; g < groups(); ++g) {
     if (layout().groups[g].window == 0) continue;
@@ -39,7 +39,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
   bool window_gone = false;
   for (std::uint32_t b = 0; b < known; ++b) {
     const std::uint32_t length = (b + 1) * block_size();
-    bool can = !states_ || index_->node(path[b]).checkpoint.valid();
+    bool can = !states_ || index_->has_checkpoint(path[b]);
     window_gone = false;
     for (std::uint32_t g = 0; g < groups(); ++g) {
       if (layout().groups[g].window == 0) continue;
@@ -112,14 +112,15 @@ void SequencePool::publish(Sequence& sequence) {
     const std::uint32_t block = sequence.chain;
     const std::uint32_t parent = block == 0 ? kNoIndex : sequence.nodes[block - 1];
     const auto tokens = sequence.block(block, block_size());
-    std::uint32_t node = index_->find_child(sequence.name_space, parent, tokens);
+    const PrefixIndex::Found found = index_->find_child(sequence.name_space, parent, tokens);
+    std::uint32_t node = found.node;
     if (node == kNoIndex) {
       if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
       if (index_->full()) {
         sequence.publishing = false;  // every node is held: this sequence goes on without the index
         return;
       }
-      node = index_->insert(sequence.name_space, parent, tokens);
+      node = index_->insert(sequence.name_space, parent, tokens, found.key);
       for (std::uint32_t g = 0; g < groups(); ++g) {
         const PageId page = sequence.groups[g].table().page(block);
         if (page.valid()) publish_page(node, g, page, block);

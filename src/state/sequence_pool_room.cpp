@@ -99,7 +99,7 @@ void SequencePool::evict_node(std::uint32_t node) {
       const auto ok = pools_[g]->drop(page);
       QUIRE_CHECK(ok.has_value(), "the index names pages that are kept");
     }
-    if (index_->node(node).checkpoint.valid()) drop_checkpoint(node);
+    if (index_->has_checkpoint(node)) drop_checkpoint(node);
     const std::uint32_t parent = index_->node(node).parent;
     index_->remove(node);
     ++counters_.blocks_evicted;
@@ -125,10 +125,10 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   std::uint32_t end_of_path = kNoIndex;
   std::uint32_t node = index_->oldest_checkpoint();
   for (std::uint32_t looks = 0; node != kNoIndex && looks < kCheckpointLooks;
-       ++looks, node = index_->node(node).checkpoint_next) {
+       ++looks, node = index_->next_checkpoint(node)) {
     if (node == protected_node_) continue;
     std::uint32_t next = index_->only_child(node);
-    while (next != kNoIndex && !index_->node(next).checkpoint.valid()) next = index_->only_child(next);
+    while (next != kNoIndex && !index_->has_checkpoint(next)) next = index_->only_child(next);
     if (next == kNoIndex) {
       if (end_of_path == kNoIndex && index_->is_leaf(node)) end_of_path = node;
       continue;
@@ -146,7 +146,7 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   }
   if (effort == Effort::Gentle) return false;
   node = end_of_path != kNoIndex ? end_of_path : index_->oldest_checkpoint();
-  if (node == protected_node_ && node != kNoIndex) node = index_->node(node).checkpoint_next;
+  if (node == protected_node_ && node != kNoIndex) node = index_->next_checkpoint(node);
   if (node == kNoIndex) return false;
   drop_checkpoint(node);
   return true;
@@ -155,7 +155,7 @@ bool SequencePool::thin_checkpoints(Effort effort) {
 // Blocks from the last checkpoint at or before the end of this node to that end. The beginning counts as one.
 std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node) const {
   std::uint32_t blocks = 0;
-  while (node != kNoIndex && !index_->node(node).checkpoint.valid()) {
+  while (node != kNoIndex && !index_->has_checkpoint(node)) {
     ++blocks;
     node = index_->node(node).parent;
   }
