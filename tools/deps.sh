@@ -5,8 +5,8 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libxxhash-dev
        libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev libpcre2-dev)
-fuzz=(clang libclang-rt-14-dev)
-lint=(clang-tidy clang-format)
+fuzz=(clang-16 libclang-rt-16-dev)
+lint=(clang-tidy-16 clang-format)
 
 wanted=()
 for set in "${@:-build}"; do
@@ -18,12 +18,15 @@ for set in "${@:-build}"; do
   esac
 done
 
+declare -A seen=()
 missing=()
 for package in "${wanted[@]}"; do
+  [ -z "${seen[$package]:-}" ] || continue
+  seen[$package]=1
   status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
   [ "$status" = "install ok installed" ] || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+[ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -31,7 +34,8 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 echo "installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-# A stale package list is the usual reason for a failing install: renew it first.
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# A machine without a package list, or with a stale one, is the usual reason for a failing install: renew it first.
+# sudo keeps no environment, so what apt has to know goes in behind it.
+"${as_root[@]}" apt-get update -qq || echo "deps.sh: some package lists could not be renewed; trying with those there are" >&2
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null

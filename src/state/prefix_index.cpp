@@ -89,13 +89,13 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
     for (std::uint32_t i = 0; i < count; ++i) {
       key = child_key(key, tokens.subspan(std::size_t{begin + i} * block_size_, block_size_));
       keys[i] = key;
-      __builtin_prefetch(&by_key_[key.low & mask_]);
+      __builtin_prefetch(by_key_.data() + (key.low & mask_));
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint32_t guess = by_key_[keys[i].low & mask_].node;
       if (guess == kNoIndex) break;  // an empty home: the path ends here at the latest
-      __builtin_prefetch(&nodes_[guess]);
-      __builtin_prefetch(&tokens_[std::size_t{guess} * block_size_]);
+      __builtin_prefetch(nodes_.data() + guess);
+      __builtin_prefetch(tokens_.data() + std::size_t{guess} * block_size_);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint32_t node =
@@ -206,9 +206,9 @@ void PrefixIndex::remove(std::uint32_t node) {
   --used_;
   // Who evicts one often evicts the next soon: what it takes can be on its way meanwhile.
   if (lru_head_ != kNoIndex) {
-    __builtin_prefetch(&by_key_[nodes_[lru_head_].key.low & mask_], 1);
-    __builtin_prefetch(&pages_[std::size_t{lru_head_} * groups_]);
-    __builtin_prefetch(&tokens_[std::size_t{lru_head_} * block_size_], 1);
+    __builtin_prefetch(by_key_.data() + (nodes_[lru_head_].key.low & mask_), 1);
+    __builtin_prefetch(pages_.data() + std::size_t{lru_head_} * groups_);
+    __builtin_prefetch(tokens_.data() + std::size_t{lru_head_} * block_size_, 1);
   }
 }
 

@@ -46,7 +46,7 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 
 class ToyEngine {
  public:
-  ToyEngine(Device& device, const PoolConfig& config) : device_(device), pool_(*SequencePool::create(device, config)) {}
+  ToyEngine(Device& device, const PoolConfig& config) : pool_(*SequencePool::create(device, config)) {}
 
   SequencePool& pool() { return *pool_; }
 
@@ -190,7 +190,6 @@ class ToyEngine {
     }
   }
 
-  Device& device_;
   std::unique_ptr<SequencePool> pool_;
   Hit last_hit_;
 };

@@ -1,0 +1,126 @@
+// Writes GGUF files (version 3, little-endian), for tests and tools.
+//
+//   gguf::Writer writer;
+//   writer.add("general.architecture", "llama");
+//   writer.add("llama.block_count", std::uint32_t{8});
+//   writer.add_array<std::string_view>("tokenizer.ggml.tokens", tokens);
+//   writer.add_tensor("output.weight", Type::Q8_0, {256, 1536}, bytes);
+//   auto done = writer.write("model.gguf");
+//
+// Who may call: one thread at a time.
+// What holds: entries and tensors stand in the file in the order in which they were added, and whatever is written can
+// be
+//   read by File. Metadata are copied when they are added; tensor data are not: a span has to stay valid, and a
+//   function is called, when the file is written, so that a file can be much larger than memory. Tensors are aligned to
+//   32 bytes, or to what was added as "general.alignment". To write does not change the Writer.
+// How it fails: a mistake in what is added (a name that is empty, too long or there already, a shape that the type
+// cannot
+//   have, data of the wrong size) is kept, what is added after it is ignored, and write() returns it. write(path)
+//   writes to path + ".partial" first and renames it when all is on disk: after a failure (a full disk, say) there is
+//   no such file, and what was at `path` before is untouched. Two writers must not write to one path at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "quire/base/error.h"
+#include "quire/gguf/types.h"
+#include "quire/gguf/value.h"
+
+namespace quire::gguf {
+
+// Where bytes go, in order.
+class Sink {
+ public:
+  Sink() = default;
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+  virtual ~Sink() = default;
+  virtual Result<void> write(std::span<const std::byte> bytes) = 0;
+};
+
+class Writer {
+ public:
+  // Writes a tensor's data in as many pieces as it likes, and all of them.
+  using Fill = std::function<Result<void>(Sink&)>;
+
+  // Metadata. The type in the file is T's: add("k", std::uint16_t{1}) is a u16.
+  template <Number T>
+  void add(std::string_view key, T value) {
+    begin_entry(key, type_of<T>());
+    append(value);
+    end_entry();
+  }
+  void add(std::string_view key, std::string_view value);
+
+  template <Readable T>
+  void add_array(std::string_view key, std::span<const T> values) {
+    begin_entry(key, ValueType::array);
+    append(static_cast<std::uint32_t>(type_of<T>()));
+    append(static_cast<std::uint64_t>(values.size()));
+    for (const T& value : values) append(value);
+    end_entry();
+  }
+
+  // A value of another file, as it is, arrays of arrays included.
+  void add_value(std::string_view key, const Value& value);
+
+  // shape[0] is the length of a row. `data` is exactly as long as type and shape say.
+  void add_tensor(std::string_view name, Type type, std::vector<std::uint64_t> shape, std::span<const std::byte> data);
+  void add_tensor(std::string_view name, Type type, std::vector<std::uint64_t> shape, Fill fill);
+
+  Result<void> write(const std::string& path) const;
+  Result<void> write(Sink& sink) const;
+  Result<std::vector<std::byte>> to_memory() const;
+
+ private:
+  struct PendingTensor {
+    std::string name;
+    Type type;
+    std::vector<std::uint64_t> shape;
+    std::uint64_t bytes;
+    Fill fill;
+  };
+
+  template <Readable T>
+  static constexpr ValueType type_of() {
+    if constexpr (std::same_as<T, std::string_view>) return ValueType::string;
+    if constexpr (std::same_as<T, bool>) return ValueType::boolean;
+    if constexpr (std::same_as<T, float>) return ValueType::f32;
+    if constexpr (std::same_as<T, double>) return ValueType::f64;
+    constexpr bool is_signed = std::is_signed_v<T>;
+    if constexpr (sizeof(T) == 1) return is_signed ? ValueType::i8 : ValueType::u8;
+    if constexpr (sizeof(T) == 2) return is_signed ? ValueType::i16 : ValueType::u16;
+    if constexpr (sizeof(T) == 4) return is_signed ? ValueType::i32 : ValueType::u32;
+    return is_signed ? ValueType::i64 : ValueType::u64;
+  }
+
+  void append(std::span<const std::byte> bytes);
+  void append(std::string_view value);
+  template <Number T>
+  void append(T value) {
+    append(std::as_bytes(std::span(&value, 1)));
+  }
+  void begin_entry(std::string_view key, ValueType type);
+  void end_entry();
+  void mistake(std::string message);
+  std::string directory() const;
+
+  std::string entries_;  // as they will stand in the file
+  std::uint64_t entry_count_ = 0;
+  std::size_t entry_begin_ = 0;  // where the entry being added begins in entries_
+  std::vector<PendingTensor> tensors_;
+  std::uint64_t total_bytes_ = 0;  // of the tensors, without padding
+  std::unordered_set<std::string> keys_, names_;
+  std::uint64_t alignment_ = 32;
+  std::optional<Error> mistake_;  // the first
+};
+
+}  // namespace quire::gguf
