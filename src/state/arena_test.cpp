@@ -1,10 +1,10 @@
 // One arena from one byte budget: how it is cut into slabs, and how slabs change hands.
 #include "quire/state/arena.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -38,8 +38,11 @@ TEST(SlabPlan, ASlabHoldsAtLeastOneObjectOfEveryClass) {
 
 TEST(SlabPlan, AnyClassCanFillMostOfTheBudget) {
   // Pages and states as real models have them, and awkward ones.
-  const std::vector<std::vector<std::uint64_t>> models{{65536, 1048576}, {2048 * 28, 2048 * 28 * 19}, {1 << 17, 3 << 19},
-                                                       {64 * 7, 64 * 101}, {64 * 33, 64 * 1000, 64 * 77}};
+  const std::vector<std::vector<std::uint64_t>> models{{65536, 1048576},
+                                                       {2048 * 28, 2048 * 28 * 19},
+                                                       {1 << 17, 3 << 19},
+                                                       {64 * 7, 64 * 101},
+                                                       {64 * 33, 64 * 1000, 64 * 77}};
   for (const auto& sizes : models) {
     const auto plan = plan_slabs(std::uint64_t{1} << 30, sizes);
     ASSERT_TRUE(done(plan));

@@ -1,13 +1,13 @@
 // For tests of behaviour: how a call was refused, whether a pool is sound, and tokens and bytes to fill things with.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <span>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/ids.h"
 #include "quire/state/pool_error.h"
@@ -20,7 +20,8 @@ using Code = PoolError::Code;
 template <typename T>
 ::testing::AssertionResult refused(const PoolResult<T>& result, Code code) {
   if (result) return ::testing::AssertionFailure() << "was not refused";
-  if (result.error().code != code) return ::testing::AssertionFailure() << "was refused with: " << result.error().message();
+  if (result.error().code != code)
+    return ::testing::AssertionFailure() << "was refused with: " << result.error().message();
   return ::testing::AssertionSuccess();
 }
 

@@ -1,11 +1,11 @@
 // Ids of physical pages: who is free, how many hold each, which are kept although nobody holds them.
 #include "quire/state/block_allocator.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <set>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -25,7 +25,10 @@ struct Counts {
   std::uint32_t total, free, held, cached;
   std::uint64_t allocations;
   explicit Counts(const BlockAllocator& a)
-      : total(a.total_count()), free(a.free_count()), held(a.held_count()), cached(a.cached_count()),
+      : total(a.total_count()),
+        free(a.free_count()),
+        held(a.held_count()),
+        cached(a.cached_count()),
         allocations(a.allocations()) {}
   friend bool operator==(const Counts&, const Counts&) = default;
 };
@@ -326,8 +329,8 @@ TEST(BlockAllocator, TellsTheLogWhatHappensToPages) {
   std::array<PoolEvent, 16> out;
   const auto read = events.read(0, out);
   using Kind = PoolEvent::Kind;
-  const std::vector<Kind> expected{Kind::PageTaken,   Kind::PageShared,  Kind::PageCached, Kind::PageRevived,
-                                   Kind::PageCached,  Kind::PageEvicted, Kind::PageTaken,  Kind::PageFreed};
+  const std::vector<Kind> expected{Kind::PageTaken,  Kind::PageShared,  Kind::PageCached, Kind::PageRevived,
+                                   Kind::PageCached, Kind::PageEvicted, Kind::PageTaken,  Kind::PageFreed};
   ASSERT_EQ(read.count, expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(out[i].kind, expected[i]) << i;
@@ -338,7 +341,7 @@ TEST(BlockAllocator, TellsTheLogWhatHappensToPages) {
 
 // --- sharing an arena
 
-class InAnArena : public ::testing::Test {
+class BlockAllocatorInAnArena : public ::testing::Test {
  protected:
   HostDevice device_;
   Arena arena_ = *Arena::create(device_, 256, 3);
@@ -346,7 +349,7 @@ class InAnArena : public ::testing::Test {
   BlockAllocator large_{arena_, 1, 1};  // one
 };
 
-TEST_F(InAnArena, AnAllocatorTakesASlabWhenItNeedsOneAndGivesItBackWithItsLastPage) {
+TEST_F(BlockAllocatorInAnArena, AnAllocatorTakesASlabWhenItNeedsOneAndGivesItBackWithItsLastPage) {
   EXPECT_EQ(small_.total_count(), 12u);
   EXPECT_EQ(arena_.free_slabs(), 3u);
   std::array<PageId, 5> pages;
@@ -360,7 +363,7 @@ TEST_F(InAnArena, AnAllocatorTakesASlabWhenItNeedsOneAndGivesItBackWithItsLastPa
   EXPECT_TRUE(sound(small_));
 }
 
-TEST_F(InAnArena, ClassesCompeteForSlabsAndTheirTotalsSayWhatTheyCouldHaveNow) {
+TEST_F(BlockAllocatorInAnArena, ClassesCompeteForSlabsAndTheirTotalsSayWhatTheyCouldHaveNow) {
   const PageId big = *large_.allocate();
   EXPECT_EQ(small_.total_count(), 8u);
   EXPECT_EQ(large_.total_count(), 3u);
@@ -378,7 +381,7 @@ TEST_F(InAnArena, ClassesCompeteForSlabsAndTheirTotalsSayWhatTheyCouldHaveNow) {
   EXPECT_TRUE(sound(large_));
 }
 
-TEST_F(InAnArena, AllOrNothingCountsTheSlabsThatAreFree) {
+TEST_F(BlockAllocatorInAnArena, AllOrNothingCountsTheSlabsThatAreFree) {
   (void)large_.allocate();
   std::array<PageId, 9> nine;
   EXPECT_FALSE(small_.allocate(nine));
@@ -386,7 +389,7 @@ TEST_F(InAnArena, AllOrNothingCountsTheSlabsThatAreFree) {
   EXPECT_EQ(arena_.free_slabs(), 2u);
 }
 
-TEST_F(InAnArena, IdsStayStaleWhileASlabIsAway) {
+TEST_F(BlockAllocatorInAnArena, IdsStayStaleWhileASlabIsAway) {
   const PageId old = *small_.allocate();
   ASSERT_TRUE(done(small_.free(old)));
   const PageId big = *large_.allocate();  // the same slab
@@ -397,7 +400,7 @@ TEST_F(InAnArena, IdsStayStaleWhileASlabIsAway) {
   EXPECT_NE(now.generation, old.generation);
 }
 
-TEST_F(InAnArena, MovingAPageKeepsItsReferencesAndMarkUnderANewId) {
+TEST_F(BlockAllocatorInAnArena, MovingAPageKeepsItsReferencesAndMarkUnderANewId) {
   std::array<PageId, 5> pages;
   ASSERT_TRUE(small_.allocate(pages));
   ASSERT_TRUE(done(small_.free(pages[1])));
@@ -415,7 +418,7 @@ TEST_F(InAnArena, MovingAPageKeepsItsReferencesAndMarkUnderANewId) {
   EXPECT_TRUE(sound(small_));
 }
 
-TEST_F(InAnArena, AMovedCachedPageKeepsItsPlaceInTheList) {
+TEST_F(BlockAllocatorInAnArena, AMovedCachedPageKeepsItsPlaceInTheList) {
   std::array<PageId, 6> pages;
   ASSERT_TRUE(small_.allocate(pages));
   for (const int i : {3, 4, 5}) {
@@ -434,7 +437,7 @@ TEST_F(InAnArena, AMovedCachedPageKeepsItsPlaceInTheList) {
   EXPECT_TRUE(sound(small_));
 }
 
-TEST_F(InAnArena, ASlabWithAPinnedPageIsNotOfferedForMoving) {
+TEST_F(BlockAllocatorInAnArena, ASlabWithAPinnedPageIsNotOfferedForMoving) {
   std::array<PageId, 5> pages;
   ASSERT_TRUE(small_.allocate(pages));
   EXPECT_EQ(small_.emptiest_movable_slab(), 1u);
@@ -448,7 +451,7 @@ TEST_F(InAnArena, ASlabWithAPinnedPageIsNotOfferedForMoving) {
   EXPECT_TRUE(sound(small_));
 }
 
-TEST_F(InAnArena, AClosedSlabHandsOutNothingUntilItIsReopened) {
+TEST_F(BlockAllocatorInAnArena, AClosedSlabHandsOutNothingUntilItIsReopened) {
   std::array<PageId, 2> pages;
   ASSERT_TRUE(small_.allocate(pages));
   small_.close(0);
@@ -459,7 +462,7 @@ TEST_F(InAnArena, AClosedSlabHandsOutNothingUntilItIsReopened) {
   EXPECT_TRUE(sound(small_));
 }
 
-TEST_F(InAnArena, ThePagesOfASlabCanBeWalked) {
+TEST_F(BlockAllocatorInAnArena, ThePagesOfASlabCanBeWalked) {
   std::array<PageId, 4> pages;
   ASSERT_TRUE(small_.allocate(pages));
   ASSERT_TRUE(done(small_.free(pages[0])));

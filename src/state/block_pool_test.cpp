@@ -1,12 +1,12 @@
 // Pages with their bytes.
 #include "quire/state/block_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -24,7 +24,8 @@ using testing::refused_at;
 using testing::sound;
 
 // Pages of 2 layers x (K, V) x 2 heads x 4 tokens x 8 floats.
-constexpr PageShape kShape{.block_size = 4, .num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .type = ElementType::F32};
+constexpr PageShape kShape{
+    .block_size = 4, .num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .type = ElementType::F32};
 constexpr std::size_t kPageBytes = 1024;
 
 void fill(const BlockPool& pool, PageId page, unsigned salt) {
@@ -224,7 +225,10 @@ TEST(BlockPool, ImpossibleShapesAndSizesAreRefused) {
   shape.head_dim = 0;
   EXPECT_TRUE(refused(BlockPool::create(device, 1, shape), Code::InvalidArgument));
   EXPECT_TRUE(refused(BlockPool::create(device, kNoIndex, kShape), Code::InvalidArgument));
-  shape = {.block_size = 1 << 14, .num_layers = 1 << 6, .num_kv_heads = 1 << 6, .head_dim = 1 << 12,
+  shape = {.block_size = 1 << 14,
+           .num_layers = 1 << 6,
+           .num_kv_heads = 1 << 6,
+           .head_dim = 1 << 12,
            .type = ElementType::I8};
   ASSERT_TRUE(done(shape.check()));
   EXPECT_TRUE(refused(BlockPool::create(device, kNoIndex - 1, shape), Code::InvalidArgument));

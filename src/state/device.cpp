@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,15 +13,24 @@ namespace {
 
 // From here on memory comes from the kernel directly: it is zero already and can use huge pages.
 constexpr std::size_t kMapFrom = std::size_t{1} << 20;
+constexpr std::size_t kPage = 4096;
 
 }  // namespace
 
 PoolResult<void*> HostDevice::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));
   if (bytes >= kMapFrom) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (alignment > kPage) return std::unexpected(PoolError::invalid_argument("alignment to more than a page"));
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return std::unexpected(PoolError::device_failure("allocate", bytes));
-    madvise(memory, bytes, MADV_HUGEPAGE);
+    madvise(memory, bytes, MADV_HUGEPAGE);  // before the first touch, or it comes too late
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {
+      if (errno != EINVAL) {
+        munmap(memory, bytes);
+        return std::unexpected(PoolError::device_failure("allocate", bytes));
+      }
+      std::memset(memory, 0, bytes);  // a kernel that does not know the call yet
+    }
     return memory;
   }
   void* memory = std::aligned_alloc(alignment, round_up(bytes, alignment));

@@ -1,10 +1,10 @@
 // The memory that kernels read: host memory, the owner of a piece of it, and the device that counts.
 #include "quire/state/device.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"

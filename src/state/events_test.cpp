@@ -1,9 +1,9 @@
 // The stream of what happened in a pool.
 #include "quire/state/events.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
+
+#include <gtest/gtest.h>
 
 namespace quire {
 namespace {

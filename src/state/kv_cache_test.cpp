@@ -1,9 +1,9 @@
 // K and V of one layer of one sequence, contiguous or paged.
 #include "quire/state/kv_cache.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -22,21 +22,25 @@ using testing::refused_with;
 // 2 heads x 8 halves: a token has 32 bytes of K and as many of V.
 constexpr std::uint32_t kHeads = 2, kDim = 8;
 constexpr std::size_t kRow = kDim * 2, kToken = kHeads * kRow;
-constexpr PageShape kShape{.block_size = 4, .num_layers = 2, .num_kv_heads = kHeads, .head_dim = kDim,
-                           .type = ElementType::F16};
+constexpr PageShape kShape{
+    .block_size = 4, .num_layers = 2, .num_kv_heads = kHeads, .head_dim = kDim, .type = ElementType::F16};
 
 struct Rows {
   std::vector<std::byte> k, v;
   friend bool operator==(const Rows&, const Rows&) = default;
 };
-Rows rows(std::uint32_t count, unsigned salt) { return {pattern(count * kToken, salt), pattern(count * kToken, salt + 100)}; }
+Rows rows(std::uint32_t count, unsigned salt) {
+  return {pattern(count * kToken, salt), pattern(count * kToken, salt + 100)};
+}
 
 PoolResult<Rows> read(const KvCache& cache, std::uint32_t position, std::uint32_t count) {
   Rows out{std::vector<std::byte>(count * kToken), std::vector<std::byte>(count * kToken)};
   if (auto ok = cache.read(position, count, out.k, out.v); !ok) return std::unexpected(ok.error());
   return out;
 }
-PoolResult<void> write(KvCache& cache, std::uint32_t position, const Rows& data) { return cache.write(position, data.k, data.v); }
+PoolResult<void> write(KvCache& cache, std::uint32_t position, const Rows& data) {
+  return cache.write(position, data.k, data.v);
+}
 
 class KvCacheTest : public ::testing::Test {
  protected:

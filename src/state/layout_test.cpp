@@ -1,9 +1,9 @@
 // What a model remembers, as shapes of bytes, and how its layers are sorted into groups.
 #include "quire/state/layout.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 
@@ -55,7 +55,10 @@ TEST(PageShape, AZeroDimensionIsRefused) {
 }
 
 TEST(PageShape, DimensionsWhoseProductIsAbsurdAreRefused) {
-  const PageShape shape{.block_size = 1 << 14, .num_layers = 1 << 14, .num_kv_heads = 1 << 14, .head_dim = 1 << 16,
+  const PageShape shape{.block_size = 1 << 14,
+                        .num_layers = 1 << 14,
+                        .num_kv_heads = 1 << 14,
+                        .head_dim = 1 << 16,
                         .type = ElementType::F32};
   EXPECT_TRUE(refused(shape.check(), Code::InvalidArgument));
 }

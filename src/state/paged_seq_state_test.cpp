@@ -1,11 +1,11 @@
 // One sequence's pages: the table on the host, its mirror on the device, and the length.
 #include "quire/state/paged_seq_state.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <optional>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -22,7 +22,8 @@ using testing::refused_with;
 using testing::sound;
 
 // Pages of 2 layers x (K, V) x 2 heads x 4 tokens x 8 floats.
-constexpr PageShape kShape{.block_size = 4, .num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .type = ElementType::F32};
+constexpr PageShape kShape{
+    .block_size = 4, .num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .type = ElementType::F32};
 constexpr std::size_t kPageBytes = 1024;
 
 class PagedSeqStateTest : public ::testing::Test {

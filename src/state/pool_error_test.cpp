@@ -1,11 +1,11 @@
 // What a PoolError says, to a program and to a person.
 #include "quire/state/pool_error.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string>
 #include <type_traits>
+
+#include <gtest/gtest.h>
 
 namespace quire {
 namespace {
@@ -52,7 +52,8 @@ TEST(PoolError, EveryOtherKindNamesTheThingThatIsWrong) {
 
 TEST(PoolError, EveryCodeHasANameOfItsOwn) {
   std::set<std::string> names;
-  for (int code = 0; code <= static_cast<int>(Code::InvalidArgument); ++code) names.insert(name(static_cast<Code>(code)));
+  for (int code = 0; code <= static_cast<int>(Code::InvalidArgument); ++code)
+    names.insert(name(static_cast<Code>(code)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(Code::InvalidArgument) + 1);
   EXPECT_FALSE(names.contains("?"));
   EXPECT_STREQ(name(Code::Exhausted), "Exhausted");

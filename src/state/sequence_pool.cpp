@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include "quire/base/check.h"
 #include "quire/state/sequence_pool_internal.h"
@@ -33,9 +35,16 @@ SequencePool::SequencePool(const PoolConfig& config) : config_(config) {}
 SequencePool::~SequencePool() = default;
 
 PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {
-  std::unique_ptr<SequencePool> pool(new SequencePool(config));
-  if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
-  return pool;
+  // Bookkeeping comes from the heap, once, here: for absurd numbers of sequences or tokens there may not be enough.
+  try {
+    std::unique_ptr<SequencePool> pool(new SequencePool(config));
+    if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
+    return pool;
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
+  } catch (const std::length_error&) {
+    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
+  }
 }
 
 PoolResult<void> SequencePool::build(Device& device) {
@@ -626,8 +635,9 @@ PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t posi
 PoolResult<KvView> SequencePool::kv_view(SequenceId id, std::uint32_t group, std::uint32_t layer) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
-  if (group >= groups() || layer >= layout().groups[group].num_layers) {
-    return std::unexpected(PoolError::invalid_slot(group));
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  if (layer >= layout().groups[group].num_layers) {
+    return std::unexpected(PoolError::invalid_argument("no such layer in the group"));
   }
   PagedSeqState& state = sequence->groups[group];
   if (auto ok = state.sync(); !ok) return std::unexpected(ok.error());

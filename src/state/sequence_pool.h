@@ -1,7 +1,8 @@
 // The whole: every page, slot and checkpoint of every sequence of a model, in one arena, behind one interface for
 // attention, recurrent and hybrid models.
 //
-// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale.
+// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale. The device
+// must outlive the pool. Bookkeeping (tables, tokens, the prefix index) comes from the heap, beside the budget.
 // How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been evicted
 // to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
 //
@@ -229,7 +230,7 @@ class SequencePool {
   void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
   void keep_checkpoint(Sequence& sequence, bool asked);
   [[gnu::noinline]] void pass_boundary(Sequence& sequence, bool checkpoint);
-  std::uint32_t blocks_since_checkpoint(std::uint32_t node) const;
+  std::uint32_t blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const;
 
   // sequences (sequence_pool.cpp)
   Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;

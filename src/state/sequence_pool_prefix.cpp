@@ -152,7 +152,7 @@ void SequencePool::publish(Sequence& sequence) {
 void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
   const std::uint32_t node = sequence.nodes[sequence.chain - 1];
-  const std::uint32_t distance = blocks_since_checkpoint(node);
+  const std::uint32_t distance = blocks_since_checkpoint(node, interval_blocks_);
   if (distance == 0 || (!asked && distance < interval_blocks_)) return;
   while (index_->checkpoint_count() + 1 > checkpoint_budget_) {
     if (checkpoint_budget_ == 0 || !thin_checkpoints(Effort::Gentle)) {
@@ -184,7 +184,7 @@ PoolResult<std::uint32_t> SequencePool::next_checkpoint(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   if (!states_) return std::unexpected(PoolError::invalid_slot(0));
-  const std::uint32_t since = sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1]);
+  const std::uint32_t since = sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1], interval_blocks_);
   const std::uint32_t due = (sequence->chain - since + interval_blocks_) * block_size();
   const std::uint32_t boundary = (sequence->length / block_size() + 1) * block_size();
   return std::min(std::max(due, boundary), config_.max_tokens);

@@ -127,15 +127,19 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   for (std::uint32_t looks = 0; node != kNoIndex && looks < kCheckpointLooks;
        ++looks, node = index_->next_checkpoint(node)) {
     if (node == protected_node_) continue;
-    std::uint32_t next = index_->only_child(node);
-    while (next != kNoIndex && !index_->has_checkpoint(next)) next = index_->only_child(next);
-    if (next == kNoIndex) {
-      if (end_of_path == kNoIndex && index_->is_leaf(node)) end_of_path = node;
+    // Down the path to the next checkpoint, a branch or the end; no further than a gap may be wide.
+    std::uint32_t next = node;
+    for (std::uint32_t steps = 0; steps < max_gap_blocks_ && index_->only_child(next) != kNoIndex; ++steps) {
+      next = index_->only_child(next);
+      if (index_->has_checkpoint(next)) break;
+    }
+    if (next == node || !index_->has_checkpoint(next)) {
+      if (end_of_path == kNoIndex && index_->is_leaf(next)) end_of_path = node;
       continue;
     }
     const std::uint32_t parent = index_->node(node).parent;
     const std::uint32_t gap = index_->node(next).block - index_->node(node).block + 1 +
-                              (parent == kNoIndex ? 0 : blocks_since_checkpoint(parent));
+                              (parent == kNoIndex ? 0 : blocks_since_checkpoint(parent, max_gap_blocks_));
     if (gap > max_gap_blocks_) continue;
     drop_checkpoint(node);
     return true;
@@ -152,10 +156,11 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   return true;
 }
 
-// Blocks from the last checkpoint at or before the end of this node to that end. The beginning counts as one.
-std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node) const {
+// Blocks from the last checkpoint at or before the end of this node to that end, counted no further than to `limit`. The
+// beginning counts as one.
+std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const {
   std::uint32_t blocks = 0;
-  while (node != kNoIndex && !index_->has_checkpoint(node)) {
+  while (blocks < limit && node != kNoIndex && !index_->has_checkpoint(node)) {
     ++blocks;
     node = index_->node(node).parent;
   }

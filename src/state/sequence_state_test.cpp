@@ -1,10 +1,10 @@
 // What a recurrent architecture remembers of one sequence, and whose it is.
 #include "quire/state/sequence_state.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
@@ -23,7 +23,9 @@ using testing::refused_with;
 constexpr StateShape kShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 200, .capacity = 10};
 constexpr std::size_t kBytes = 2 * (128 + 256);
 
-SequenceState make(Device& device, const StateShape& shape = kShape) { return std::move(*SequenceState::create(device, shape)); }
+SequenceState make(Device& device, const StateShape& shape = kShape) {
+  return std::move(*SequenceState::create(device, shape));
+}
 void fill(const SequenceState& state, unsigned salt) {
   const auto bytes = pattern(state.shape().bytes(), salt);
   std::copy(bytes.begin(), bytes.end(), state.data());
@@ -112,7 +114,7 @@ TEST(SequenceState, ASnapshotOfAnotherShapeIsRefusedAndChangesNothing) {
   fill(state, 1);
   ASSERT_TRUE(done(state.advance(2)));
   for (StateShape shape : {StateShape{.num_layers = 1, .conv_bytes = 100, .ssm_bytes = 200},
-                           StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},   // pads to as many bytes
+                           StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},  // pads to as many bytes
                            StateShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 201}}) {
     SequenceState other = make(device, shape);
     const auto snapshot = other.snapshot();

@@ -1,11 +1,11 @@
 // A fixed number of recurrent states.
 #include "quire/state/ssm_state_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"

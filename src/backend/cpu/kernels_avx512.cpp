@@ -1,0 +1,16 @@
+#include "quire/backend/cpu/kernels.h"
+#include "quire/gguf/half.h"
+
+#include <immintrin.h>
+
+namespace quire::cpu {
+namespace {
+#include "kernels.inl"
+}  // namespace
+
+const Kernels* avx512_kernels() {
+  static constexpr Kernels kernels = make_kernels("avx512");
+  return &kernels;
+}
+
+}  // namespace quire::cpu

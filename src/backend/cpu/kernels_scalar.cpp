@@ -1,0 +1,14 @@
+#include "quire/backend/cpu/kernels.h"
+#include "quire/gguf/half.h"
+
+namespace quire::cpu {
+namespace {
+#include "kernels.inl"
+}  // namespace
+
+const Kernels& scalar_kernels() {
+  static constexpr Kernels kernels = make_kernels("scalar");
+  return kernels;
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,33 @@
+#include "quire/base/machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace quire {
+
+std::uint32_t available_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
+  // More cores than the set has room for.
+  return static_cast<std::uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+MachineMemory machine_memory() {
+  MachineMemory memory{.total = UINT64_MAX, .available = UINT64_MAX};
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "re"), std::fclose);
+  if (file == nullptr) return memory;
+  char line[256];
+  while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+    unsigned long long kilobytes = 0;
+    if (std::sscanf(line, "MemTotal: %llu kB", &kilobytes) == 1) memory.total = kilobytes * 1024;
+    if (std::sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) memory.available = kilobytes * 1024;
+  }
+  return memory;
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// A fixed team of threads that do one thing together at a time. The caller is one of them.
+//
+//   team.run([&](std::uint32_t thread, std::uint32_t threads) { ... });   // returns when all have
+//
+// Who may call: one thread, the same each time; run() does not nest. Nothing is allocated per call. Between calls the
+// workers look for work for a moment and then sleep, so that a busy engine makes no system call and an idle one no heat.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace quire {
+
+class ThreadTeam {
+ public:
+  explicit ThreadTeam(std::uint32_t threads);  // at least 1
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(workers_.size()) + 1; }
+
+  template <typename Work>
+  void run(Work&& work) {
+    using Plain = std::remove_reference_t<Work>;
+    work_ = [](const void* context, std::uint32_t thread, std::uint32_t threads) {
+      (*static_cast<Plain*>(const_cast<void*>(context)))(thread, threads);
+    };
+    context_ = std::addressof(work);
+    start_and_join();
+  }
+
+ private:
+  void start_and_join();
+  void serve(std::uint32_t thread);
+
+  void (*work_)(const void*, std::uint32_t, std::uint32_t) = nullptr;
+  const void* context_ = nullptr;
+  std::atomic<std::uint32_t> round_{0};    // changes when there is work
+  std::atomic<std::uint32_t> running_{0};  // workers that are not done with this round
+  std::atomic<bool> ending_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#include "quire/base/thread_team.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+namespace quire {
+namespace {
+
+TEST(ThreadTeam, EveryThreadWorksOncePerRoundAndRunReturnsWhenAllAreDone) {
+  for (const std::uint32_t threads : {1u, 2u, 3u, 5u}) {
+    ThreadTeam team(threads);
+    ASSERT_EQ(team.size(), threads);
+    std::vector<int> counts(threads, 0);  // plain ints: the team's own synchronisation must be enough
+    for (int round = 0; round < 500; ++round) {
+      team.run([&](std::uint32_t thread, std::uint32_t all) {
+        EXPECT_EQ(all, threads);
+        ++counts[thread];
+      });
+      for (const int count : counts) ASSERT_EQ(count, round + 1);
+    }
+  }
+}
+
+TEST(ThreadTeam, WakesAfterASleep) {
+  ThreadTeam team(3);
+  std::atomic<int> done{0};
+  for (int round = 0; round < 3; ++round) {
+    team.run([&](std::uint32_t, std::uint32_t) { ++done; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+  EXPECT_EQ(done.load(), 9);
+}
+
+TEST(ThreadTeam, EndsWithoutEverHavingWorked) { const ThreadTeam team(4); }
+
+}  // namespace
+}  // namespace quire

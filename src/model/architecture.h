@@ -1,0 +1,51 @@
+// The architectures that Quire knows, as data: one row each. A row says what cannot be read from a file's metadata
+// because every file of the architecture leaves it unsaid; hyperparameters.h reads the rest.
+//
+// Who may call: anyone, from any thread; the table is constant.
+// How it fails: find_architecture() gives null for a name that is not in the table.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "quire/backend/backend.h"
+
+namespace quire::model {
+
+// What mixes the tokens of a sequence.
+enum class Mixing : std::uint8_t {
+  attention,  // in every layer
+  recurrent,  // Mamba-2 in every layer
+  hybrid,     // a layer with no KV heads (metadata attention.head_count_kv) is recurrent
+};
+
+struct Architecture {
+  std::string_view name;   // general.architecture; the metadata keys begin with it
+  std::string_view title;  // for people
+  Mixing mixing = Mixing::attention;
+  // The window of layers that look back only so far, in tokens, where a file does not name one; 0: then there is none.
+  std::uint32_t default_window = 0;
+  // Which layers have the window, where a file does not say so (attention.sliding_window_pattern): all but each n-th.
+  // 0: all of them. 1: none.
+  std::uint32_t window_period = 1;
+  // How rotary embeddings pair the elements of a head.
+  RopePairs rope_pairs = RopePairs::Halves;
+  // Positions are rotated only where the file says that it was trained so (rope.scaling.finetuned).
+  bool rope_only_if_finetuned = false;
+  // Layers with a window rotate with a base of their own (rope.freq_base_swa), which is this where a file names none;
+  // 0: with the same as all others.
+  float window_rope_base = 0;
+  Activation activation = Activation::Silu;
+  bool embedding_times_root_of_width = false;
+  // The largest model of the family scales queries by the width of the embedding per head instead of the head's own
+  // length; it is known by its number of layers. 0: there is none.
+  std::uint32_t layers_that_scale_by_width = 0;
+};
+
+// Sorted by name.
+std::span<const Architecture> architectures();
+
+const Architecture* find_architecture(std::string_view name);
+
+}  // namespace quire::model

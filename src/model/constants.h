@@ -1,0 +1,31 @@
+// The numbers of a model that are not shapes: scales, caps, epsilon, how positions are rotated.
+//
+// Who may call: anyone, from any thread; there is no state.
+// How it fails: with one line that names the file and the key, also for what exists but is not supported yet (rotary
+//   scalings other than linear and Llama 3's, mixtures of experts).
+#pragma once
+
+#include <vector>
+
+#include "quire/base/error.h"
+#include "quire/gguf/gguf.h"
+#include "quire/model/hyperparameters.h"
+
+namespace quire::model {
+
+struct Constants {
+  float epsilon = 1e-5f;
+  float embedding_scale = 1;
+  float residual_scale = 1;
+  float logit_scale = 1;      // logits are multiplied by it
+  float attention_scale = 0;  // scores are multiplied by it
+  float attention_cap = 0;    // 0: none
+  float logit_cap = 0;        // 0: none
+  // An angle per token of distance for each pair of a head's elements; empty: positions are not rotated.
+  std::vector<float> frequencies;
+  std::vector<float> window_frequencies;  // of layers with a window
+};
+
+Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& model);
+
+}  // namespace quire::model

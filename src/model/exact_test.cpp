@@ -1,0 +1,243 @@
+// The rule of exactness, for every golden and demo model and every instruction set of this machine: the logits of a
+// sequence are the same bits whatever the layout, the chunks, the company, the block size, the pages and the threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "quire/backend/cpu/cpu_backend.h"
+#include "quire/model/runner.h"
+
+namespace quire::model {
+namespace {
+
+constexpr std::uint32_t kPrompt = 75;  // more than one tile of attention, more than one block of any size, none of them whole
+
+using Bits = std::vector<float>;  // [kPrompt][vocabulary]
+
+std::vector<Token> prompt_of(std::uint32_t seed, std::size_t length, std::uint32_t vocabulary) {
+  std::mt19937 random(seed);
+  std::vector<Token> tokens(length);
+  for (Token& token : tokens) token = static_cast<Token>(random() % vocabulary);
+  return tokens;
+}
+
+class Subject {
+ public:
+  Subject(const std::string& path, const cpu::Kernels& kernels, std::uint32_t threads) : backend_(threads, kernels) {
+    auto loaded = Model::load(path);
+    if (!loaded) throw std::runtime_error(loaded.error().message);
+    model_ = std::move(*loaded);
+    if (auto ok = model_->prepare(backend_, 640, 640); !ok) throw std::runtime_error(ok.error().message);
+  }
+
+  std::uint32_t vocabulary() const { return model_->numbers().vocabulary; }
+
+  struct Way {
+    std::uint32_t block_size = 16;
+    std::vector<std::uint32_t> chunks = {kPrompt};
+    std::uint32_t others = 0;      // sequences in the same steps
+    bool scatter_pages = false;
+    bool contiguous = false;
+    ElementType kv = ElementType::F16;
+  };
+
+  Bits logits(const std::vector<Token>& prompt, const Way& way) {
+    if (way.contiguous) return contiguous(prompt, way);
+    PoolConfig config{.layout = *model_->layout(way.block_size, way.kv), .max_sequences = 64, .max_tokens = 256};
+    for (const PageShape& shape : config.layout.groups) config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
+    if (config.layout.has_recurrent()) config.budget_bytes += 40 * config.layout.recurrent.bytes();
+    auto pool = *SequencePool::create(backend_.device(), config);
+    auto runner = *Runner::create(*model_, backend_, *pool);
+    if (way.scatter_pages) scatter(*pool);
+
+    const SequenceId id = pool->create({.prompt = prompt, .reuse = false})->id;
+    struct Other {
+      SequenceId id;
+      std::vector<Token> tokens;
+      std::size_t done = 0;
+    };
+    std::vector<Other> others;
+    for (std::uint32_t i = 0; i < way.others; ++i) {
+      others.push_back({pool->create({.prompt = {}, .name_space = i + 1, .reuse = false})->id,
+                        prompt_of(1000 + i, 1 + i * 5 % 60, vocabulary())});
+    }
+    Bits bits;
+    std::uint32_t done = 0;
+    for (std::size_t step = 0; step < way.chunks.size(); ++step) {
+      std::vector<Runner::Work> work;
+      // Half of the others stand before the sequence in the batch, half behind it, with chunks and single tokens mixed.
+      const auto add = [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = from; i < to; ++i) {
+          Other& other = others[i];
+          const std::size_t count = std::min<std::size_t>(other.tokens.size() - other.done, i % 3 == 0 ? 1 : 3 + i % 13);
+          if (count == 0) continue;
+          work.push_back({.id = other.id, .tokens = std::span(other.tokens).subspan(other.done, count),
+                          .logits = Runner::Work::Logits::None});
+          other.done += count;
+        }
+      };
+      add(0, others.size() / 2);
+      work.push_back({.id = id, .tokens = std::span(prompt).subspan(done, way.chunks[step]),
+                      .logits = Runner::Work::Logits::All});
+      add(others.size() / 2, others.size());
+      const auto rows = runner.run(work);
+      EXPECT_TRUE(rows.has_value()) << rows.error().message();
+      append(bits, *rows);
+      done += way.chunks[step];
+    }
+    const auto ok = pool->check_integrity();
+    EXPECT_TRUE(ok.has_value()) << ok.error();
+    return bits;
+  }
+
+ private:
+  static void append(Bits& bits, const Rows& rows) {
+    for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i), rows.row(i) + rows.cols);
+  }
+
+  // Takes all pages and gives most of them back in random order, so that the next ones come from anywhere.
+  static void scatter(SequencePool& pool) {
+    std::mt19937 random(5);
+    for (std::uint32_t g = 0; g < pool.layout().groups.size(); ++g) {
+      std::vector<PageId> pages;
+      for (int i = 0; i < 200; ++i) {
+        if (const auto page = pool.alloc_kv(g)) pages.push_back(*page);
+      }
+      std::shuffle(pages.begin(), pages.end(), random);
+      for (std::size_t i = 8; i < pages.size(); ++i) EXPECT_TRUE(pool.free_kv(pages[i], g).has_value());
+    }
+  }
+
+  // The same model over one contiguous cache: no pool, no table.
+  Bits contiguous(const std::vector<Token>& prompt, const Way& way) {
+    const StateLayout layout = *model_->layout(16, way.kv);
+    std::vector<DeviceBuffer> memory;
+    std::vector<KvView> kv;
+    std::vector<std::uint64_t> layer_bytes;
+    for (const PageShape& group : layout.groups) {
+      const std::uint64_t row = group.row_bytes(), plane = row * 256 * group.num_kv_heads;
+      memory.push_back(*DeviceBuffer::create(backend_.device(), 2 * plane * group.num_layers));
+      KvView view;
+      view.base = memory.back().data();
+      view.v_offset = plane;
+      view.head_stride = row * 256;
+      view.token_stride = row;
+      view.num_kv_heads = group.num_kv_heads;
+      view.head_dim = group.head_dim;
+      view.type = group.type;
+      view.capacity = 256;
+      kv.push_back(view);
+      layer_bytes.push_back(2 * plane);
+    }
+    std::optional<SequenceState> state;
+    if (layout.has_recurrent()) state.emplace(*SequenceState::create(backend_.device(), layout.recurrent));
+    Bits bits;
+    std::uint32_t done = 0;
+    for (const std::uint32_t chunk : way.chunks) {
+      std::vector<std::uint32_t> positions(chunk), wanted(chunk);
+      std::iota(positions.begin(), positions.end(), done);
+      std::iota(wanted.begin(), wanted.end(), 0u);
+      const Step::Part part{0, chunk, done};
+      std::vector<StateView> states;
+      if (state) states.push_back(state->view());
+      append(bits, model_->forward(backend_,
+                                   {.tokens = std::span(prompt).subspan(done, chunk), .positions = positions,
+                                    .parts = std::span(&part, 1), .kv = kv, .layer_bytes = layer_bytes, .states = states},
+                                   wanted));
+      done += chunk;
+    }
+    return bits;
+  }
+
+  CpuBackend backend_;
+  std::unique_ptr<Model> model_;
+};
+
+std::vector<std::uint32_t> random_chunks(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::uint32_t> chunks;
+  for (std::uint32_t left = kPrompt; left > 0;) {
+    chunks.push_back(std::min(left, 1 + static_cast<std::uint32_t>(random() % 20)));
+    left -= chunks.back();
+  }
+  return chunks;
+}
+
+class Exact : public ::testing::TestWithParam<std::string> {};
+
+// Sanitizers are slow: there (QUIRE_PROPERTY_PERCENT below 100) one instruction set stands for all.
+std::vector<const cpu::Kernels*> variants() {
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  if (percent != nullptr && std::strtoul(percent, nullptr, 10) < 100) return {&cpu::best_kernels()};
+  std::vector<const cpu::Kernels*> all;
+  for (const char* name : {"scalar", "avx2", "avx512"}) {
+    if (const cpu::Kernels* kernels = cpu::kernels_by_name(name)) all.push_back(kernels);
+  }
+  return all;
+}
+
+TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  for (const cpu::Kernels* kernels : variants()) {
+    const char* variant = kernels->name;
+    std::optional<Bits> reference, reference_f32;
+    for (const std::uint32_t threads : {1u, 2u, 3u}) {
+      Subject subject(path, *kernels, threads);
+      const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
+      const auto same = [&](const char* what, const Subject::Way& way) {
+        std::optional<Bits>& expected = way.kv == ElementType::F16 ? reference : reference_f32;
+        const Bits bits = subject.logits(prompt, way);
+        ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
+        if (!expected) expected = bits;
+        EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
+            << variant << ", " << threads << " threads: " << what;
+      };
+      same("prefill at once", {});
+      same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
+      same("among 7 others", {.chunks = {50, 1, 24}, .others = 7});
+      if (threads == 2) {
+        same("contiguous layout, random chunks", {.chunks = random_chunks(9), .contiguous = true});
+        same("token by token", {.chunks = std::vector<std::uint32_t>(kPrompt, 1)});
+        same("blocks of 8, random chunks", {.block_size = 8, .chunks = random_chunks(7)});
+        same("blocks of 64, random chunks", {.block_size = 64, .chunks = random_chunks(8)});
+        same("among 1 other", {.chunks = random_chunks(3), .others = 1});
+        same("among 32 others", {.chunks = {30, 1, 1, 43}, .others = 32});
+        same("f32 keys and values", {.kv = ElementType::F32});
+        same("f32 keys and values, contiguous, token by token",
+             {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = ElementType::F32});
+      }
+    }
+  }
+}
+
+std::string readable(const ::testing::TestParamInfo<std::string>& model) {
+  std::string name = model.param;
+  for (const char* part : {"testdata/golden/", "/model.gguf", "models/quire-", ".gguf"}) {
+    if (const auto at = name.find(part); at != std::string::npos) name.erase(at, std::strlen(part));
+  }
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Exact,
+                         ::testing::Values("testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf",
+                                           "testdata/golden/granite-hybrid/model.gguf", "testdata/golden/llama/model.gguf",
+                                           "testdata/golden/llama31/model.gguf", "testdata/golden/mamba2/model.gguf",
+                                           "testdata/golden/mistral/model.gguf", "testdata/golden/phi3/model.gguf",
+                                           "testdata/golden/qwen2/model.gguf", "testdata/golden/qwen3/model.gguf"),
+                         readable);
+INSTANTIATE_TEST_SUITE_P(Demo, Exact,
+                         ::testing::Values("models/quire-demo-llama-q8_0.gguf", "models/quire-demo-mamba2-q8_0.gguf",
+                                           "models/quire-demo-hybrid-q8_0.gguf"),
+                         readable);
+
+}  // namespace
+}  // namespace quire::model

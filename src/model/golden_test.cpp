@@ -1,0 +1,130 @@
+// Each architecture against Hugging Face: a tiny random model, four prompts, for every instruction set of this machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+
+#include <boost/json.hpp>
+
+#include "quire/backend/cpu/cpu_backend.h"
+#include "quire/model/runner.h"
+
+namespace quire::model {
+namespace {
+
+namespace json = boost::json;
+const std::string kGolden = QUIRE_SOURCE_DIR "/testdata/golden";
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+std::vector<Token> tokens_of(const json::value& value) {
+  std::vector<Token> tokens;
+  for (const json::value& token : value.as_array()) tokens.push_back(static_cast<Token>(token.to_number<std::int64_t>()));
+  return tokens;
+}
+
+struct Loaded {
+  CpuBackend backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<SequencePool> pool;
+  std::optional<Runner> runner;
+
+  Loaded(const std::string& path, const cpu::Kernels& kernels, ElementType kv) : backend(2, kernels) {
+    auto loaded = Model::load(path);
+    if (!loaded) throw std::runtime_error(loaded.error().message);
+    model = std::move(*loaded);
+    PoolConfig config{.layout = *model->layout(16, kv), .budget_bytes = 8 << 20, .max_sequences = 4, .max_tokens = 512};
+    pool = *SequencePool::create(backend.device(), config);
+    if (auto ok = model->prepare(backend, 256, 256); !ok) throw std::runtime_error(ok.error().message);
+    runner.emplace(*Runner::create(*model, backend, *pool));
+  }
+  Rows run(SequenceId id, std::span<const Token> tokens, Runner::Work::Logits logits) {
+    const Runner::Work work{.id = id, .tokens = tokens, .logits = logits};
+    return *runner->run(std::span(&work, 1));
+  }
+};
+
+Token argmax(const float* logits, std::uint32_t count) {
+  return static_cast<Token>(std::max_element(logits, logits + count) - logits);
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
+  const std::string folder = kGolden + "/" + GetParam();
+  ASSERT_TRUE(std::filesystem::exists(folder)) << folder;
+  const json::value golden = json::parse(text_of(folder + "/golden.json"));
+  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+    const cpu::Kernels* kernels = cpu::kernels_by_name(variant);
+    if (kernels == nullptr) continue;
+    Loaded loaded(folder + "/model.gguf", *kernels, ElementType::F32);
+    const std::uint32_t vocabulary = loaded.model->numbers().vocabulary;
+    for (const json::value& item : golden.at("cases").as_array()) {
+      const auto prompt = tokens_of(item.at("tokens"));
+      const double spread = item.at("logit_std").to_number<double>();
+      const std::string raw = text_of(folder + "/" + std::string(item.at("last_logits").as_string()));
+      ASSERT_EQ(raw.size(), vocabulary * 4u);
+      std::vector<float> expected(vocabulary);
+      std::memcpy(expected.data(), raw.data(), raw.size());
+
+      const SequenceId id = loaded.pool->create({.prompt = prompt, .reuse = false})->id;
+      const Rows logits = loaded.run(id, prompt, Runner::Work::Logits::All);
+      double worst = 0;
+      const float* last = logits.row(logits.rows - 1);
+      for (std::uint32_t i = 0; i < vocabulary; ++i) worst = std::max(worst, std::fabs(double{last[i]} - expected[i]));
+      EXPECT_LE(worst, 1e-3 * spread) << variant << ", prompt of " << prompt.size();
+
+      const auto& log_probabilities = item.at("next_logprob").as_array();
+      const auto& best = item.at("argmax").as_array();
+      for (std::uint32_t row = 0; row < logits.rows; ++row) {
+        double sum = 0;
+        const float highest = *std::max_element(logits.row(row), logits.row(row) + vocabulary);
+        for (std::uint32_t i = 0; i < vocabulary; ++i) sum += std::exp(double{logits.row(row)[i]} - highest);
+        if (row < log_probabilities.size()) {
+          const double got = logits.row(row)[prompt[row + 1]] - highest - std::log(sum);
+          EXPECT_NEAR(got, log_probabilities[row].to_number<double>(), 1e-3) << variant << ", row " << row;
+        }
+        // Equal unless two tokens are nearly tied.
+        const auto wanted = static_cast<Token>(best[row].to_number<std::int64_t>());
+        const Token mine = argmax(logits.row(row), vocabulary);
+        if (mine != wanted) {
+          EXPECT_LE(logits.row(row)[mine] - logits.row(row)[wanted], 0.01 * spread) << variant << ", row " << row;
+        }
+      }
+
+      const auto greedy = tokens_of(item.at("greedy"));
+      const auto& margins = item.at("greedy_margin").as_array();
+      Token next = argmax(last, vocabulary);
+      for (std::size_t i = 0; i < greedy.size(); ++i) {
+        if (margins[i].to_number<double>() > 0.01 * spread) {
+          ASSERT_EQ(next, greedy[i]) << variant << ", greedy token " << i;
+        }
+        const Token follow = greedy[i];
+        next = argmax(loaded.run(id, std::span(&follow, 1), Runner::Work::Logits::Last).row(0), vocabulary);
+      }
+      ASSERT_TRUE(loaded.pool->release(id).has_value());
+      ASSERT_TRUE(loaded.pool->check_integrity().has_value());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden,
+                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2", "mistral",
+                                           "phi3", "qwen2", "qwen3"),
+                         [](const ::testing::TestParamInfo<std::string>& model) {
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::model

@@ -1,0 +1,297 @@
+#include "quire/model/hyperparameters.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace quire::model {
+
+namespace {
+
+// Far above any model; small enough that the product of any two fits 64 bits many times over.
+constexpr std::uint32_t kMaxContext = 1 << 30;
+constexpr std::uint32_t kMaxWidth = 1 << 20;
+constexpr std::uint32_t kMaxVocabulary = 1 << 24;
+constexpr std::uint32_t kMaxHeads = 1 << 14;
+constexpr std::uint32_t kMaxHeadLength = 1 << 16;
+constexpr std::uint32_t kMaxConvKernel = 256;
+constexpr std::uint32_t kMaxStateSize = 1 << 14;
+constexpr std::uint32_t kMaxExperts = 1 << 16;
+
+constexpr std::string_view kArchitectureKey = "general.architecture";
+constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+
+struct Range {
+  std::uint32_t least;
+  std::uint32_t most;
+  bool contains(std::uint64_t value) const { return value >= least && value <= most; }
+};
+
+// Reads the keys of one architecture of one file.
+class Reader {
+ public:
+  Reader(const gguf::File& file, const Architecture& architecture) : file_(file), prefix_(architecture.name) {
+    prefix_ += '.';
+  }
+
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  bool has(std::string_view name) const { return file_.has(key(name)); }
+
+  std::unexpected<Error> refuse(std::string_view name, std::string_view why) const {
+    return fail(fmt::format("{}: metadata '{}': {}", file_.path(), key(name), why));
+  }
+
+  Result<std::uint32_t> number(std::string_view name, Range range) const {
+    const auto value = file_.get<std::uint64_t>(key(name));
+    if (!value) return std::unexpected(value.error());
+    return checked(name, *value, range);
+  }
+
+  Result<std::uint32_t> number_or(std::string_view name, Range range, std::uint32_t fallback) const {
+    return has(name) ? number(name, range) : Result<std::uint32_t>(fallback);
+  }
+
+  // One number for all layers or an array with one for each.
+  Result<std::vector<std::uint32_t>> per_layer(std::string_view name, Range range, std::size_t layers) const {
+    const auto entry = file_.find(key(name));
+    if (!entry || !entry->value.is_array()) {
+      const auto value = number(name, range);
+      if (!value) return std::unexpected(value.error());
+      return std::vector<std::uint32_t>(layers, *value);
+    }
+    const auto array = file_.get_array<std::uint64_t>(key(name));
+    if (!array) return std::unexpected(array.error());
+    if (array->size() != layers) {
+      return refuse(name, fmt::format("has {} elements for {} layers", array->size(), layers));
+    }
+    std::vector<std::uint32_t> values;
+    values.reserve(layers);
+    for (const std::uint64_t element : *array) {
+      const auto value = checked(name, element, range);
+      if (!value) return std::unexpected(value.error());
+      values.push_back(*value);
+    }
+    return values;
+  }
+
+  // Which layers have the window: the file may name a period, or say it layer by layer with bools or 0 and 1.
+  Result<void> apply_window(std::uint32_t window, std::uint32_t default_period, std::vector<Layer>& layers) const {
+    constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+    const auto entry = file_.find(key(kPattern));
+    if (entry && entry->value.is_array()) {
+      if (entry->value.size() != layers.size()) {
+        return refuse(kPattern, fmt::format("has {} elements for {} layers", entry->value.size(), layers.size()));
+      }
+      if (const auto flags = entry->value.as_array<bool>()) {
+        for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*flags)[i] ? window : 0;
+        return {};
+      }
+      const auto numbers = per_layer(kPattern, {0, 1}, layers.size());
+      if (!numbers) return std::unexpected(numbers.error());
+      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*numbers)[i] != 0 ? window : 0;
+      return {};
+    }
+    const auto period = number_or(kPattern, {0, kMaxLayers}, default_period);
+    if (!period) return std::unexpected(period.error());
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      layers[i].window = *period == 0 || (i + 1) % *period != 0 ? window : 0;
+    }
+    return {};
+  }
+
+  const gguf::File& file() const { return file_; }
+
+ private:
+  Result<std::uint32_t> checked(std::string_view name, std::uint64_t value, Range range) const {
+    if (range.contains(value)) return static_cast<std::uint32_t>(value);
+    return refuse(name, fmt::format("{} is out of range ({} to {})", value, range.least, range.most));
+  }
+
+  const gguf::File& file_;
+  std::string prefix_;
+};
+
+Result<const Architecture*> read_architecture(const gguf::File& file) {
+  const auto name = file.get<std::string_view>(kArchitectureKey);
+  if (!name) return std::unexpected(name.error());
+  if (const Architecture* found = find_architecture(*name)) return found;
+  std::string known;
+  for (const Architecture& row : architectures()) {
+    known += known.empty() ? "" : ", ";
+    known += row.name;
+  }
+  // describe() escapes what a terminal must not see.
+  return fail(fmt::format("{}: metadata '{}': {} is not an architecture that Quire knows ({})", file.path(),
+                          kArchitectureKey, file.find(kArchitectureKey)->value.describe(), known));
+}
+
+// The tokenizer's list counts; a file without one may still say how many there are.
+Result<std::uint32_t> read_vocabulary_size(const Reader& reader) {
+  const gguf::File& file = reader.file();
+  if (!file.has(kTokensKey)) return reader.number("vocab_size", {1, kMaxVocabulary});
+  const auto tokens = file.get_array<std::string_view>(kTokensKey);
+  if (!tokens) return std::unexpected(tokens.error());
+  if (tokens->empty() || tokens->size() > kMaxVocabulary) {
+    return fail(fmt::format("{}: metadata '{}': {} tokens are out of range (1 to {})", file.path(), kTokensKey,
+                            tokens->size(), kMaxVocabulary));
+  }
+  return static_cast<std::uint32_t>(tokens->size());
+}
+
+Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
+  constexpr std::string_view kHeads = "attention.head_count";
+  constexpr std::string_view kKvHeads = "attention.head_count_kv";
+  const bool hybrid = model.architecture->mixing == Mixing::hybrid;
+  // A hybrid may have zeros for its recurrent layers.
+  const Range range = {hybrid ? 0U : 1U, kMaxHeads};
+  const std::size_t layers = model.layers.size();
+  const auto heads = reader.per_layer(kHeads, range, layers);
+  if (!heads) return std::unexpected(heads.error());
+  // Where KV heads are not told apart there are as many as query heads; but a hybrid has to say which layers have none.
+  const auto kv_heads = hybrid || reader.has(kKvHeads) ? reader.per_layer(kKvHeads, range, layers) : heads;
+  if (!kv_heads) return std::unexpected(kv_heads.error());
+  for (std::size_t i = 0; i < layers; ++i) {
+    Layer& layer = model.layers[i];
+    if (hybrid && (*kv_heads)[i] == 0) {
+      layer.kind = Layer::Kind::recurrent;
+      continue;
+    }
+    layer.heads = (*heads)[i];
+    layer.kv_heads = (*kv_heads)[i];
+    if (layer.heads == 0) return reader.refuse(kHeads, fmt::format("layer {} has KV heads but no heads", i));
+    if (layer.heads % layer.kv_heads != 0) {
+      return reader.refuse(
+          kKvHeads, fmt::format("{} heads of layer {} are no multiple of {} KV heads", layer.heads, i, layer.kv_heads));
+    }
+  }
+  return {};
+}
+
+Result<void> read_head_lengths(const Reader& reader, Hyperparameters& model) {
+  constexpr std::string_view kKeyLength = "attention.key_length";
+  constexpr std::string_view kValueLength = "attention.value_length";
+  const auto layer = std::ranges::find(model.layers, Layer::Kind::attention, &Layer::kind);
+  if (layer == model.layers.end()) return {};
+  std::uint32_t usual = 0;
+  if (!reader.has(kKeyLength) || !reader.has(kValueLength)) {
+    if (model.embedding % layer->heads != 0) {
+      return reader.refuse("attention.head_count",
+                           fmt::format("an embedding of {} does not divide into {} heads, and there is no '{}'",
+                                       model.embedding, layer->heads, reader.key(kKeyLength)));
+    }
+    usual = model.embedding / layer->heads;
+  }
+  const Range range = {1, kMaxHeadLength};
+  const auto keys = reader.number_or(kKeyLength, range, usual);
+  if (!keys) return std::unexpected(keys.error());
+  const auto values = reader.number_or(kValueLength, range, usual);
+  if (!values) return std::unexpected(values.error());
+  model.key_length = *keys;
+  model.value_length = *values;
+  return {};
+}
+
+Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
+  const auto window =
+      reader.number_or("attention.sliding_window", {0, kMaxContext}, model.architecture->default_window);
+  if (!window) return std::unexpected(window.error());
+  if (*window == 0) return {};
+  if (auto ok = reader.apply_window(*window, model.architecture->window_period, model.layers); !ok) return ok;
+  for (Layer& layer : model.layers) {
+    if (layer.kind == Layer::Kind::recurrent) layer.window = 0;
+  }
+  return {};
+}
+
+struct RecurrentKey {
+  std::string_view name;
+  std::uint32_t RecurrentShape::*member;
+  Range range;
+};
+constexpr RecurrentKey kRecurrentKeys[] = {
+    {"ssm.conv_kernel", &RecurrentShape::conv_kernel, {1, kMaxConvKernel}},
+    {"ssm.inner_size", &RecurrentShape::inner, {1, kMaxWidth}},
+    {"ssm.state_size", &RecurrentShape::state, {1, kMaxStateSize}},
+    {"ssm.group_count", &RecurrentShape::groups, {1, kMaxHeads}},
+    {"ssm.time_step_rank", &RecurrentShape::heads, {1, kMaxHeads}},
+};
+
+Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
+  if (model.count(Layer::Kind::recurrent) == 0) return {};
+  RecurrentShape& shape = model.recurrent;
+  for (const RecurrentKey& key : kRecurrentKeys) {
+    const auto value = reader.number(key.name, key.range);
+    if (!value) return std::unexpected(value.error());
+    shape.*key.member = *value;
+  }
+  if (shape.inner % shape.heads != 0) {
+    return reader.refuse("ssm.inner_size", fmt::format("{} does not divide into {} heads ('{}')", shape.inner,
+                                                       shape.heads, reader.key("ssm.time_step_rank")));
+  }
+  if (shape.heads % shape.groups != 0) {
+    return reader.refuse("ssm.time_step_rank", fmt::format("{} heads do not divide into {} groups ('{}')", shape.heads,
+                                                           shape.groups, reader.key("ssm.group_count")));
+  }
+  return {};
+}
+
+Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
+  constexpr std::string_view kFeedForward = "feed_forward_length";
+  // Mamba-2 has none, and need not say so.
+  if (reader.has(kFeedForward) || model.architecture->mixing != Mixing::recurrent) {
+    const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
+    if (!widths) return std::unexpected(widths.error());
+    for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].feed_forward = (*widths)[i];
+  }
+  const auto experts = reader.number_or("expert_count", {0, kMaxExperts}, 0);
+  if (!experts) return std::unexpected(experts.error());
+  const auto used = reader.number_or("expert_used_count", {0, *experts}, 0);
+  if (!used) return std::unexpected(used.error());
+  model.experts = *experts;
+  model.experts_used = *used;
+  return {};
+}
+
+}  // namespace
+
+std::uint32_t Hyperparameters::count(Layer::Kind kind) const {
+  return static_cast<std::uint32_t>(std::ranges::count(layers, kind, &Layer::kind));
+}
+
+Result<Hyperparameters> read_hyperparameters(const gguf::File& file) {
+  const auto architecture = read_architecture(file);
+  if (!architecture) return std::unexpected(architecture.error());
+  Hyperparameters model;
+  model.architecture = *architecture;
+  const Reader reader(file, **architecture);
+
+  const auto layers = reader.number("block_count", {1, kMaxLayers});
+  if (!layers) return std::unexpected(layers.error());
+  const auto context = reader.number("context_length", {1, kMaxContext});
+  if (!context) return std::unexpected(context.error());
+  const auto embedding = reader.number("embedding_length", {1, kMaxWidth});
+  if (!embedding) return std::unexpected(embedding.error());
+  const auto vocabulary = read_vocabulary_size(reader);
+  if (!vocabulary) return std::unexpected(vocabulary.error());
+  model.context_length = *context;
+  model.embedding = *embedding;
+  model.vocabulary = *vocabulary;
+  model.layers.resize(*layers);
+
+  if (model.architecture->mixing == Mixing::recurrent) {
+    for (Layer& layer : model.layers) layer.kind = Layer::Kind::recurrent;
+  } else {
+    if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
+    if (auto ok = read_head_lengths(reader, model); !ok) return std::unexpected(ok.error());
+    if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());
+  }
+  if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
+  if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());
+  return model;
+}
+
+}  // namespace quire::model

@@ -1,0 +1,229 @@
+#include "quire/model/hyperparameters.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/model/model_testing.h"
+#include "quire/model/state_layout.h"
+#include "quire/model/tensors.h"
+
+namespace quire::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using testing::OpenedModel;
+using ::testing::SizeIs;
+using testing::TestModel;
+
+Hyperparameters read(const TestModel& model) {
+  const OpenedModel opened(model);
+  auto read = read_hyperparameters(*opened.file);
+  EXPECT_TRUE(read) << read.error().message;
+  return read ? std::move(*read) : Hyperparameters();
+}
+
+std::string refusal(const TestModel& model) {
+  const OpenedModel opened(model);
+  const auto read = read_hyperparameters(*opened.file);
+  return read ? "(it was read)" : read.error().message;
+}
+
+std::vector<std::uint32_t> windows(const Hyperparameters& model) {
+  std::vector<std::uint32_t> windows;
+  for (const Layer& layer : model.layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(Hyperparameters, EveryRowOfTheTableReadsAModelOfItsKind) {
+  for (const Architecture& row : architectures()) {
+    SCOPED_TRACE(row.name);
+    const std::string name(row.name);
+    const TestModel model = row.mixing == Mixing::recurrent ? TestModel::recurrent(name)
+                            : row.mixing == Mixing::hybrid  ? TestModel::hybrid(name, {0, 1})
+                                                            : TestModel::attention(name);
+    const Hyperparameters numbers = read(model);
+    EXPECT_EQ(numbers.architecture, &row);
+    EXPECT_EQ(numbers.layers.size(), 2u);
+    EXPECT_EQ(numbers.vocabulary, 3u);
+    EXPECT_TRUE(state_layout(numbers));
+  }
+}
+
+TEST(Hyperparameters, WhatIsNotSaidFollowsFromTheRest) {
+  const Hyperparameters model = read(TestModel::attention("llama").remove("attention.head_count_kv"));
+  EXPECT_EQ(model.key_length, 8u);
+  EXPECT_EQ(model.value_length, 8u);
+  EXPECT_THAT(model.layers, Each(AllOf(Field(&Layer::heads, 2u), Field(&Layer::kv_heads, 2u), Field(&Layer::window, 0u),
+                                       Field(&Layer::feed_forward, 32u))));
+  EXPECT_EQ(model.recurrent, RecurrentShape());
+}
+
+TEST(Hyperparameters, NumbersMayDifferFromLayerToLayer) {
+  const Hyperparameters model = read(TestModel::attention("llama")
+                                         .set("attention.head_count", std::vector<std::int32_t>{4, 2})
+                                         .set("attention.head_count_kv", std::vector<std::int32_t>{2, 1})
+                                         .set("feed_forward_length", std::vector<std::int32_t>{48, 0})
+                                         .set("attention.key_length", 8U)
+                                         .set("attention.value_length", 8U));
+  EXPECT_THAT(model.layers,
+              ElementsAre(Layer{.heads = 4, .kv_heads = 2, .feed_forward = 48}, Layer{.heads = 2, .kv_heads = 1}));
+}
+
+TEST(Hyperparameters, ALayerOfAHybridWithoutKvHeadsIsRecurrent) {
+  const Hyperparameters model = read(TestModel::hybrid("granitehybrid", {0, 0, 1, 0}));
+  EXPECT_EQ(model.count(Layer::Kind::recurrent), 3u);
+  EXPECT_EQ(model.layers[2].kind, Layer::Kind::attention);
+  EXPECT_EQ(model.layers[0].heads, 0u);
+  EXPECT_EQ(model.recurrent, (RecurrentShape{.conv_kernel = 4, .inner = 32, .state = 4, .groups = 1, .heads = 4}));
+}
+
+TEST(Hyperparameters, WindowsFollowThePatternOfTheArchitecture) {
+  EXPECT_THAT(windows(read(TestModel::attention("gemma2", 4).set("attention.sliding_window", 16U))),
+              ElementsAre(16, 0, 16, 0));
+  EXPECT_THAT(windows(read(TestModel::attention("gemma2", 2))), ElementsAre(4096, 0));
+  EXPECT_THAT(windows(read(TestModel::attention("gemma3", 7).set("attention.sliding_window", 16U))),
+              ElementsAre(16, 16, 16, 16, 16, 0, 16));
+  EXPECT_THAT(windows(read(TestModel::attention("gemma3", 2))), ElementsAre(0, 0));
+  EXPECT_THAT(windows(read(TestModel::attention("phi3", 2).set("attention.sliding_window", 16U))), ElementsAre(16, 16));
+  EXPECT_THAT(windows(read(TestModel::attention("phi3", 2).set("attention.sliding_window", 0U))), ElementsAre(0, 0));
+  EXPECT_THAT(windows(read(TestModel::attention("llama", 2).set("attention.sliding_window", 16U))),
+              ElementsAre(16, 16));
+  EXPECT_THAT(windows(read(TestModel::attention("qwen2", 2).set("attention.sliding_window", 16U))), ElementsAre(0, 0));
+}
+
+TEST(Hyperparameters, AFileMayNameAPatternOfItsOwn) {
+  const TestModel model = TestModel::attention("gemma3", 4).set("attention.sliding_window", 16U);
+  const auto with = [&model](TestModel::Value pattern) {
+    return windows(read(TestModel(model).set("attention.sliding_window_pattern", std::move(pattern))));
+  };
+  EXPECT_THAT(with(3U), ElementsAre(16, 16, 0, 16));
+  EXPECT_THAT(with(1U), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(with(0U), ElementsAre(16, 16, 16, 16));
+  EXPECT_THAT(with(std::vector<std::int32_t>{0, 1, 0, 1}), ElementsAre(0, 16, 0, 16));
+  EXPECT_THAT(refusal(TestModel(model).set("attention.sliding_window_pattern", std::vector<std::int32_t>{1, 0})),
+              HasSubstr("'gemma3.attention.sliding_window_pattern': has 2 elements for 4 layers"));
+}
+
+TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
+  const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
+  EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
+  EXPECT_THAT(why, HasSubstr("gemma2, gemma3, granitehybrid, llama, mamba2, phi3, qwen2, qwen3"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
+              HasSubstr("has no metadata 'general.architecture'"));
+}
+
+TEST(Hyperparameters, AMissingKeyIsNamed) {
+  for (const std::string key :
+       {"block_count", "context_length", "embedding_length", "attention.head_count", "feed_forward_length"}) {
+    EXPECT_THAT(refusal(TestModel::attention("llama").remove(key)), HasSubstr("has no metadata 'llama." + key + "'"));
+  }
+  for (const std::string key :
+       {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank"}) {
+    EXPECT_THAT(refusal(TestModel::recurrent("mamba2").remove(key)), HasSubstr("has no metadata 'mamba2." + key + "'"));
+  }
+  EXPECT_THAT(refusal(TestModel::hybrid("granitehybrid", {0, 1}).remove("attention.head_count_kv")),
+              HasSubstr("has no metadata 'granitehybrid.attention.head_count_kv'"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("tokenizer.ggml.tokens")),
+              HasSubstr("has no metadata 'llama.vocab_size'"));
+}
+
+TEST(Hyperparameters, AKeyOfTheWrongTypeIsNamed) {
+  EXPECT_THAT(refusal(TestModel::attention("llama").set("block_count", 2.0F)),
+              HasSubstr("'llama.block_count' at byte"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").set("block_count", -2)), HasSubstr("found i32 -2"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").set("attention.head_count", std::string("two"))),
+              HasSubstr("found string 'two'"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").set("attention.head_count_kv", std::vector<std::int32_t>{1, -1})),
+              HasSubstr("'llama.attention.head_count_kv'"));
+  EXPECT_THAT(refusal(TestModel::attention("llama").set_key("general.architecture", 7U)),
+              HasSubstr("'general.architecture'"));
+}
+
+TEST(Hyperparameters, AbsurdNumbersAreRefused) {
+  const auto with = [](std::string_view key, TestModel::Value value) {
+    return refusal(TestModel::attention("llama").set(key, std::move(value)));
+  };
+  EXPECT_THAT(with("block_count", 0U), HasSubstr("'llama.block_count': 0 is out of range (1 to 4096)"));
+  EXPECT_THAT(with("block_count", 0xFFFFFFFFU), HasSubstr("4294967295 is out of range"));
+  EXPECT_THAT(with("context_length", 0U), HasSubstr("out of range"));
+  EXPECT_THAT(with("embedding_length", 1U << 30), HasSubstr("out of range"));
+  EXPECT_THAT(with("attention.head_count", 0U), HasSubstr("'llama.attention.head_count': 0 is out of range"));
+  EXPECT_THAT(with("attention.head_count_kv", 0U), HasSubstr("'llama.attention.head_count_kv': 0 is out of range"));
+  EXPECT_THAT(with("attention.head_count_kv", 3U), HasSubstr("2 heads of layer 0 are no multiple of 3 KV heads"));
+  EXPECT_THAT(with("attention.head_count", 3U), HasSubstr("an embedding of 16 does not divide into 3 heads"));
+  EXPECT_THAT(with("attention.head_count", std::vector<std::int32_t>{2}), HasSubstr("has 1 elements for 2 layers"));
+  EXPECT_THAT(with("attention.key_length", 0U), HasSubstr("out of range"));
+  EXPECT_THAT(with("expert_used_count", 2U), HasSubstr("2 is out of range (0 to 0)"));
+
+  const auto recurrent = [](std::string_view key, std::uint32_t value) {
+    return refusal(TestModel::recurrent("mamba2").set(key, value));
+  };
+  EXPECT_THAT(recurrent("ssm.conv_kernel", 0), HasSubstr("'mamba2.ssm.conv_kernel': 0 is out of range"));
+  EXPECT_THAT(recurrent("ssm.state_size", 1U << 31), HasSubstr("out of range"));
+  EXPECT_THAT(recurrent("ssm.time_step_rank", 5), HasSubstr("32 does not divide into 5 heads"));
+  EXPECT_THAT(recurrent("ssm.group_count", 3), HasSubstr("4 heads do not divide into 3 groups"));
+  EXPECT_THAT(refusal(TestModel::hybrid("granitehybrid", {0, 1}).set("attention.head_count", 0U)),
+              HasSubstr("layer 1 has KV heads but no heads"));
+}
+
+TEST(RealModels, TheDemoModelsAreWhatTheyAre) {
+  const auto open = [](const std::string& name) {
+    auto file = gguf::File::open(QUIRE_SOURCE_DIR "/models/quire-demo-" + name + "-q8_0.gguf");
+    EXPECT_TRUE(file) << file.error().message;
+    auto numbers = read_hyperparameters(*file);
+    EXPECT_TRUE(numbers) << numbers.error().message;
+    const auto checked = check_tensors(*file, *numbers);
+    EXPECT_TRUE(checked) << checked.error().message;
+    return std::move(*numbers);
+  };
+  const Hyperparameters llama = open("llama");
+  EXPECT_THAT(llama.layers, AllOf(SizeIs(8), Each(Layer{.heads = 4, .kv_heads = 2, .feed_forward = 768})));
+  EXPECT_EQ(llama.key_length, 64u);
+  const Hyperparameters mamba2 = open("mamba2");
+  EXPECT_THAT(mamba2.layers, AllOf(SizeIs(16), Each(Layer{.kind = Layer::Kind::recurrent})));
+  EXPECT_EQ(mamba2.recurrent, (RecurrentShape{.conv_kernel = 4, .inner = 512, .state = 64, .groups = 1, .heads = 8}));
+  const Hyperparameters hybrid = open("hybrid");
+  EXPECT_EQ(hybrid.layers.size(), 8u);
+  EXPECT_EQ(hybrid.count(Layer::Kind::attention), 2u);
+  EXPECT_EQ(hybrid.layers[3].kind, Layer::Kind::attention);
+  EXPECT_EQ(hybrid.layers[7].kind, Layer::Kind::attention);
+}
+
+TEST(RealModels, TheGoldenModelsAreReadAndHaveTheirTensors) {
+  const std::filesystem::path folder = QUIRE_SHARED_DATA "/golden";
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << folder << " is not there; it is not in the repository";
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    SCOPED_TRACE(entry.path().string());
+    const auto file = gguf::File::open(entry.path() / "model.gguf");
+    ASSERT_TRUE(file) << file.error().message;
+    const auto numbers = read_hyperparameters(*file);
+    ASSERT_TRUE(numbers) << numbers.error().message;
+    const auto checked = check_tensors(*file, *numbers);
+    EXPECT_TRUE(checked) << checked.error().message;
+    const auto layout = state_layout(*numbers);
+    EXPECT_TRUE(layout) << layout.error().message;
+    if (entry.path().filename() == "gemma2") {
+      EXPECT_THAT(windows(*numbers), ElementsAre(16, 0, 16, 0));
+    }
+    if (entry.path().filename() == "gemma3") {
+      EXPECT_THAT(windows(*numbers), ElementsAre(16, 16, 16, 16, 16, 0, 16));
+    }
+    if (entry.path().filename() == "mistral") {
+      EXPECT_EQ(numbers->key_length, 48u);
+    }
+    ++models;
+  }
+  EXPECT_EQ(models, 10);
+}
+
+}  // namespace
+}  // namespace quire::model

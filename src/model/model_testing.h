@@ -1,0 +1,143 @@
+// For tests of model and of what stands on it: small models of any architecture, as images in memory, which are right
+// until a test makes them wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quire/gguf/gguf.h"
+#include "quire/gguf/writer.h"
+
+namespace quire::model::testing {
+
+class TestModel {
+ public:
+  using Value = std::variant<std::uint32_t, std::int32_t, float, bool, std::string, std::vector<std::int32_t>,
+                             std::vector<std::string>>;
+
+  // Two heads of size 8 over an embedding of 16, one of them for K and V; `layers` layers; no tensors.
+  static TestModel attention(std::string architecture, std::uint32_t layers = 2) {
+    TestModel model(std::move(architecture), layers);
+    model.set("attention.head_count", 2U).set("attention.head_count_kv", 1U).set("feed_forward_length", 32U);
+    return model;
+  }
+
+  // Four heads of 8 channels with a state of 4 for each, one group.
+  static TestModel recurrent(std::string architecture, std::uint32_t layers = 2) {
+    TestModel model(std::move(architecture), layers);
+    model.set("ssm.conv_kernel", 4U).set("ssm.inner_size", 32U).set("ssm.state_size", 4U);
+    model.set("ssm.group_count", 1U).set("ssm.time_step_rank", 4U);
+    return model;
+  }
+
+  static TestModel hybrid(std::string architecture, std::vector<std::int32_t> kv_heads) {
+    TestModel model = recurrent(std::move(architecture), static_cast<std::uint32_t>(kv_heads.size()));
+    model.set("attention.head_count", 2U).set("attention.head_count_kv", std::move(kv_heads));
+    model.set("feed_forward_length", 32U);
+    return model;
+  }
+
+  // A key of the architecture.
+  TestModel& set(std::string_view name, Value value) { return set_key(architecture_ + "." + std::string(name), value); }
+  TestModel& remove(std::string_view name) { return remove_key(architecture_ + "." + std::string(name)); }
+  // Any key.
+  TestModel& set_key(const std::string& key, Value value) {
+    entries_[key] = std::move(value);
+    return *this;
+  }
+  TestModel& remove_key(const std::string& key) {
+    entries_.erase(key);
+    return *this;
+  }
+
+  TestModel& tensor(std::string name, std::vector<std::uint64_t> shape) {
+    tensors_[std::move(name)] = std::move(shape);
+    return *this;
+  }
+  TestModel& remove_tensor(const std::string& name) {
+    tensors_.erase(name);
+    return *this;
+  }
+  // Those that any model has, and of each layer those that its kind has.
+  TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
+    tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
+    for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
+      const std::string prefix = "blk." + std::to_string(i) + ".";
+      tensor(prefix + "attn_norm.weight", {16});
+      if (recurrent_layers[i]) {
+        tensor(prefix + "ssm_in.weight", {16, 76}).tensor(prefix + "ssm_conv1d.weight", {4, 40});
+        tensor(prefix + "ssm_out.weight", {32, 16});
+      } else {
+        tensor(prefix + "attn_q.weight", {16, 16}).tensor(prefix + "attn_k.weight", {16, 8});
+        tensor(prefix + "attn_v.weight", {16, 8}).tensor(prefix + "attn_output.weight", {16, 16});
+        tensor(prefix + "ffn_down.weight", {32, 16});
+      }
+    }
+    return *this;
+  }
+
+  gguf::Writer writer() const {
+    gguf::Writer writer;
+    for (const auto& [key, value] : entries_) {
+      std::visit([&writer, &name = key](const auto& v) { add(writer, name, v); }, value);
+    }
+    for (const auto& [name, shape] : tensors_) {
+      std::uint64_t bytes = 4;
+      for (const std::uint64_t length : shape) bytes *= length;
+      writer.add_tensor(name, gguf::Type::F32, shape,
+                        [bytes](gguf::Sink& sink) { return sink.write(std::vector<std::byte>(bytes)); });
+    }
+    return writer;
+  }
+
+  std::vector<std::byte> image() const {
+    auto bytes = writer().to_memory();
+    EXPECT_TRUE(bytes) << bytes.error().message;
+    return bytes ? std::move(*bytes) : std::vector<std::byte>();
+  }
+
+ private:
+  TestModel(std::string architecture, std::uint32_t layers) : architecture_(std::move(architecture)) {
+    set_key("general.architecture", architecture_);
+    set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
+    set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
+  }
+
+  static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {
+    writer.add(key, std::string_view(value));
+  }
+  static void add(gguf::Writer& writer, const std::string& key, const std::vector<std::int32_t>& values) {
+    writer.add_array<std::int32_t>(key, values);
+  }
+  static void add(gguf::Writer& writer, const std::string& key, const std::vector<std::string>& values) {
+    const std::vector<std::string_view> views(values.begin(), values.end());
+    writer.add_array<std::string_view>(key, views);
+  }
+  template <gguf::Number T>
+  static void add(gguf::Writer& writer, const std::string& key, T value) {
+    writer.add(key, value);
+  }
+
+  std::string architecture_;
+  std::map<std::string, Value> entries_;
+  std::map<std::string, std::vector<std::uint64_t>> tensors_;
+};
+
+// An image, opened.
+struct OpenedModel {
+  explicit OpenedModel(const TestModel& model) : image(model.image()), file(gguf::File::from_memory(image, "test")) {
+    EXPECT_TRUE(file) << file.error().message;
+  }
+  std::vector<std::byte> image;
+  Result<gguf::File> file;
+};
+
+}  // namespace quire::model::testing

@@ -1,0 +1,60 @@
+#include "quire/model/state_layout.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "quire/base/numbers.h"
+
+namespace quire::model {
+
+namespace {
+
+LayerDesc describe(const Hyperparameters& model, const Layer& layer, ElementType kv_type) {
+  if (layer.kind == Layer::Kind::attention) {
+    return LayerDesc::attention(layer.kv_heads, model.key_length, kv_type, layer.window);
+  }
+  const RecurrentShape& shape = model.recurrent;
+  // The convolution sees the token itself and conv_kernel - 1 before it; those are remembered.
+  return LayerDesc::recurrent((shape.conv_kernel - 1) * shape.conv_channels() * sizeof(float),
+                              std::uint64_t{shape.inner} * shape.state * sizeof(float));
+}
+
+}  // namespace
+
+Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size, ElementType kv_type) {
+  if (model.key_length != model.value_length) {
+    return fail(fmt::format("{}: keys of {} and values of {} elements, which cannot share a page",
+                            model.architecture->name, model.key_length, model.value_length));
+  }
+  std::vector<LayerDesc> layers;
+  layers.reserve(model.layers.size());
+  for (const Layer& layer : model.layers) layers.push_back(describe(model, layer, kv_type));
+  auto layout = StateLayout::from_layers(layers, block_size);
+  if (!layout) return fail(fmt::format("{}: {}", model.architecture->name, layout.error().message()));
+  return std::move(*layout);
+}
+
+Result<StateCost> state_cost(const StateLayout& layout, std::uint32_t length) {
+  StateCost cost;
+  cost.fixed_bytes = layout.recurrent.bytes();
+  cost.total_bytes = cost.fixed_bytes;
+  for (const PageShape& group : layout.groups) {
+    std::uint64_t pages = divide_up(length, group.block_size);
+    if (group.window == 0) {
+      cost.bytes_per_token += group.bytes_per_token();
+    } else {
+      cost.window_bytes_per_token += group.bytes_per_token();
+      // The window's first and last position may each have the rest of a page beside them.
+      pages = std::min<std::uint64_t>(pages, divide_up(group.window - 1, group.block_size) + 1);
+    }
+    const auto bytes = checked_mul(pages, group.page_bytes());
+    const auto total = bytes ? checked_add(cost.total_bytes, *bytes) : bytes;
+    if (!total) return fail(fmt::format("the state of {} tokens takes more than 2^64 bytes", length));
+    cost.total_bytes = *total;
+  }
+  return cost;
+}
+
+}  // namespace quire::model

@@ -1,0 +1,52 @@
+// Byte-level BPE (GGUF's "gpt2"): text is cut into words by a pre-tokenizer, each word into bytes, and the bytes are
+// merged in the order of the vocabulary's list of merges.
+//
+// Who may call: it does not change after create(); any number of threads may encode at once.
+// What holds: every byte of the text, well-formed or not, is in exactly one token, and in order. Merges that would make
+//   a control token are left out, so no text can spell one. Time is O(n log n) in the longest word. There is no cache,
+//   hence nothing that depends on what was encoded before: a word that is a token of its own is found in a table, and
+//   the table has only words of which merging was seen to give that token.
+// How it fails: create() names the merge that is malformed or has a part that is no token; encode() names a byte that
+//   the vocabulary has no token for, where there is no unknown token either.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "quire/base/error.h"
+#include "quire/text/flat_map.h"
+#include "quire/text/merge.h"
+#include "quire/text/pieces.h"
+#include "quire/text/pretokenizer.h"
+#include "quire/text/vocabulary.h"
+
+namespace quire::text {
+
+class ByteLevelBpe {
+ public:
+  // The vocabulary passed check_vocabulary() and has a type for each token. `pieces` are its pieces, and outlive this;
+  // `spelled` has its tokens as the file spells them.
+  static Result<ByteLevelBpe> create(const Vocabulary& vocabulary, const Pieces& pieces, const TokenIndex& spelled);
+
+  Result<void> encode(std::string_view text, std::vector<TokenId>& out) const;
+
+  bool adds_bos() const { return pretokenizer_.adds_bos(); }
+
+ private:
+  ByteLevelBpe(Pretokenizer pretokenizer, std::size_t merges, std::size_t tokens)
+      : pretokenizer_(std::move(pretokenizer)), merges_(merges), words_(tokens) {}
+
+  Result<void> add_merges(const Vocabulary& vocabulary, const TokenIndex& spelled);
+  void add_words(const Vocabulary& vocabulary, const Pieces& pieces);
+  // The tokens of a word, in `merger.symbols`.
+  void merge_word(std::string_view word, Merger& merger) const;
+
+  Pretokenizer pretokenizer_;
+  std::array<TokenId, 256> byte_ids_ = {};  // kNoToken: the vocabulary has none
+  FlatMap<Merge> merges_;                   // by pair_key()
+  TokenIndex words_;                        // words that are one token
+  TokenId unk_ = kNoToken;
+};
+
+}  // namespace quire::text

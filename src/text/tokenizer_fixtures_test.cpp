@@ -1,0 +1,107 @@
+// Texts and the ids that others made of them: Hugging Face's tokenizers for the demo models, llama.cpp's fixtures for
+// the vocabularies in the shared data.
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include "quire/gguf/gguf.h"
+#include "quire/text/stream_decoder.h"
+#include "quire/text/tokenizer.h"
+#include "quire/text/tokenizer_testing.h"
+
+namespace quire::text {
+namespace {
+
+using namespace testing;  // of quire::text
+
+class DemoModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(DemoModel, EncodesAndDecodesAllTextsAsHuggingFaceDoes) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR "/models/quire-demo-") + GetParam() + "-q8_0.gguf";
+  const auto file = gguf::File::open(path);
+  ASSERT_TRUE(file) << file.error().message;
+  const auto tokenizer = Tokenizer::from_gguf(*file);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_EQ(tokenizer->pre(), "qwen2");
+  EXPECT_EQ(tokenizer->size(), 1536u);
+  EXPECT_FALSE(tokenizer->adds_bos());
+
+  const auto cases = boost::json::parse(read_file(QUIRE_SOURCE_DIR "/testdata/demo/tokenization.json"));
+  ASSERT_EQ(cases.as_array().size(), 70u);
+  for (const auto& value : cases.as_array()) {
+    const auto& text = value.at("text").as_string();
+    const auto expected = boost::json::value_to<std::vector<TokenId>>(value.at("ids"));
+    EXPECT_EQ(encode(*tokenizer, text, {.add_special = true, .parse_special = true}), expected) << text;
+    const std::string decoded = boost::json::value_to<std::string>(value.at("decoded"));
+    EXPECT_EQ(tokenizer->decode(expected, {.render_special = true}), decoded);
+
+    StreamDecoder decoder(*tokenizer, {.render_special = true});
+    std::string streamed;
+    for (const TokenId id : expected) streamed += decoder.push(id);
+    EXPECT_EQ(streamed + decoder.flush(), decoded);
+
+    // As a user's text the same never has a control token, and is not changed either.
+    const auto injected = encode(*tokenizer, text);
+    for (const TokenId id : injected) EXPECT_NE(tokenizer->type(id), TokenType::control);
+    EXPECT_EQ(tokenizer->decode(injected), text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DemoModel, ::testing::Values("llama", "mamba2", "hybrid"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+class SharedVocabulary : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SharedVocabulary, EncodesAllTextsAsLlamaCppDoes) {
+  const std::string path = std::string(QUIRE_SHARED_DATA "/vocab/ggml-vocab-") + GetParam() + ".gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
+  const auto file = gguf::File::open(path);
+  ASSERT_TRUE(file) << file.error().message;
+  const auto tokenizer = Tokenizer::from_gguf(*file);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+
+  const std::string texts = read_file(path + ".inp");
+  std::istringstream lines(read_file(path + ".out"));
+  constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";
+  std::size_t at = 0;
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    ASSERT_LE(at, texts.size());
+    const std::size_t end = std::min(texts.find(kSeparator, at), texts.size());
+    const std::string text = texts.substr(at, end - at);
+    at = end + kSeparator.size();
+    std::vector<TokenId> expected;
+    std::istringstream numbers(line);
+    for (TokenId id = 0; numbers >> id;) expected.push_back(id);
+    EXPECT_EQ(encode(*tokenizer, text), expected) << in_quotes(text);
+    EXPECT_EQ(tokenizer->decode(expected), text);
+  }
+  EXPECT_EQ(count, 46);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SharedVocabulary, ::testing::Values("gpt-2", "llama-spm", "phi-3"), [](const auto& it) {
+  std::string name = it.param;
+  std::erase(name, '-');
+  return name;
+});
+
+TEST(SharedVocabulary, PhiThreesChatTokensSwallowTheLineBreakBehindThem) {
+  const std::string path = QUIRE_SHARED_DATA "/vocab/ggml-vocab-phi-3.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
+  const auto file = gguf::File::open(path);
+  ASSERT_TRUE(file) << file.error().message;
+  const auto tokenizer = Tokenizer::from_gguf(*file);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const TokenId user = tokenizer->find("<|user|>").value();
+  const TokenId end = tokenizer->find("<|end|>").value();
+  EXPECT_EQ(encode(*tokenizer, "<|user|>\nHello<|end|>\n", kParse),
+            (std::vector<TokenId>{user, encode(*tokenizer, "Hello").at(0), end}));
+  EXPECT_TRUE(tokenizer->is_end_of_generation(end));
+}
+
+}  // namespace
+}  // namespace quire::text
