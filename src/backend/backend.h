@@ -1,11 +1,11 @@
-// The operations a model needs, over plain views, on a ragged batch: some sequences bring a chunk of a prompt, others one
-// token, side by side. The CPU fills this interface; a GPU can fill it without a change to the model, because
+// The operations a model needs, over plain views, on a ragged batch: some sequences bring a chunk of a prompt, others
+// one token, side by side. The CPU fills this interface; a GPU can fill it without a change to the model, because
 // - memory comes from device() and pointers are the device's own,
 // - calls are work in order on one stream; results may be looked at after finish(),
 // - what a step needs besides activations (tokens, positions, tables, states) is handed over once, in begin().
 //
-// The rule of exactness: a row of a result depends on the rows of its own sequence and nothing else, to the last bit: not
-// on the other rows, on how a prompt was cut into chunks, on block size or layout, on the number of threads.
+// The rule of exactness: a row of a result depends on the rows of its own sequence and nothing else, to the last bit:
+// not on the other rows, on how a prompt was cut into chunks, on block size or layout, on the number of threads.
 //
 // Who may call: one thread. Shapes are the caller's duty and checked where it costs nothing; nothing here fails.
 #pragma once
@@ -48,7 +48,7 @@ struct Weight {
 
 // What one step works on.
 struct Step {
-  struct Part {              // the tokens of one sequence
+  struct Part {  // the tokens of one sequence
     std::uint32_t first_row = 0;
     std::uint32_t rows = 0;
     std::uint32_t position = 0;  // of its first row
@@ -78,10 +78,10 @@ struct AttentionShape {
 };
 
 struct Mamba2Shape {
-  std::uint32_t layer = 0;     // of the state
-  std::uint32_t heads = 0;     // of head_dim channels each
+  std::uint32_t layer = 0;  // of the state
+  std::uint32_t heads = 0;  // of head_dim channels each
   std::uint32_t head_dim = 0;
-  std::uint32_t groups = 0;    // that share B and C
+  std::uint32_t groups = 0;  // that share B and C
   std::uint32_t state_dim = 0;
   std::uint32_t conv_width = 0;  // taps, the current token included
 
@@ -129,8 +129,8 @@ class Backend {
   virtual void mamba2_conv(Rows x, const float* weight, const float* bias, const Mamba2Shape& shape) = 0;
   // The recurrence: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads].
   //   step = softplus(dt + dt_bias); state = state * exp(step * a) + step * x * b; out = state . c + d * x
-  virtual void mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a, const float* d,
-                           const Mamba2Shape& shape) = 0;
+  virtual void mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a,
+                           const float* d, const Mamba2Shape& shape) = 0;
   // out = rms_norm(x * silu(gate)) * weight, over each of `groups` equal parts of a row.
   virtual void gated_norm(Rows out, Rows x, Rows gate, const float* weight, float epsilon, std::uint32_t groups) = 0;
 };

@@ -8,8 +8,8 @@ namespace quire {
 
 }  // namespace quire
 
-#define QUIRE_CHECK(condition, why)                                                     \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      ::quire::check_failed(__FILE__, __LINE__, #condition, why);                       \
+#define QUIRE_CHECK(condition, why)                               \
+  do {                                                            \
+    if (!(condition)) [[unlikely]]                                \
+      ::quire::check_failed(__FILE__, __LINE__, #condition, why); \
   } while (false)

@@ -2,12 +2,12 @@
 // small ones half the cost of such a read is finding out where it is.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 #include <vector>
+
+#include <sys/mman.h>
 
 #include "quire/base/numbers.h"
 

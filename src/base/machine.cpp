@@ -1,18 +1,19 @@
 #include "quire/base/machine.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+
+#include <sched.h>
+#include <unistd.h>
 
 namespace quire {
 
 std::uint32_t available_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0)
+    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
   // More cores than the set has room for.
   return static_cast<std::uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
 }

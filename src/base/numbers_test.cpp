@@ -1,8 +1,8 @@
 #include "quire/base/numbers.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
+
+#include <gtest/gtest.h>
 
 namespace quire {
 namespace {

@@ -3,7 +3,8 @@
 //   team.run([&](std::uint32_t thread, std::uint32_t threads) { ... });   // returns when all have
 //
 // Who may call: one thread, the same each time; run() does not nest. Nothing is allocated per call. Between calls the
-// workers look for work for a moment and then sleep, so that a busy engine makes no system call and an idle one no heat.
+// workers look for work for a moment and then sleep, so that a busy engine makes no system call and an idle one no
+// heat.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,10 @@
 #include "quire/base/thread_team.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace quire {
 namespace {

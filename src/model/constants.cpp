@@ -41,7 +41,8 @@ std::vector<float> frequencies(std::uint32_t dims, float base, float factor) {
   return result;
 }
 
-Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyperparameters& model, Constants& constants) {
+Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyperparameters& model,
+                       Constants& constants) {
   const Architecture& row = *model.architecture;
   if (row.rope_only_if_finetuned) {
     const auto tuned = file.get_or<bool>(reader.key("rope.scaling.finetuned"), false);
@@ -64,15 +65,16 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
   const bool long_rope = file.find_tensor("rope_factors_long.weight").has_value();
   if ((*kind != "none" && *kind != "linear") || long_rope) {
     const std::string_view name = long_rope ? std::string_view("longrope") : *kind;
-    return fail(fmt::format("{}: rotary scaling '{:.32}' is not supported yet (none, linear and Llama 3's are)", file.path(),
-                            name));
+    return fail(fmt::format("{}: rotary scaling '{:.32}' is not supported yet (none, linear and Llama 3's are)",
+                            file.path(), name));
   }
   // The old key and the new one; a factor says how much longer the context has become.
   const auto old_factor = reader.number_or("rope.scale_linear", 1.0f, true);
   if (!old_factor) return std::unexpected(old_factor.error());
   const auto factor = reader.number_or("rope.scaling.factor", *old_factor, true);
   if (!factor) return std::unexpected(factor.error());
-  constants.frequencies = frequencies(*dims, *base, *kind == "linear" || reader.has("rope.scale_linear") ? *factor : 1.0f);
+  constants.frequencies =
+      frequencies(*dims, *base, *kind == "linear" || reader.has("rope.scale_linear") ? *factor : 1.0f);
   constants.window_frequencies = *window_base > 0 ? frequencies(*dims, *window_base, 1.0f) : constants.frequencies;
 
   // Llama 3's scaling comes as a factor for each frequency.
@@ -85,7 +87,8 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
   }
   if (const auto ok = gguf::dequantize(factors->type, factors->data, values); !ok) return std::unexpected(ok.error());
   for (std::uint32_t i = 0; i < values.size(); ++i) {
-    if (!(values[i] > 0)) return fail(fmt::format("{}: tensor 'rope_freqs.weight': {} is no factor", file.path(), values[i]));
+    if (!(values[i] > 0))
+      return fail(fmt::format("{}: tensor 'rope_freqs.weight': {} is no factor", file.path(), values[i]));
     constants.frequencies[i] /= values[i];
     constants.window_frequencies[i] /= values[i];
   }
@@ -117,7 +120,8 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     bool positive;
   };
   float divide_logits = 1;
-  const float usual_embedding = row.embedding_times_root_of_width ? std::sqrt(static_cast<float>(model.embedding)) : 1.0f;
+  const float usual_embedding =
+      row.embedding_times_root_of_width ? std::sqrt(static_cast<float>(model.embedding)) : 1.0f;
   const Read reads[] = {
       {"attention.layer_norm_rms_epsilon", &constants.epsilon, 1e-5f, true},
       {"embedding_scale", &constants.embedding_scale, usual_embedding, false},

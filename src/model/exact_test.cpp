@@ -1,7 +1,5 @@
 // The rule of exactness, for every golden and demo model and every instruction set of this machine: the logits of a
 // sequence are the same bits whatever the layout, the chunks, the company, the block size, the pages and the threads.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,13 +10,16 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/model/runner.h"
 
 namespace quire::model {
 namespace {
 
-constexpr std::uint32_t kPrompt = 75;  // more than one tile of attention, more than one block of any size, none of them whole
+constexpr std::uint32_t kPrompt =
+    75;  // more than one tile of attention, more than one block of any size, none of them whole
 
 using Bits = std::vector<float>;  // [kPrompt][vocabulary]
 
@@ -43,7 +44,7 @@ class Subject {
   struct Way {
     std::uint32_t block_size = 16;
     std::vector<std::uint32_t> chunks = {kPrompt};
-    std::uint32_t others = 0;      // sequences in the same steps
+    std::uint32_t others = 0;  // sequences in the same steps
     bool scatter_pages = false;
     bool contiguous = false;
     ElementType kv = ElementType::F16;
@@ -52,7 +53,8 @@ class Subject {
   Bits logits(const std::vector<Token>& prompt, const Way& way) {
     if (way.contiguous) return contiguous(prompt, way);
     PoolConfig config{.layout = *model_->layout(way.block_size, way.kv), .max_sequences = 64, .max_tokens = 256};
-    for (const PageShape& shape : config.layout.groups) config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
+    for (const PageShape& shape : config.layout.groups)
+      config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 40 * config.layout.recurrent.bytes();
     auto pool = *SequencePool::create(backend_.device(), config);
     auto runner = *Runner::create(*model_, backend_, *pool);
@@ -77,16 +79,18 @@ class Subject {
       const auto add = [&](std::size_t from, std::size_t to) {
         for (std::size_t i = from; i < to; ++i) {
           Other& other = others[i];
-          const std::size_t count = std::min<std::size_t>(other.tokens.size() - other.done, i % 3 == 0 ? 1 : 3 + i % 13);
+          const std::size_t count =
+              std::min<std::size_t>(other.tokens.size() - other.done, i % 3 == 0 ? 1 : 3 + i % 13);
           if (count == 0) continue;
-          work.push_back({.id = other.id, .tokens = std::span(other.tokens).subspan(other.done, count),
+          work.push_back({.id = other.id,
+                          .tokens = std::span(other.tokens).subspan(other.done, count),
                           .logits = Runner::Work::Logits::None});
           other.done += count;
         }
       };
       add(0, others.size() / 2);
-      work.push_back({.id = id, .tokens = std::span(prompt).subspan(done, way.chunks[step]),
-                      .logits = Runner::Work::Logits::All});
+      work.push_back(
+          {.id = id, .tokens = std::span(prompt).subspan(done, way.chunks[step]), .logits = Runner::Work::Logits::All});
       add(others.size() / 2, others.size());
       const auto rows = runner.run(work);
       EXPECT_TRUE(rows.has_value()) << rows.error().message();
@@ -149,8 +153,12 @@ class Subject {
       std::vector<StateView> states;
       if (state) states.push_back(state->view());
       append(bits, model_->forward(backend_,
-                                   {.tokens = std::span(prompt).subspan(done, chunk), .positions = positions,
-                                    .parts = std::span(&part, 1), .kv = kv, .layer_bytes = layer_bytes, .states = states},
+                                   {.tokens = std::span(prompt).subspan(done, chunk),
+                                    .positions = positions,
+                                    .parts = std::span(&part, 1),
+                                    .kv = kv,
+                                    .layer_bytes = layer_bytes,
+                                    .states = states},
                                    wanted));
       done += chunk;
     }
@@ -218,6 +226,83 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
   }
 }
 
+// What was computed once and is found again, shared, forked, rewound to or moved is as good as new.
+TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  CpuBackend backend(2);
+  auto model = *Model::load(path);
+  ASSERT_TRUE(model->prepare(backend, 256, 256).has_value());
+  const std::uint32_t vocabulary = model->numbers().vocabulary;
+  const auto prompt = prompt_of(42, kPrompt, vocabulary);
+
+  PoolConfig config{.layout = *model->layout(8, ElementType::F16), .max_sequences = 8, .max_tokens = 128};
+  config.checkpoint_interval = 16;
+  config.max_recompute = 32;
+  for (const PageShape& shape : config.layout.groups) config.budget_bytes += 48 * shape.page_bytes();
+  if (config.layout.has_recurrent()) config.budget_bytes += 12 * config.layout.recurrent.bytes();
+  auto pool = *SequencePool::create(backend.device(), config);
+  auto runner = *Runner::create(*model, backend, *pool);
+
+  // Computes from where the sequence stands to the end of the prompt, in chunks that end where checkpoints fall due.
+  const auto finish = [&](SequenceId id) {
+    Bits bits;
+    for (std::uint32_t at = *pool->length(id); at < kPrompt; at = *pool->length(id)) {
+      std::uint32_t end = kPrompt;
+      if (const auto due = pool->next_checkpoint(id)) end = std::min(end, *due);
+      const Runner::Work work{
+          .id = id, .tokens = std::span(prompt).subspan(at, end - at), .logits = Runner::Work::Logits::All};
+      const Rows rows = *runner.run(std::span(&work, 1));
+      for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i), rows.row(i) + rows.cols);
+    }
+    return bits;
+  };
+  const SequenceId first = pool->create({.prompt = prompt})->id;
+  const Bits cold = finish(first);
+  const auto same_from = [&](std::uint32_t from, const Bits& bits, const char* what) {
+    ASSERT_EQ(bits.size(), std::size_t{kPrompt - from} * vocabulary) << what;
+    EXPECT_EQ(std::memcmp(bits.data(), cold.data() + std::size_t{from} * vocabulary, bits.size() * sizeof(float)), 0)
+        << what;
+  };
+
+  const auto again = pool->create({.prompt = prompt});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_GE(again->hit.tokens, 64u) << name(again->hit.end);
+  same_from(again->hit.tokens, finish(again->id), "a prefix that another sequence holds");
+
+  const auto forked = pool->fork(first, 61);
+  ASSERT_TRUE(forked.has_value());
+  EXPECT_GE(forked->position, 29u);
+  same_from(forked->position, finish(forked->id), "a fork in the middle of a page");
+
+  const auto rewound = pool->rewind(again->id, 43);
+  ASSERT_TRUE(rewound.has_value());
+  same_from(*rewound, finish(again->id), "a rewound sequence");
+
+  for (const SequenceId id : {first, again->id, forked->id}) ASSERT_TRUE(pool->release(id).has_value());
+  const auto cached = pool->create({.prompt = prompt});
+  EXPECT_GE(cached->hit.tokens, 64u) << name(cached->hit.end);
+  same_from(cached->hit.tokens, finish(cached->id), "a prefix that nobody held any more");
+  ASSERT_TRUE(pool->release(cached->id).has_value());
+
+  // Others come until part of the prefix is gone, and it is computed again.
+  Hit hit{.tokens = kPrompt};
+  for (std::uint32_t i = 0; i < 40 && hit.tokens > 40; ++i) {
+    const auto other = pool->create({.prompt = std::span(prompt).first(1), .name_space = 1 + i});
+    ASSERT_TRUE(other.has_value());
+    const auto tokens = prompt_of(500 + i, 40, vocabulary);
+    const Runner::Work work{
+        .id = other->id, .tokens = tokens, .logits = Runner::Work::Logits::None, .checkpoint = true};
+    ASSERT_TRUE(runner.run(std::span(&work, 1)).has_value());
+    ASSERT_TRUE(pool->release(other->id).has_value());
+    hit = pool->lookup(prompt);
+  }
+  EXPECT_LE(hit.tokens, 40u);
+  const auto partly = pool->create({.prompt = prompt});
+  same_from(partly->hit.tokens, finish(partly->id), "a prefix of which part was evicted");
+  const auto ok = pool->check_integrity();
+  EXPECT_TRUE(ok.has_value()) << ok.error();
+}
+
 std::string readable(const ::testing::TestParamInfo<std::string>& model) {
   std::string name = model.param;
   for (const char* part : {"testdata/golden/", "/model.gguf", "models/quire-", ".gguf"}) {
@@ -229,10 +314,11 @@ std::string readable(const ::testing::TestParamInfo<std::string>& model) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exact,
                          ::testing::Values("testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf",
-                                           "testdata/golden/granite-hybrid/model.gguf", "testdata/golden/llama/model.gguf",
-                                           "testdata/golden/llama31/model.gguf", "testdata/golden/mamba2/model.gguf",
-                                           "testdata/golden/mistral/model.gguf", "testdata/golden/phi3/model.gguf",
-                                           "testdata/golden/qwen2/model.gguf", "testdata/golden/qwen3/model.gguf"),
+                                           "testdata/golden/granite-hybrid/model.gguf",
+                                           "testdata/golden/llama/model.gguf", "testdata/golden/llama31/model.gguf",
+                                           "testdata/golden/mamba2/model.gguf", "testdata/golden/mistral/model.gguf",
+                                           "testdata/golden/phi3/model.gguf", "testdata/golden/qwen2/model.gguf",
+                                           "testdata/golden/qwen3/model.gguf"),
                          readable);
 INSTANTIATE_TEST_SUITE_P(Demo, Exact,
                          ::testing::Values("models/quire-demo-llama-q8_0.gguf", "models/quire-demo-mamba2-q8_0.gguf",

@@ -1,6 +1,4 @@
 // Each architecture against Hugging Face: a tiny random model, four prompts, for every instruction set of this machine.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <stdexcept>
 
 #include <boost/json.hpp>
+#include <gtest/gtest.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/model/runner.h"
@@ -28,7 +27,8 @@ std::string text_of(const std::string& path) {
 
 std::vector<Token> tokens_of(const json::value& value) {
   std::vector<Token> tokens;
-  for (const json::value& token : value.as_array()) tokens.push_back(static_cast<Token>(token.to_number<std::int64_t>()));
+  for (const json::value& token : value.as_array())
+    tokens.push_back(static_cast<Token>(token.to_number<std::int64_t>()));
   return tokens;
 }
 
@@ -118,8 +118,8 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2", "mistral",
-                                           "phi3", "qwen2", "qwen3"),
+                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2",
+                                           "mistral", "phi3", "qwen2", "qwen3"),
                          [](const ::testing::TestParamInfo<std::string>& model) {
                            std::string name = model.param;
                            std::replace(name.begin(), name.end(), '-', '_');

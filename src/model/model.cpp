@@ -45,21 +45,21 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   const auto inner = numbers_.recurrent.inner;
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
   const std::uint32_t cols[kSlots] = {
-      width,                                                     // kResidual
-      width,                                                     // kNormed
-      heads * head,                                              // kQuery
-      kv_heads * head,                                           // kKey
-      kv_heads * head,                                           // kValue
-      std::max(heads * head, inner),                             // kMixed
+      width,                                                        // kResidual
+      width,                                                        // kNormed
+      heads * head,                                                 // kQuery
+      kv_heads * head,                                              // kKey
+      kv_heads * head,                                              // kValue
+      std::max(heads * head, inner),                                // kMixed
       static_cast<std::uint32_t>(numbers_.recurrent.projection()),  // kWide
-      wide,                                                      // kGate
-      wide,                                                      // kUp
-      angles,                                                    // kCos
-      angles,                                                    // kSin
-      angles,                                                    // kWindowCos
-      angles,                                                    // kWindowSin
-      width,                                                     // kLast
-      numbers_.vocabulary,                                       // kLogits
+      wide,                                                         // kGate
+      wide,                                                         // kUp
+      angles,                                                       // kCos
+      angles,                                                       // kSin
+      angles,                                                       // kWindowCos
+      angles,                                                       // kWindowSin
+      width,                                                        // kLast
+      numbers_.vocabulary,                                          // kLogits
   };
   for (std::uint8_t slot = 0; slot < kSlots; ++slot) {
     const std::uint64_t rows = slot == kLast || slot == kLogits ? max_logits : max_rows;
@@ -83,7 +83,8 @@ Rows Model::forward(Backend& backend, const Step& step, std::span<const std::uin
   if (!constants_.frequencies.empty()) {
     const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
     backend.rope_angles(buffer(kCos, rows, angles), buffer(kSin, rows, angles), constants_.frequencies);
-    backend.rope_angles(buffer(kWindowCos, rows, angles), buffer(kWindowSin, rows, angles), constants_.window_frequencies);
+    backend.rope_angles(buffer(kWindowCos, rows, angles), buffer(kWindowSin, rows, angles),
+                        constants_.window_frequencies);
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerWeights& layer = weights_.layers[i];
@@ -135,7 +136,8 @@ void Model::attention_layer(Backend& backend, std::size_t layer, const Attention
     backend.rms_norm(by_head(q, numbers.heads), by_head(q, numbers.heads), weights.q_norm.data(), constants_.epsilon);
   }
   if (!weights.k_norm.empty()) {
-    backend.rms_norm(by_head(k, numbers.kv_heads), by_head(k, numbers.kv_heads), weights.k_norm.data(), constants_.epsilon);
+    backend.rms_norm(by_head(k, numbers.kv_heads), by_head(k, numbers.kv_heads), weights.k_norm.data(),
+                     constants_.epsilon);
   }
   if (!constants_.frequencies.empty()) {
     const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
@@ -145,9 +147,14 @@ void Model::attention_layer(Backend& backend, std::size_t layer, const Attention
     backend.rope(q, numbers.heads, head, cosines, sines, numbers_.architecture->rope_pairs);
     backend.rope(k, numbers.kv_heads, head, cosines, sines, numbers_.architecture->rope_pairs);
   }
-  const AttentionShape shape{.group = places_[layer].group, .layer = places_[layer].index, .heads = numbers.heads,
-                             .kv_heads = numbers.kv_heads, .head_dim = head, .scale = constants_.attention_scale,
-                             .soft_cap = constants_.attention_cap, .window = numbers.window};
+  const AttentionShape shape{.group = places_[layer].group,
+                             .layer = places_[layer].index,
+                             .heads = numbers.heads,
+                             .kv_heads = numbers.kv_heads,
+                             .head_dim = head,
+                             .scale = constants_.attention_scale,
+                             .soft_cap = constants_.attention_cap,
+                             .window = numbers.window};
   backend.store_kv(shape, k, v);
   const Rows mixed = buffer(kMixed, rows, numbers.heads * head);
   backend.attention(mixed, q, shape);
@@ -156,8 +163,12 @@ void Model::attention_layer(Backend& backend, std::size_t layer, const Attention
 
 void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, std::uint32_t rows) {
   const RecurrentShape& numbers = numbers_.recurrent;
-  const Mamba2Shape shape{.layer = places_[layer].index, .heads = numbers.heads, .head_dim = numbers.inner / numbers.heads,
-                          .groups = numbers.groups, .state_dim = numbers.state, .conv_width = numbers.conv_kernel};
+  const Mamba2Shape shape{.layer = places_[layer].index,
+                          .heads = numbers.heads,
+                          .head_dim = numbers.inner / numbers.heads,
+                          .groups = numbers.groups,
+                          .state_dim = numbers.state,
+                          .conv_width = numbers.conv_kernel};
   const Rows in = buffer(kNormed, rows, numbers_.embedding);
   const Rows wide = buffer(kWide, rows, static_cast<std::uint32_t>(numbers.projection()));
   backend.matmul(wide, weights.in, in, nullptr);

@@ -1,5 +1,5 @@
-// A model that can be run: its file, its numbers, its weights, and the walk of a batch of tokens through its layers. State
-// is none of it: keys, values and recurrent states are in the pool that the step's views point into.
+// A model that can be run: its file, its numbers, its weights, and the walk of a batch of tokens through its layers.
+// State is none of it: keys, values and recurrent states are in the pool that the step's views point into.
 //
 //   auto model = Model::load(path);
 //   auto ok = model->prepare(backend, 256, 32);       // the largest step: rows, and rows whose logits are wanted
@@ -37,8 +37,8 @@ class Model {
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
 
-  // Computes the step and writes its keys, values and states through its views. Gives the logits of the `wanted` rows, in
-  // that order: [wanted][vocabulary], valid until the next step.
+  // Computes the step and writes its keys, values and states through its views. Gives the logits of the `wanted` rows,
+  // in that order: [wanted][vocabulary], valid until the next step.
   Rows forward(Backend& backend, const Step& step, std::span<const std::uint32_t> wanted);
 
  private:
@@ -55,8 +55,24 @@ class Model {
       return {reinterpret_cast<float*>(memory.data()), count, width, width};
     }
   };
-  enum Slot : std::uint8_t { kResidual, kNormed, kQuery, kKey, kValue, kMixed, kWide, kGate, kUp, kCos, kSin,
-                             kWindowCos, kWindowSin, kLast, kLogits, kSlots };
+  enum Slot : std::uint8_t {
+    kResidual,
+    kNormed,
+    kQuery,
+    kKey,
+    kValue,
+    kMixed,
+    kWide,
+    kGate,
+    kUp,
+    kCos,
+    kSin,
+    kWindowCos,
+    kWindowSin,
+    kLast,
+    kLogits,
+    kSlots
+  };
   Rows buffer(Slot slot, std::uint32_t count, std::uint32_t width) const { return buffers_[slot].rows(count, width); }
 
   gguf::File file_;

@@ -29,14 +29,16 @@ PoolResult<Rows> Runner::run(std::span<const Work> work) {
   for (const Work& item : work) {
     rows += item.tokens.size();
     logits += item.logits == Work::Logits::All ? item.tokens.size() : item.logits == Work::Logits::Last ? 1 : 0;
-    if (item.tokens.empty()) return std::unexpected(PoolError::invalid_argument("a step without tokens for a sequence"));
+    if (item.tokens.empty())
+      return std::unexpected(PoolError::invalid_argument("a step without tokens for a sequence"));
     for (const Token token : item.tokens) {
       if (token < 0 || static_cast<std::uint32_t>(token) >= model_->numbers().vocabulary) {
         return std::unexpected(PoolError::invalid_argument("a token that is not in the vocabulary"));
       }
     }
   }
-  if (rows > model_->max_rows()) return std::unexpected(PoolError::too_long("tokens in a step", rows, model_->max_rows()));
+  if (rows > model_->max_rows())
+    return std::unexpected(PoolError::too_long("tokens in a step", rows, model_->max_rows()));
   if (logits > model_->max_logits()) {
     return std::unexpected(PoolError::too_long("rows of logits in a step", logits, model_->max_logits()));
   }
@@ -67,10 +69,14 @@ PoolResult<Rows> Runner::run(std::span<const Work> work) {
       kv_.push_back(*view);
     }
   }
-  const Rows result = model_->forward(
-      *backend_, {.tokens = tokens_, .positions = positions_, .parts = parts_, .kv = kv_, .layer_bytes = layer_bytes_,
-                  .states = states_},
-      wanted_);
+  const Rows result = model_->forward(*backend_,
+                                      {.tokens = tokens_,
+                                       .positions = positions_,
+                                       .parts = parts_,
+                                       .kv = kv_,
+                                       .layer_bytes = layer_bytes_,
+                                       .states = states_},
+                                      wanted_);
   for (const Work& item : work) {
     if (auto ok = pool_->commit(item.id, item.tokens, item.checkpoint); !ok) return std::unexpected(ok.error());
   }

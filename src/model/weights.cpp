@@ -21,8 +21,8 @@ class Binder {
     const auto tensor = find(name, rows, cols);
     if (!tensor) return std::unexpected(tensor.error());
     if (!gguf::type_info(tensor->type).dequantizable) {
-      return fail(fmt::format("{}: tensor '{}' is of type {}, which Quire cannot compute with", file_.path(), tensor->name,
-                              gguf::type_name(tensor->type)));
+      return fail(fmt::format("{}: tensor '{}' is of type {}, which Quire cannot compute with", file_.path(),
+                              tensor->name, gguf::type_name(tensor->type)));
     }
     to = {tensor->type, static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols), tensor->data.data(),
           tensor->row_bytes()};
@@ -37,7 +37,8 @@ class Binder {
       return fail(fmt::format("{}: tensor '{}' has {} elements, {} expected", file_.path(), tensor->name,
                               tensor->elements(), length));
     }
-    if (tensor->type == gguf::Type::F32 && reinterpret_cast<std::uintptr_t>(tensor->data.data()) % alignof(float) == 0) {
+    if (tensor->type == gguf::Type::F32 &&
+        reinterpret_cast<std::uintptr_t>(tensor->data.data()) % alignof(float) == 0) {
       to = {reinterpret_cast<const float*>(tensor->data.data()), length};
       return {};
     }

@@ -1,8 +1,10 @@
-// A model's tensors, bound: each found by name, its shape and type checked, its bytes left where the file has them. A layer
-// is what it is made of, a mixer and perhaps a feed-forward part, so that an architecture needs no struct of its own.
+// A model's tensors, bound: each found by name, its shape and type checked, its bytes left where the file has them. A
+// layer is what it is made of, a mixer and perhaps a feed-forward part, so that an architecture needs no struct of its
+// own.
 //
 // Who may call: load_weights() anyone; the result does not change and may be read by any thread.
-// What holds: views into the file's mapping, valid as long as the gguf::File; small vectors that are not f32 in the file
+// What holds: views into the file's mapping, valid as long as the gguf::File; small vectors that are not f32 in the
+// file
 //   are kept as f32 here.
 // How it fails: with one line that names the file, the tensor, and what was expected of it.
 #pragma once
@@ -23,29 +25,29 @@ namespace quire::model {
 using Vector = std::span<const float>;  // empty: the model has none
 
 struct AttentionWeights {
-  Weight q, k, v;     // [heads * head_dim][embedding], and so on
-  Weight out;         // [embedding][heads * head_dim]
+  Weight q, k, v;  // [heads * head_dim][embedding], and so on
+  Weight out;      // [embedding][heads * head_dim]
   Vector q_bias, k_bias, v_bias, out_bias;
   Vector q_norm, k_norm;  // [head_dim], applied head by head
 };
 
 struct Mamba2Weights {
-  Weight in;           // [inner | conv channels | heads][embedding]: gate, what is convolved, step sizes
-  Weight out;          // [embedding][inner]
+  Weight in;               // [inner | conv channels | heads][embedding]: gate, what is convolved, step sizes
+  Weight out;              // [embedding][inner]
   Vector conv, conv_bias;  // [channels][kernel], [channels]
   Vector dt_bias, a, d;    // [heads]
   Vector norm;             // [inner]
 };
 
 struct FeedForwardWeights {
-  Vector norm;        // [embedding]
-  Weight gate, up;    // [width][embedding]
-  Weight down;        // [embedding][width]
-  Vector post_norm;   // [embedding]
+  Vector norm;       // [embedding]
+  Weight gate, up;   // [width][embedding]
+  Weight down;       // [embedding][width]
+  Vector post_norm;  // [embedding]
 };
 
 struct LayerWeights {
-  Vector norm;       // [embedding]
+  Vector norm;  // [embedding]
   std::variant<AttentionWeights, Mamba2Weights> mixer;
   Vector post_norm;  // [embedding]
   std::optional<FeedForwardWeights> feed_forward;

@@ -17,7 +17,8 @@ PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std:
     largest = std::max(largest, bytes);
   }
   if (largest == 0) return std::unexpected(PoolError::invalid_argument("no objects to hold"));
-  if (budget_bytes < largest) return std::unexpected(PoolError::exhausted("bytes for one object", largest, budget_bytes));
+  if (budget_bytes < largest)
+    return std::unexpected(PoolError::exhausted("bytes for one object", largest, budget_bytes));
 
   if (object_bytes.size() == 1) {
     // One class never hands a slab to another: one slab is enough.

@@ -28,7 +28,8 @@ PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std:
 
 class Arena {
  public:
-  static PoolResult<Arena> create(Device& device, std::uint64_t slab_bytes, std::uint32_t slabs, EventLog* events = nullptr);
+  static PoolResult<Arena> create(Device& device, std::uint64_t slab_bytes, std::uint32_t slabs,
+                                  EventLog* events = nullptr);
 
   // A free slab for class `owner`, the one given back last first; nothing when none is free.
   std::optional<std::uint32_t> take(std::uint16_t owner);

@@ -80,8 +80,8 @@ std::uint32_t BlockAllocator::take_cell() {
   return index;
 }
 
-// The cell becomes the first of its slab and the slab the first of the list, so that it is the next one handed out, also
-// when the slab goes back to the arena in between: nobody touches its list while it is away.
+// The cell becomes the first of its slab and the slab the first of the list, so that it is the next one handed out,
+// also when the slab goes back to the arena in between: nobody touches its list while it is away.
 void BlockAllocator::return_cell(std::uint32_t index) {
   const std::uint32_t slab = arena_ == nullptr ? 0 : index / cells_per_slab_;
   Slab& s = slabs_[slab];

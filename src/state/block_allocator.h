@@ -107,9 +107,7 @@ class BlockAllocator {
 
   void build(std::uint32_t slabs);
   PoolResult<void> check(PageId id) const;
-  std::uint32_t unattached_cells() const {
-    return arena_ == nullptr ? 0 : arena_->free_slabs() * cells_per_slab_;
-  }
+  std::uint32_t unattached_cells() const { return arena_ == nullptr ? 0 : arena_->free_slabs() * cells_per_slab_; }
   bool attach_one();
   void list_front(std::uint32_t slab);
   void unlist(std::uint32_t slab);

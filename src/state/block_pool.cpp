@@ -7,11 +7,19 @@
 namespace quire {
 
 BlockPool::BlockPool(std::unique_ptr<Arena> own, const PageShape& shape, std::uint32_t capacity, bool scrub)
-    : own_arena_(std::move(own)), arena_(own_arena_.get()), shape_(shape), page_bytes_(shape.page_bytes()),
-      unit_(page_bytes_), scrub_(scrub), allocator_(capacity) {}
+    : own_arena_(std::move(own)),
+      arena_(own_arena_.get()),
+      shape_(shape),
+      page_bytes_(shape.page_bytes()),
+      unit_(page_bytes_),
+      scrub_(scrub),
+      allocator_(capacity) {}
 
 BlockPool::BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shape, bool scrub)
-    : arena_(&arena), shape_(shape), page_bytes_(shape.page_bytes()), unit_(std::gcd(arena.slab_bytes(), page_bytes_)),
+    : arena_(&arena),
+      shape_(shape),
+      page_bytes_(shape.page_bytes()),
+      unit_(std::gcd(arena.slab_bytes(), page_bytes_)),
       scrub_(scrub),
       allocator_(arena, class_id, static_cast<std::uint32_t>(arena.slab_bytes() / shape.page_bytes())) {
   QUIRE_CHECK(arena.slab_bytes() / unit_ * arena.total_slabs() < kNoIndex, "locations are counted in 32 bits");

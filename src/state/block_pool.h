@@ -19,7 +19,8 @@ namespace quire {
 class BlockPool {
  public:
   // `capacity` pages of their own; 0 is a pool of no pages, which is always exhausted.
-  static PoolResult<BlockPool> create(Device& device, std::uint32_t capacity, const PageShape& shape, bool scrub = false);
+  static PoolResult<BlockPool> create(Device& device, std::uint32_t capacity, const PageShape& shape,
+                                      bool scrub = false);
   // Pages in an arena that others share. The arena must outlive the pool and not move.
   BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shape, bool scrub);
 

@@ -1,10 +1,10 @@
 #include "quire/state/device.h"
 
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include <sys/mman.h>
 
 #include "quire/base/numbers.h"
 

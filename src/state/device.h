@@ -5,8 +5,8 @@
 // - allocate() gives zeroed memory, or an error and nothing.
 // - upload(), download(), copy() and zero() take effect in the order of the calls. Each either happens whole or is
 //   refused before it touches anything: a refused copy has left its destination as it was.
-// - Pointers are the device's own; only the device and kernels may look behind them. HostDevice's can be read by anyone.
-// Not thread-safe: one engine thread owns a pool and its device.
+// - Pointers are the device's own; only the device and kernels may look behind them. HostDevice's can be read by
+// anyone. Not thread-safe: one engine thread owns a pool and its device.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Device {
   virtual PoolResult<void> zero(void* to, std::size_t bytes) = 0;
 };
 
-// Host memory. Large blocks are mapped and populated at once, so that a pool that does not fit fails when it is made and
-// not when it is used.
+// Host memory. Large blocks are mapped and populated at once, so that a pool that does not fit fails when it is made
+// and not when it is used.
 class HostDevice final : public Device {
  public:
   PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) override;
@@ -44,7 +44,8 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   DeviceBuffer(DeviceBuffer&& other) noexcept
-      : device_(std::exchange(other.device_, nullptr)), data_(std::exchange(other.data_, nullptr)),
+      : device_(std::exchange(other.device_, nullptr)),
+        data_(std::exchange(other.data_, nullptr)),
         bytes_(std::exchange(other.bytes_, 0)) {}
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     std::swap(device_, other.device_);

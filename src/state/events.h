@@ -15,17 +15,17 @@ namespace quire {
 
 struct PoolEvent {
   enum class Kind : std::uint8_t {
-    PageTaken,       // object: page; a free page became somebody's
-    PageShared,      // object: page; one more holder (detail: holders now)
-    PageCached,      // object: page; nobody holds it, its content is kept
-    PageRevived,     // object: page; a cached page is held again
-    PageFreed,       // object: page
-    PagePublished,   // object: page; found from now on by its content (detail: block of its sequence)
-    PageEvicted,     // object: page; its content is forgotten
-    PageCopied,      // object: page copied from, detail: page copied to
-    PageMoved,       // object: page moved from, detail: page moved to
-    SlotTaken,       // object: slot, detail: request
-    SlotReleased,    // object: slot
+    PageTaken,           // object: page; a free page became somebody's
+    PageShared,          // object: page; one more holder (detail: holders now)
+    PageCached,          // object: page; nobody holds it, its content is kept
+    PageRevived,         // object: page; a cached page is held again
+    PageFreed,           // object: page
+    PagePublished,       // object: page; found from now on by its content (detail: block of its sequence)
+    PageEvicted,         // object: page; its content is forgotten
+    PageCopied,          // object: page copied from, detail: page copied to
+    PageMoved,           // object: page moved from, detail: page moved to
+    SlotTaken,           // object: slot, detail: request
+    SlotReleased,        // object: slot
     CheckpointStored,    // object: slot, detail: position
     CheckpointDropped,   // object: slot
     CheckpointRestored,  // object: slot copied from, detail: slot copied to
@@ -49,7 +49,8 @@ class EventLog {
   explicit EventLog(std::uint32_t capacity) : ring_(capacity == 0 ? 0 : std::bit_ceil(capacity)) {}
 
   void record(PoolEvent::Kind kind, std::uint32_t group, std::uint32_t object, std::uint64_t detail = 0) {
-    if (!ring_.empty()) ring_[written_ & (ring_.size() - 1)] = {kind, static_cast<std::uint16_t>(group), object, detail};
+    if (!ring_.empty())
+      ring_[written_ & (ring_.size() - 1)] = {kind, static_cast<std::uint16_t>(group), object, detail};
     ++written_;
   }
 

@@ -1,8 +1,8 @@
-// The device says no: at every call in turn, and at random. Whatever was asked has then not happened, every live sequence
-// still reads back its own bytes, the counts still add up, and nothing is lost when all is released.
-#include <gtest/gtest.h>
-
+// The device says no: at every call in turn, and at random. Whatever was asked has then not happened, every live
+// sequence still reads back its own bytes, the counts still add up, and nothing is lost when all is released.
 #include <cstdlib>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/random_ops_testing.h"
 

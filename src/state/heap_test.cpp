@@ -1,8 +1,8 @@
 // The hot path takes nothing from the heap: every allocation of this program is counted while a live pool works.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <new>
+
+#include <gtest/gtest.h>
 
 #include "quire/state/sequence_pool.h"
 
@@ -119,7 +119,8 @@ TEST(Heap, NothingIsAllocatedByALivePoolWithSlidingWindows) {
 }
 
 TEST(Heap, NothingIsAllocatedByALivePoolOfAHybrid) {
-  const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(512, 4096), LayerDesc::recurrent(512, 4096)};
+  const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(512, 4096),
+                              LayerDesc::recurrent(512, 4096)};
   expect_no_allocation(layers);
 }
 

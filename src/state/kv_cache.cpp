@@ -6,7 +6,8 @@ namespace quire {
 
 PoolResult<KvCache> KvCache::contiguous(Device& device, std::uint32_t num_kv_heads, std::uint32_t capacity,
                                         std::uint32_t head_dim, ElementType type) {
-  const PageShape shape{.block_size = 1, .num_layers = 1, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .type = type};
+  const PageShape shape{
+      .block_size = 1, .num_layers = 1, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .type = type};
   if (auto ok = shape.check(); !ok) return std::unexpected(ok.error());
   const auto bytes = checked_mul<std::uint64_t>(shape.layer_bytes(), capacity);
   if (!bytes) return std::unexpected(PoolError::invalid_argument("more bytes than can be counted"));
@@ -102,11 +103,12 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
       }
     }
   }
-  const auto moved = for_each_run(position, *rows, [&](std::uint64_t offset, std::byte* k_at, std::byte* v_at,
-                                                       std::uint64_t bytes) -> PoolResult<void> {
-    if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok) return ok;
-    return device_->upload(v_at, v.data() + offset, bytes);
-  });
+  const auto moved = for_each_run(
+      position, *rows,
+      [&](std::uint64_t offset, std::byte* k_at, std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
+        if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok) return ok;
+        return device_->upload(v_at, v.data() + offset, bytes);
+      });
   if (!moved) return moved;
   std::uint32_t& written = sequence_ == nullptr ? written_ : sequence_->written_[layer_];
   written = std::max(written, static_cast<std::uint32_t>(end));
@@ -124,11 +126,12 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
   if (sequence_ != nullptr && count > 0 && position / block_size() < sequence_->table().first()) {
     return std::unexpected(PoolError::not_written(position));  // given back: it fell out of the window
   }
-  return for_each_run(position, count, [&](std::uint64_t offset, const std::byte* k_at, const std::byte* v_at,
-                                           std::uint64_t bytes) -> PoolResult<void> {
-    if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok) return ok;
-    return device_->download(v.data() + offset, v_at, bytes);
-  });
+  return for_each_run(
+      position, count,
+      [&](std::uint64_t offset, const std::byte* k_at, const std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
+        if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok) return ok;
+        return device_->download(v.data() + offset, v_at, bytes);
+      });
 }
 
 }  // namespace quire

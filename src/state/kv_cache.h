@@ -1,8 +1,8 @@
 // K and V of one layer of one sequence, in one of two layouts chosen at creation:
 //   contiguous  [kv_heads, capacity, head_dim], memory of its own, block size 0 and no table
 //   paged       [pages, kv_heads, block_size, head_dim], a view on a PagedSeqState and its pool
-// The same tokens give the same bytes in both. Kernels use view(); write() and read() are for those who move state in and
-// out: tests, tools, other engines.
+// The same tokens give the same bytes in both. Kernels use view(); write() and read() are for those who move state in
+// and out: tests, tools, other engines.
 //
 // A position that this sequence has not written (nor inherited with a shared prefix) cannot be read: another sequence's
 // bytes are never seen. A shared page cannot be written.
@@ -22,10 +22,11 @@ class KvCache {
   // The sequence must outlive the cache and not move.
   static PoolResult<KvCache> paged(PagedSeqState& sequence, std::uint32_t layer);
 
-  // Rows of `k` and `v` are tokens: [n, kv_heads, head_dim]. Positions are written in order, without holes; earlier ones
-  // may be written again. Room must have been reserved (ensure_capacity) in the paged layout.
+  // Rows of `k` and `v` are tokens: [n, kv_heads, head_dim]. Positions are written in order, without holes; earlier
+  // ones may be written again. Room must have been reserved (ensure_capacity) in the paged layout.
   PoolResult<void> write(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v);
-  PoolResult<void> read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k, std::span<std::byte> v) const;
+  PoolResult<void> read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k,
+                        std::span<std::byte> v) const;
 
   std::uint32_t length() const;    // positions written
   std::uint32_t capacity() const;  // positions there is room for
@@ -41,9 +42,9 @@ class KvCache {
   PoolResult<void> for_each_run(std::uint32_t position, std::uint32_t count, Move move) const;
 
   Device* device_ = nullptr;
-  DeviceBuffer memory_;                 // contiguous
-  PagedSeqState* sequence_ = nullptr;   // paged
-  std::uint32_t layer_ = 0;             // paged
+  DeviceBuffer memory_;                // contiguous
+  PagedSeqState* sequence_ = nullptr;  // paged
+  std::uint32_t layer_ = 0;            // paged
   std::uint32_t num_kv_heads_ = 0;
   std::uint32_t head_dim_ = 0;
   ElementType type_ = ElementType::F16;

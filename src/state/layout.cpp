@@ -14,10 +14,12 @@ constexpr std::uint64_t kMostObjectBytes = std::uint64_t{1} << 40;
 
 PoolResult<void> PageShape::check() const {
   const auto within = [](std::uint64_t value, std::uint64_t most) { return value > 0 && value <= most; };
-  if (!within(block_size, kMostBlockSize)) return std::unexpected(PoolError::invalid_argument("block size out of range"));
+  if (!within(block_size, kMostBlockSize))
+    return std::unexpected(PoolError::invalid_argument("block size out of range"));
   if (!within(num_layers, kMostLayers)) return std::unexpected(PoolError::invalid_argument("layer count out of range"));
   if (!within(num_kv_heads, kMostHeads)) return std::unexpected(PoolError::invalid_argument("KV heads out of range"));
-  if (!within(head_dim, kMostHeadDim)) return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
+  if (!within(head_dim, kMostHeadDim))
+    return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
   // Factor by factor: the whole product of the largest dimensions would not fit 64 bits.
   if (plane_bytes() > kMostObjectBytes || layer_bytes() * num_layers > kMostObjectBytes) {
     return std::unexpected(PoolError::invalid_argument("a page of more than a terabyte"));
@@ -43,8 +45,12 @@ PoolResult<StateLayout> StateLayout::from_layers(std::span<const LayerDesc> laye
   for (const LayerDesc& layer : layers) {
     Place place{.kind = layer.kind};
     if (layer.kind == LayerDesc::Kind::Attention) {
-      PageShape shape{.block_size = block_size, .num_layers = 0, .num_kv_heads = layer.num_kv_heads,
-                      .head_dim = layer.head_dim, .type = layer.type, .window = layer.window};
+      PageShape shape{.block_size = block_size,
+                      .num_layers = 0,
+                      .num_kv_heads = layer.num_kv_heads,
+                      .head_dim = layer.head_dim,
+                      .type = layer.type,
+                      .window = layer.window};
       std::size_t group = 0;
       while (group < layout.groups.size()) {
         PageShape known = layout.groups[group];

@@ -69,7 +69,8 @@ struct LayerDesc {
 
   static LayerDesc attention(std::uint32_t num_kv_heads, std::uint32_t head_dim, ElementType type = ElementType::F16,
                              std::uint32_t window = 0) {
-    return {.kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
+    return {
+        .kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
   }
   static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes) {
     return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes};

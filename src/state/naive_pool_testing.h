@@ -54,7 +54,8 @@ class NaivePool {
     std::vector<int> shared;
     for (const Key& key : s.path) shared.push_back(cache_[key].page);
     if (partial) shared.push_back(cache_[*partial].page);
-    const auto revived = std::count_if(shared.begin(), shared.end(), [&](int page) { return pages_[page].references == 0; });
+    const auto revived =
+        std::count_if(shared.begin(), shared.end(), [&](int page) { return pages_[page].references == 0; });
     if (held() + static_cast<std::uint32_t>(revived) <= total_) {
       for (const Key& key : s.path) ++cache_[key].holders;
       for (const int page : shared) ++pages_[page].references;
@@ -162,8 +163,12 @@ class NaivePool {
     }
   }
 
-  std::uint32_t held() const { return count([](const Page& p) { return p.references > 0; }); }
-  std::uint32_t cached() const { return count([](const Page& p) { return p.references == 0; }); }
+  std::uint32_t held() const {
+    return count([](const Page& p) { return p.references > 0; });
+  }
+  std::uint32_t cached() const {
+    return count([](const Page& p) { return p.references == 0; });
+  }
   std::uint32_t total() const { return total_; }
   std::size_t known_blocks() const { return cache_.size(); }
 

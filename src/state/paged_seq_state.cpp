@@ -10,9 +10,13 @@ PagedSeqState::PagedSeqState(BlockPool& pool, std::uint32_t max_blocks)
     : pool_(&pool), table_(pool.shape().block_size, max_blocks), written_(pool.shape().num_layers, 0) {}
 
 PagedSeqState::PagedSeqState(PagedSeqState&& other) noexcept
-    : pool_(other.pool_), table_(std::move(other.table_)), device_table_(std::move(other.device_table_)),
-      device_length_(std::move(other.device_length_)), length_(std::exchange(other.length_, 0)),
-      dirty_begin_(std::exchange(other.dirty_begin_, UINT32_MAX)), dirty_end_(std::exchange(other.dirty_end_, 0)),
+    : pool_(other.pool_),
+      table_(std::move(other.table_)),
+      device_table_(std::move(other.device_table_)),
+      device_length_(std::move(other.device_length_)),
+      length_(std::exchange(other.length_, 0)),
+      dirty_begin_(std::exchange(other.dirty_begin_, UINT32_MAX)),
+      dirty_end_(std::exchange(other.dirty_end_, 0)),
       written_(std::move(other.written_)) {
   other.table_ = BlockTable(table_.block_size(), 0);
 }

@@ -1,8 +1,8 @@
-// The pages of one sequence in one layer group: the table on the host, which is the truth, its mirror on the device, and
-// the length. Creating one touches no page; memory for the longest sequence is taken then and kept.
+// The pages of one sequence in one layer group: the table on the host, which is the truth, its mirror on the device,
+// and the length. Creating one touches no page; memory for the longest sequence is taken then and kept.
 //
-// Pages are references into a BlockPool. A page that somebody else can see (another holder, or the prefix index) is never
-// written: ensure_capacity() gives the sequence a copy of its half-full last page first.
+// Pages are references into a BlockPool. A page that somebody else can see (another holder, or the prefix index) is
+// never written: ensure_capacity() gives the sequence a copy of its half-full last page first.
 //
 // Mirror: changes mark a range of the table; ensure_capacity() and sync() upload that range and nothing more. After an
 // error the device may hold newer entries than the host, but the range stays marked, so the next sync mends it.
@@ -43,10 +43,11 @@ class PagedSeqState {
 
   // --- for those who plan (SequencePool)
 
-  // Pages that ensure_capacity(target_len) would take; without the copy of a page that only the index shares, if so asked.
+  // Pages that ensure_capacity(target_len) would take; without the copy of a page that only the index shares, if so
+  // asked.
   std::uint32_t pages_needed(std::uint32_t target_len, bool copy_kept = true) const;
-  // ensure_capacity in two halves: grow() does all that can fail and keeps the page it replaced; finish() lets go of that
-  // page; undo() puts everything back.
+  // ensure_capacity in two halves: grow() does all that can fail and keeps the page it replaced; finish() lets go of
+  // that page; undo() puts everything back.
   struct Growth {
     std::uint32_t old_blocks = 0;
     PageId replaced;  // of block `replaced_block`, if valid

@@ -10,18 +10,18 @@ namespace quire {
 
 struct PoolError {
   enum class Code : std::uint8_t {
-    Exhausted,          // not enough memory: wanted, available
-    InvalidSlot,        // no such slot, or it is free, or the pool has no such part: index
-    InvalidPage,        // no such page, or it is free: index
-    StaleId,            // the id named something that has been given back since: index
-    InvalidSequence,    // no such live sequence: index
-    TooLong,            // more tokens or blocks than a sequence may have: wanted, available
-    NotReserved,        // a write or commit beyond what was reserved: wanted, available
-    NotWritten,         // a read of a position this sequence never wrote: index
-    SharedPage,         // a write to a page that somebody else can see: index
-    ShapeMismatch,      // bytes of another shape: wanted, available
-    DeviceFailure,      // the device refused an operation of so many bytes: wanted
-    InvalidArgument,    // a call that cannot be meant; `what` says why
+    Exhausted,        // not enough memory: wanted, available
+    InvalidSlot,      // no such slot, or it is free, or the pool has no such part: index
+    InvalidPage,      // no such page, or it is free: index
+    StaleId,          // the id named something that has been given back since: index
+    InvalidSequence,  // no such live sequence: index
+    TooLong,          // more tokens or blocks than a sequence may have: wanted, available
+    NotReserved,      // a write or commit beyond what was reserved: wanted, available
+    NotWritten,       // a read of a position this sequence never wrote: index
+    SharedPage,       // a write to a page that somebody else can see: index
+    ShapeMismatch,    // bytes of another shape: wanted, available
+    DeviceFailure,    // the device refused an operation of so many bytes: wanted
+    InvalidArgument,  // a call that cannot be meant; `what` says why
   };
 
   Code code = Code::InvalidArgument;

@@ -17,15 +17,19 @@ namespace {
 
 constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // any fixed number: one for contents, one for roots
 constexpr std::uint64_t kRootSeed = 0x71756972652d726f;
-constexpr std::uint32_t kBatch = 16;          // blocks whose memory is asked for together
-constexpr std::uint32_t kPartialLooks = 64;   // children compared for a partial match
+constexpr std::uint32_t kBatch = 16;         // blocks whose memory is asked for together
+constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
 
 }  // namespace
 
 PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
                          std::uint32_t hash_bits)
-    : block_size_(block_size), groups_(groups), nodes_(max_nodes), tokens_(std::size_t{max_nodes} * block_size),
-      pages_(std::size_t{max_nodes} * groups), checkpoints_(checkpoints ? max_nodes : 0) {
+    : block_size_(block_size),
+      groups_(groups),
+      nodes_(max_nodes),
+      tokens_(std::size_t{max_nodes} * block_size),
+      pages_(std::size_t{max_nodes} * groups),
+      checkpoints_(checkpoints ? max_nodes : 0) {
   key_mask_.low = hash_bits >= 64 ? UINT64_MAX : (std::uint64_t{1} << hash_bits) - 1;
   key_mask_.high = hash_bits >= 128 ? UINT64_MAX : hash_bits <= 64 ? 0 : (std::uint64_t{1} << (hash_bits - 64)) - 1;
   const std::size_t entries = std::bit_ceil(std::size_t{max_nodes} * 2 + 2);
@@ -79,7 +83,8 @@ std::uint32_t PrefixIndex::find(const Key& key, Namespace name_space, std::uint3
 
 // The keys of a path follow from its tokens alone, so they are computed ahead, and table entries, nodes and tokens of a
 // whole batch are on their way from memory before the first is looked at.
-std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> tokens, std::span<std::uint32_t> path) const {
+std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> tokens,
+                                 std::span<std::uint32_t> path) const {
   const auto blocks = static_cast<std::uint32_t>(std::min<std::size_t>(tokens.size() / block_size_, path.size()));
   Key key = root_key(name_space);
   std::uint32_t parent = kNoIndex;
@@ -129,7 +134,8 @@ PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::u
                                                     std::span<const Token> tokens) const {
   PartialMatch best;
   std::uint32_t child = parent == kNoIndex ? root_child_ : nodes_[parent].first_child;
-  for (std::uint32_t looks = 0; child != kNoIndex && looks < kPartialLooks; ++looks, child = nodes_[child].next_sibling) {
+  for (std::uint32_t looks = 0; child != kNoIndex && looks < kPartialLooks;
+       ++looks, child = nodes_[child].next_sibling) {
     if (nodes_[child].name_space != name_space) continue;
     const auto theirs = this->tokens(child);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end()).first;
@@ -285,10 +291,12 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
     }
     std::uint32_t before = kNoIndex;
     for (std::uint32_t c = n.first_child; c != kNoIndex; before = c, c = nodes_[c].next_sibling) {
-      if (nodes_[c].parent != i || nodes_[c].prev_sibling != before) return std::unexpected("a list of children is torn");
+      if (nodes_[c].parent != i || nodes_[c].prev_sibling != before)
+        return std::unexpected("a list of children is torn");
       if (++children > nodes_.size()) return std::unexpected("a list of children runs in a circle");
     }
-    if (find(n.key, n.name_space, n.parent, tokens(i)) != i) return std::unexpected("a node cannot be found by its key");
+    if (find(n.key, n.name_space, n.parent, tokens(i)) != i)
+      return std::unexpected("a node cannot be found by its key");
   }
   for (std::uint32_t c = root_child_; c != kNoIndex; c = nodes_[c].next_sibling) {
     if (!nodes_[c].used() || nodes_[c].parent != kNoIndex) return std::unexpected("the list of roots is torn");

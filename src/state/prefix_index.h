@@ -1,14 +1,14 @@
-// Which prefixes the pool remembers. A tree of nodes, one per full block of tokens; a node is known by a chained 128-bit
-// hash of (namespace, tokens up to its end) and found only if the tokens themselves agree, so a collision of hashes costs
-// a comparison and never an answer.
+// Which prefixes the pool remembers. A tree of nodes, one per full block of tokens; a node is known by a chained
+// 128-bit hash of (namespace, tokens up to its end) and found only if the tokens themselves agree, so a collision of
+// hashes costs a comparison and never an answer.
 //
-// A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path from
-// the root, so a held node's ancestors are held, and unheld nodes form subtrees. Unheld nodes stand in one list, the least
-// recently used first. Whoever lets go of a path does so from its end: then children stand before their parents in that
-// list at all times, and its first node never has a child (proved by check_integrity()).
+// A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path
+// from the root, so a held node's ancestors are held, and unheld nodes form subtrees. Unheld nodes stand in one list,
+// the least recently used first. Whoever lets go of a path does so from its end: then children stand before their
+// parents in that list at all times, and its first node never has a child (proved by check_integrity()).
 //
-// The index knows page and checkpoint ids but owns none of them: SequencePool takes and gives them. Memory for `max_nodes`
-// nodes is taken at construction. All operations are O(1) per block. Single-threaded.
+// The index knows page and checkpoint ids but owns none of them: SequencePool takes and gives them. Memory for
+// `max_nodes` nodes is taken at construction. All operations are O(1) per block. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,8 @@ class PrefixIndex {
   Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
-  // The child whose first tokens agree with the most of `tokens` (fewer than a block), and how many do. Looks at a bounded
-  // number of children, the latest first.
+  // The child whose first tokens agree with the most of `tokens` (fewer than a block), and how many do. Looks at a
+  // bounded number of children, the latest first.
   struct PartialMatch {
     std::uint32_t node = kNoIndex;
     std::uint32_t tokens = 0;
@@ -142,8 +142,8 @@ class PrefixIndex {
   std::uint32_t groups_;
   Key key_mask_;
   LargeVector<Node> nodes_;
-  LargeVector<Token> tokens_;   // [max_nodes][block_size]
-  LargeVector<PageId> pages_;   // [max_nodes][groups]
+  LargeVector<Token> tokens_;            // [max_nodes][block_size]
+  LargeVector<PageId> pages_;            // [max_nodes][groups]
   LargeVector<Checkpoint> checkpoints_;  // [max_nodes], or none
   LargeVector<Entry> by_key_;            // open addressing, a power of two
   // For explanations only, and therefore without searching: a new entry overwrites an old one at the same place.

@@ -1,12 +1,12 @@
-// Random lives of pools against a naive model. A thousand seeds of a thousand operations each are part of every test run;
-// QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
-#include <gtest/gtest.h>
-#include <rapidcheck.h>
-
+// Random lives of pools against a naive model. A thousand seeds of a thousand operations each are part of every test
+// run; QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <string>
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
 
 #include "quire/state/random_ops_testing.h"
 
@@ -57,10 +57,10 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
   const auto result = rc::detail::checkTestable(
       [&] {
         const auto seed = *rc::gen::noShrink(rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<std::uint32_t>()));
-        const auto words = *rc::gen::shrink(
-            rc::gen::noShrink(rc::gen::container<std::vector<std::uint32_t>>(
-                kOperations, rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<std::uint32_t>()))),
-            [](std::vector<std::uint32_t>&& all) { return rc::shrink::removeChunks(std::move(all)); });
+        const auto words =
+            *rc::gen::shrink(rc::gen::noShrink(rc::gen::container<std::vector<std::uint32_t>>(
+                                 kOperations, rc::gen::resize(rc::kNominalSize, rc::gen::arbitrary<std::uint32_t>()))),
+                             [](std::vector<std::uint32_t>&& all) { return rc::shrink::removeChunks(std::move(all)); });
         life(seed, words);
       },
       rc::detail::TestMetadata(), params);

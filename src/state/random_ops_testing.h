@@ -1,6 +1,6 @@
-// For tests: a random life of a pool. A list of numbers is read as operations on a ToyEngine; after each one the pool is
-// recounted, after each commit every byte of the sequence is read back, and (for one group of full attention) every answer
-// is compared with the naive model's. Used by the property tests, by the failure tests and by the fuzzer.
+// For tests: a random life of a pool. A list of numbers is read as operations on a ToyEngine; after each one the pool
+// is recounted, after each commit every byte of the sequence is read back, and (for one group of full attention) every
+// answer is compared with the naive model's. Used by the property tests, by the failure tests and by the fuzzer.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,13 @@ class RandomOps {
     config.event_capacity = 64;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
     if (model_ == Model::Attention) {
-      naive_ = std::make_unique<NaivePool>(pool().stats().pages[0].total, block_size, config.max_sequences, config.max_tokens);
+      naive_ = std::make_unique<NaivePool>(pool().stats().pages[0].total, block_size, config.max_sequences,
+                                           config.max_tokens);
     }
   }
 
-  // Whether the device may refuse: then a DeviceFailure is an answer too, and the naive model, which knows of no device,
-  // is not asked.
+  // Whether the device may refuse: then a DeviceFailure is an answer too, and the naive model, which knows of no
+  // device, is not asked.
   void expect_device_failures() { device_may_fail_ = true, naive_.reset(); }
 
   SequencePool& pool() { return engine_->pool(); }

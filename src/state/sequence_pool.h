@@ -1,10 +1,10 @@
 // The whole: every page, slot and checkpoint of every sequence of a model, in one arena, behind one interface for
 // attention, recurrent and hybrid models.
 //
-// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale. The device
-// must outlive the pool. Bookkeeping (tables, tokens, the prefix index) comes from the heap, beside the budget.
-// How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been evicted
-// to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
+// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale. The
+// device must outlive the pool. Bookkeeping (tables, tokens, the prefix index) comes from the heap, beside the budget.
+// How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been
+// evicted to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
 //
 // A step of an engine
 //   create()   a sequence for a prompt: whatever prefix is cached is reused; the rest is for the engine to compute
@@ -37,12 +37,12 @@ namespace quire {
 
 struct PoolConfig {
   StateLayout layout;
-  std::uint64_t budget_bytes = 0;     // of the arena; rounded down to whole slabs
-  std::uint32_t max_sequences = 64;   // alive at once
-  std::uint32_t max_tokens = 4096;    // of one sequence
+  std::uint64_t budget_bytes = 0;    // of the arena; rounded down to whole slabs
+  std::uint32_t max_sequences = 64;  // alive at once
+  std::uint32_t max_tokens = 4096;   // of one sequence
   bool prefix_cache = true;
-  // Recurrent models: how much of the arena checkpoints may take, how often one is kept while a sequence is computed, and
-  // how many tokens at most a resumed prefix may have to compute again after old checkpoints were thinned out.
+  // Recurrent models: how much of the arena checkpoints may take, how often one is kept while a sequence is computed,
+  // and how many tokens at most a resumed prefix may have to compute again after old checkpoints were thinned out.
   std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
   std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole blocks
   std::uint32_t max_recompute = 1024;       // tokens; at least two intervals for thinning to do anything
@@ -97,8 +97,8 @@ class SequencePool {
   SequencePool(const SequencePool&) = delete;
   SequencePool& operator=(const SequencePool&) = delete;
 
-  // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until given
-  // back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
+  // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until
+  // given back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
   bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
   bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
   bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
@@ -146,8 +146,8 @@ class SequencePool {
     std::uint32_t position;  // where the new sequence stands
   };
   // A second sequence with the first `position` tokens of this one. Attention shares pages at any position; a recurrent
-  // state exists where the sequence stands and at checkpoints, so the fork stands at the last such position at or before
-  // the one asked for, and the tokens between are for the engine to compute again.
+  // state exists where the sequence stands and at checkpoints, so the fork stands at the last such position at or
+  // before the one asked for, and the tokens between are for the engine to compute again.
   PoolResult<Forked> fork(SequenceId id, std::uint32_t position, RequestId request = 0);
   // Forgets the tokens from `position` on; the same rule decides where the sequence stands afterwards.
   PoolResult<std::uint32_t> rewind(SequenceId id, std::uint32_t position);
@@ -249,7 +249,9 @@ class SequencePool {
   PoolResult<Plan> plan(std::span<const Demand> demands) const;
   void unpublish_last_page(Sequence& sequence);
   void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
-  RequestId request_or_own(RequestId request) { return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63); }
+  RequestId request_or_own(RequestId request) {
+    return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63);
+  }
 
   PoolConfig config_;
   std::uint32_t max_blocks_ = 0;
@@ -262,10 +264,11 @@ class SequencePool {
   std::vector<LargeVector<PageInfo>> page_infos_;  // [group][page]
   std::vector<SlotInfo> slot_infos_;               // [slot]
   std::vector<Sequence> sequences_;
-  std::vector<std::uint32_t> free_sequences_;  // a stack
-  mutable std::vector<std::uint32_t> path_;    // scratch for lookups
+  std::vector<std::uint32_t> free_sequences_;   // a stack
+  mutable std::vector<std::uint32_t> path_;     // scratch for lookups
   std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
-  mutable std::vector<std::uint64_t> asked_in_;  // by sequence: the plan that asked for it last, to notice a second time
+  mutable std::vector<std::uint64_t>
+      asked_in_;  // by sequence: the plan that asked for it last, to notice a second time
   mutable std::uint64_t plans_ = 0;
   std::uint32_t protected_node_ = kNoIndex;  // its checkpoint is about to be read
   std::uint64_t checkpoint_budget_ = 0;      // checkpoints

@@ -33,7 +33,8 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
       continue;
     }
     ++live;
-    if (s.length > s.writable_until || s.writable_until > config_.max_tokens) return wrong(who + "room and length disagree");
+    if (s.length > s.writable_until || s.writable_until > config_.max_tokens)
+      return wrong(who + "room and length disagree");
     for (std::uint32_t g = 0; g < groups(); ++g) {
       const BlockTable& table = s.groups[g].table();
       if (s.groups[g].length() != s.length) return wrong(who + "a group has another length");
@@ -52,7 +53,8 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
         if (writable && (allocator(g).references_at(page.index) > 1 || allocator(g).is_kept(page.index))) {
           return wrong(who + "a page that may be written is shared");
         }
-        if (b < s.chain && index_->page(s.nodes[b], g) != page) return wrong(who + "index and table name different pages");
+        if (b < s.chain && index_->page(s.nodes[b], g) != page)
+          return wrong(who + "index and table name different pages");
       }
     }
     if (s.chain * block_size() > s.length) return wrong(who + "more is published than written");
@@ -114,7 +116,8 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
       const std::uint32_t explained = references[g][p] + (a.is_pinned(p) ? 1 : 0);
       if (a.references_at(p) != explained) {
         return wrong("page " + std::to_string(p) + " of group " + std::to_string(g) + " has " +
-                     std::to_string(a.references_at(p)) + " references, " + std::to_string(explained) + " are explained");
+                     std::to_string(a.references_at(p)) + " references, " + std::to_string(explained) +
+                     " are explained");
       }
       if (a.is_kept(p) != (page_infos_[g][p].node != kNoIndex && a.is_live(a.id_of(p)))) {
         return wrong("page " + std::to_string(p) + " of group " + std::to_string(g) + " is kept for no node");

@@ -9,8 +9,8 @@ namespace quire {
 
 using Kind = PoolEvent::Kind;
 
-// Whether a sequence could start at the end of this node: its recurrent state is there, and every page that the next token
-// would look at. (Pages of groups without a window are there as long as the node is.)
+// Whether a sequence could start at the end of this node: its recurrent state is there, and every page that the next
+// token would look at. (Pages of groups without a window are there as long as the node is.)
 bool SequencePool::resumable(std::uint32_t node) const {
   if (states_ && !index_->has_checkpoint(node)) return false;
   const std::uint32_t length = (index_->node(node).block + 1) * block_size();
@@ -148,7 +148,8 @@ void SequencePool::publish(Sequence& sequence) {
   }
 }
 
-// The sequence stands at a block boundary: keeps its state there if one is asked for or due, and if there is room for it.
+// The sequence stands at a block boundary: keeps its state there if one is asked for or due, and if there is room for
+// it.
 void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
   const std::uint32_t node = sequence.nodes[sequence.chain - 1];
@@ -184,7 +185,8 @@ PoolResult<std::uint32_t> SequencePool::next_checkpoint(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   if (!states_) return std::unexpected(PoolError::invalid_slot(0));
-  const std::uint32_t since = sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1], interval_blocks_);
+  const std::uint32_t since =
+      sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1], interval_blocks_);
   const std::uint32_t due = (sequence->chain - since + interval_blocks_) * block_size();
   const std::uint32_t boundary = (sequence->length / block_size() + 1) * block_size();
   return std::min(std::max(due, boundary), config_.max_tokens);

@@ -103,8 +103,8 @@ void SequencePool::evict_node(std::uint32_t node) {
     const std::uint32_t parent = index_->node(node).parent;
     index_->remove(node);
     ++counters_.blocks_evicted;
-    const bool useless = parent != kNoIndex && index_->is_leaf(parent) && index_->node(parent).holders == 0 &&
-                         !resumable(parent);
+    const bool useless =
+        parent != kNoIndex && index_->is_leaf(parent) && index_->node(parent).holders == 0 && !resumable(parent);
     node = useless ? parent : kNoIndex;
   }
 }
@@ -118,9 +118,10 @@ void SequencePool::drop_checkpoint(std::uint32_t node) {
   ++counters_.checkpoints_dropped;
 }
 
-// Takes one checkpoint away. First choice: one between two others on a path without branches, if what is left is no wider
-// than a resumed prefix may have to compute again. Then the end of the path that was not used for longest, which makes that
-// path shorter but leaves no wide gap. Only when memory is needed for the living: whichever is oldest, ends first.
+// Takes one checkpoint away. First choice: one between two others on a path without branches, if what is left is no
+// wider than a resumed prefix may have to compute again. Then the end of the path that was not used for longest, which
+// makes that path shorter but leaves no wide gap. Only when memory is needed for the living: whichever is oldest, ends
+// first.
 bool SequencePool::thin_checkpoints(Effort effort) {
   std::uint32_t end_of_path = kNoIndex;
   std::uint32_t node = index_->oldest_checkpoint();
@@ -156,8 +157,8 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   return true;
 }
 
-// Blocks from the last checkpoint at or before the end of this node to that end, counted no further than to `limit`. The
-// beginning counts as one.
+// Blocks from the last checkpoint at or before the end of this node to that end, counted no further than to `limit`.
+// The beginning counts as one.
 std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const {
   std::uint32_t blocks = 0;
   while (blocks < limit && node != kNoIndex && !index_->has_checkpoint(node)) {

@@ -308,7 +308,7 @@ TEST(SequencePool, PartsThatThePoolHasNotAreRefusedInViewsToo) {
   EXPECT_TRUE(refused(attention.pool().slot(a), Code::InvalidSlot));
   EXPECT_TRUE(refused(attention.pool().next_checkpoint(a), Code::InvalidSlot));
   EXPECT_TRUE(refused(attention.pool().kv_view(a, 1, 0), Code::InvalidSlot));
-  EXPECT_TRUE(refused(attention.pool().kv_view(a, 0, 2), Code::InvalidSlot));
+  EXPECT_TRUE(refused(attention.pool().kv_view(a, 0, 2), Code::InvalidArgument));  // the group has two layers
   EXPECT_TRUE(refused(attention.pool().pages(a, 1), Code::InvalidSlot));
   EXPECT_TRUE(refused(attention.pool().kv_cache(a, 1, 0), Code::InvalidSlot));
   ToyEngine recurrent(device, pool_of(ToyModel::recurrent(), 8 * kState));

@@ -26,7 +26,7 @@ class SequenceState {
   SequenceState(Device& device, const StateShape& shape, std::byte* bytes)
       : device_(&device), shape_(shape), bytes_(bytes) {}
 
-  PoolResult<void> reset();  // all bytes zero, position 0
+  PoolResult<void> reset();         // all bytes zero, position 0
   void forget() { position_ = 0; }  // the bytes mean nothing any more
   // The bytes have taken in so many more tokens. Refused beyond the capacity.
   PoolResult<void> advance(std::uint32_t tokens);

@@ -1,5 +1,5 @@
-// One arena, no static split: a hybrid workload turns from many short sequences, where states dominate, to few long ones,
-// where pages do, and back, while some sequences live through all of it. Each time nearly every byte is in use.
+// One arena, no static split: a hybrid workload turns from many short sequences, where states dominate, to few long
+// ones, where pages do, and back, while some sequences live through all of it. Each time nearly every byte is in use.
 #include <gtest/gtest.h>
 
 #include "quire/state/toy_engine_testing.h"
@@ -22,7 +22,9 @@ double share_of_states(const SequencePool& pool) {
 class Workload {
  public:
   Workload(const std::vector<LayerDesc>& layers, std::uint64_t budget)
-      : engine_(device_, {.layout = *StateLayout::from_layers(layers, 16), .budget_bytes = budget, .max_sequences = 1024,
+      : engine_(device_, {.layout = *StateLayout::from_layers(layers, 16),
+                          .budget_bytes = budget,
+                          .max_sequences = 1024,
                           .max_tokens = 1 << 15}) {}
 
   SequencePool& pool() { return engine_.pool(); }
@@ -49,7 +51,8 @@ class Workload {
     for (std::uint32_t chunk = 64; chunk > 0;) {
       bool any = false;
       for (std::size_t i = first; i < first + 3; ++i) {
-        any = engine_.append(sequences_[i], std::vector<Token>(chunk, static_cast<Token>(i + chunk))).has_value() || any;
+        any =
+            engine_.append(sequences_[i], std::vector<Token>(chunk, static_cast<Token>(i + chunk))).has_value() || any;
       }
       if (!any) chunk /= 2;
     }

@@ -19,7 +19,9 @@ PoolError as_slot_error(PoolError error) {
 }  // namespace
 
 SsmStatePool::SsmStatePool(std::vector<SequenceSlot> slots, DeviceBuffer memory)
-    : memory_(std::move(memory)), slots_(std::move(slots)), clean_since_(slots_.size(), 0),
+    : memory_(std::move(memory)),
+      slots_(std::move(slots)),
+      clean_since_(slots_.size(), 0),
       allocator_(static_cast<std::uint32_t>(slots_.size())) {}
 
 SsmStatePool::SsmStatePool(Arena& arena, std::uint16_t class_id, const StateShape& shape)

@@ -1,9 +1,9 @@
-// A fixed number of recurrent states. All memory is taken at construction: by a factory that is called once per slot with
-// its index, or for a model's state shape, or as one class of a shared arena.
+// A fixed number of recurrent states. All memory is taken at construction: by a factory that is called once per slot
+// with its index, or for a model's state shape, or as one class of a shared arena.
 //
 // By index one sees the physical slot, whoever has it: a free one shows request 0 and position 0. By handle one sees a
-// live slot or an error, never somebody else's. capacity = free + used at all times; the slot freed last is the next one
-// handed out. A slot that is handed out is zero.
+// live slot or an error, never somebody else's. capacity = free + used at all times; the slot freed last is the next
+// one handed out. A slot that is handed out is zero.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class SsmStatePool {
 
   // Binds a free slot to a request. Request 0 is refused: it means none.
   PoolResult<SlotId> alloc(RequestId request);
-  // Zeroes conv window, state and position and clears the request. An index that is free or out of range is refused with
-  // InvalidSlot(index), a stale handle with StaleId.
+  // Zeroes conv window, state and position and clears the request. An index that is free or out of range is refused
+  // with InvalidSlot(index), a stale handle with StaleId.
   PoolResult<void> release(std::uint32_t index);
   PoolResult<void> release(SlotId id);
 

@@ -1,14 +1,14 @@
-// What the operations of the pool cost, with a thousand, a hundred thousand and a million pages in it, and at the end the
-// targets beside what was reached. Pools are full when measured: every page taken is one that had to be evicted first.
-// Machines are shared and noisy, so each figure is the best of several repetitions.
-#include <benchmark/benchmark.h>
-
+// What the operations of the pool cost, with a thousand, a hundred thousand and a million pages in it, and at the end
+// the targets beside what was reached. Pools are full when measured: every page taken is one that had to be evicted
+// first. Machines are shared and noisy, so each figure is the best of several repetitions.
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "quire/base/check.h"
 #include "quire/state/sequence_pool.h"

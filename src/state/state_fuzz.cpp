@@ -1,5 +1,5 @@
-// Operation sequences from libFuzzer: four bytes choose the pool, every four after them are an operation. The same checks
-// as in the property tests; a difference from the naive model is a crash.
+// Operation sequences from libFuzzer: four bytes choose the pool, every four after them are an operation. The same
+// checks as in the property tests; a difference from the naive model is a crash.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
 // For tests: an engine without a model. It drives a SequencePool as a real one would and stamps every position of every
-// page, and every recurrent state, with bytes derived from all tokens up to there. Reading them back through the table on
-// the device shows at once if a page was shared, moved, copied or reused wrongly.
+// page, and every recurrent state, with bytes derived from all tokens up to there. Reading them back through the table
+// on the device shows at once if a page was shared, moved, copied or reused wrongly.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +54,14 @@ class ToyEngine {
   struct Sequence {
     SequenceId id;
     Namespace name_space = 0;
-    std::vector<Token> tokens;            // committed
-    std::vector<Token> pending;           // of the prompt, still to be computed
+    std::vector<Token> tokens;              // committed
+    std::vector<Token> pending;             // of the prompt, still to be computed
     std::vector<std::uint64_t> digests{0};  // digests[n]: of the first n tokens
   };
 
-  static std::uint64_t digest(std::uint64_t before, Token token) { return mix(before, static_cast<std::uint64_t>(token) + 1); }
+  static std::uint64_t digest(std::uint64_t before, Token token) {
+    return mix(before, static_cast<std::uint64_t>(token) + 1);
+  }
 
   PoolResult<Sequence> create(const std::vector<Token>& prompt, Namespace name_space = 0, bool reuse = true) {
     const auto created = pool_->create({.prompt = prompt, .name_space = name_space, .reuse = reuse});
@@ -89,10 +91,12 @@ class ToyEngine {
       for (std::uint32_t layer = 0; layer < layout.groups[g].num_layers; ++layer) {
         const auto view = pool_->kv_view(sequence.id, g, layer);
         if (!view) return std::unexpected(view.error());
-        if (view->capacity < from + tokens.size()) return std::unexpected(PoolError::invalid_argument("a view too short"));
+        if (view->capacity < from + tokens.size())
+          return std::unexpected(PoolError::invalid_argument("a view too short"));
         for (std::uint32_t p = from; p < from + tokens.size(); ++p) {
           for (std::uint32_t head = 0; head < view->num_kv_heads; ++head) {
-            const std::uint64_t k = stamp(digests[p + 1], g, layer, head, 0), v = stamp(digests[p + 1], g, layer, head, 1);
+            const std::uint64_t k = stamp(digests[p + 1], g, layer, head, 0),
+                                v = stamp(digests[p + 1], g, layer, head, 1);
             std::memcpy(view->k(head, p), &k, sizeof k);
             std::memcpy(view->v(head, p), &v, sizeof v);
           }
@@ -147,8 +151,8 @@ class ToyEngine {
             const std::uint64_t k = stamp(sequence.digests[p + 1], g, layer, head, 0);
             const std::uint64_t v = stamp(sequence.digests[p + 1], g, layer, head, 1);
             if (std::memcmp(view->k(head, p), &k, sizeof k) != 0 || std::memcmp(view->v(head, p), &v, sizeof v) != 0) {
-              return "group " + std::to_string(g) + ", layer " + std::to_string(layer) + ", position " + std::to_string(p) +
-                     " holds other bytes";
+              return "group " + std::to_string(g) + ", layer " + std::to_string(layer) + ", position " +
+                     std::to_string(p) + " holds other bytes";
             }
           }
         }
@@ -161,7 +165,8 @@ class ToyEngine {
       if (*length > 0) {
         StateView copy = *view;
         copy.base = expected.data();
-        for (std::uint32_t layer = 0; layer < view->num_layers; ++layer) write_state(copy, layer, sequence.digests.back());
+        for (std::uint32_t layer = 0; layer < view->num_layers; ++layer)
+          write_state(copy, layer, sequence.digests.back());
       }
       if (std::memcmp(expected.data(), view->base, expected.size()) != 0) return "the state holds other bytes";
     }
@@ -169,7 +174,8 @@ class ToyEngine {
   }
 
  private:
-  static std::uint64_t stamp(std::uint64_t digest, std::uint64_t group, std::uint64_t layer, std::uint64_t head, std::uint64_t v) {
+  static std::uint64_t stamp(std::uint64_t digest, std::uint64_t group, std::uint64_t layer, std::uint64_t head,
+                             std::uint64_t v) {
     return mix(digest, group * 1000 + layer * 100 + head * 10 + v);
   }
   void write_state(const StateView& view, std::uint32_t layer, std::uint64_t digest) const {

@@ -42,7 +42,8 @@ PoolResult<void> CpuBackend::prepare(std::uint32_t max_rows, std::uint32_t max_c
   return {};
 }
 
-// Items of very different cost (a long context beside a short one) go to whoever is free; who does which changes nothing.
+// Items of very different cost (a long context beside a short one) go to whoever is free; who does which changes
+// nothing.
 template <typename Work>
 void CpuBackend::for_each(std::uint32_t count, Work work) {
   if (count == 0) return;
@@ -85,12 +86,13 @@ void CpuBackend::rms_norm(Rows out, Rows x, const float* weight, float epsilon) 
   }
 }
 
-// A weight row is unpacked once and multiplied by all rows of x, so that one row, a few and many cost the weights once and
-// give the same bits.
+// A weight row is unpacked once and multiplied by all rows of x, so that one row, a few and many cost the weights once
+// and give the same bits.
 void CpuBackend::matmul(Rows out, const Weight& weight, Rows x, const float* bias) {
   QUIRE_CHECK(x.cols == weight.cols && out.cols == weight.rows && x.rows == out.rows, "shapes agree");
   QUIRE_CHECK(x.cols <= max_cols_ && x.rows <= max_rows_, "steps are as large as they were prepared for");
-  const bool plain = weight.type == gguf::Type::F32 || weight.type == gguf::Type::F16 || weight.type == gguf::Type::BF16;
+  const bool plain =
+      weight.type == gguf::Type::F32 || weight.type == gguf::Type::F16 || weight.type == gguf::Type::BF16;
   if (!plain) {
     const auto quantize = [&](std::uint32_t i) { kernels_.quantize(x.row(i), x.cols, input(i)); };
     if (x.rows == 1) {
@@ -203,8 +205,8 @@ void CpuBackend::store_kv(const AttentionShape& shape, Rows k, Rows v) {
   });
 }
 
-// One item is one row and one head. The context is walked in tiles that begin at multiples of kTile, wherever the row, the
-// window, the pages and the chunks begin, and each tile is merged into the sum before the next is looked at.
+// One item is one row and one head. The context is walked in tiles that begin at multiples of kTile, wherever the row,
+// the window, the pages and the chunks begin, and each tile is merged into the sum before the next is looked at.
 void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
   constexpr std::uint32_t kTile = 64;
   const auto attend = [&](std::uint32_t p, std::uint32_t i, std::uint32_t head) {
@@ -277,8 +279,8 @@ void CpuBackend::mamba2_conv(Rows x, const float* weight, const float* bias, con
 }
 
 // The state of a head is [head_dim][state_dim].
-void CpuBackend::mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a, const float* d,
-                             const Mamba2Shape& shape) {
+void CpuBackend::mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a,
+                             const float* d, const Mamba2Shape& shape) {
   const std::uint32_t per_group = shape.heads / shape.groups;
   for_each(static_cast<std::uint32_t>(step_.parts.size()) * shape.heads, [&](std::uint32_t n) {
     const Step::Part& part = step_.parts[n / shape.heads];
@@ -293,7 +295,8 @@ void CpuBackend::mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const fl
       const float* cs = c.row(row) + group * shape.state_dim;
       for (std::uint32_t k = 0; k < shape.head_dim; ++k) {
         const float value = x.row(row)[head * shape.head_dim + k];
-        const float read = kernels_.recur(state + std::size_t{k} * shape.state_dim, decay, step * value, bs, cs, shape.state_dim);
+        const float read =
+            kernels_.recur(state + std::size_t{k} * shape.state_dim, decay, step * value, bs, cs, shape.state_dim);
         out.row(row)[head * shape.head_dim + k] = read + d[head] * value;
       }
     }

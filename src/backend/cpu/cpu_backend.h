@@ -1,7 +1,8 @@
 // The CPU's backend: host memory, a team of threads, and the inner loops of one instruction set.
 //
-// How exactness is kept: every element of a result is computed by one thread in one fixed order; threads divide elements,
-// never sums. Attention walks the context in tiles at fixed absolute positions. Recurrent layers advance token by token.
+// How exactness is kept: every element of a result is computed by one thread in one fixed order; threads divide
+// elements, never sums. Attention walks the context in tiles at fixed absolute positions. Recurrent layers advance
+// token by token.
 #pragma once
 
 #include <memory>
@@ -57,10 +58,10 @@ class CpuBackend final : public Backend {
   Step step_;
   std::uint32_t max_rows_ = 0;
   std::uint32_t max_cols_ = 0;
-  std::vector<Scratch> scratch_;           // by thread
-  std::vector<std::int8_t> input_q_;       // [max_rows][max_cols]
-  std::vector<float> input_scales_;        // [max_rows][max_cols / 32]
-  std::vector<std::int32_t> input_sums_;   // [max_rows][max_cols / 16]
+  std::vector<Scratch> scratch_;          // by thread
+  std::vector<std::int8_t> input_q_;      // [max_rows][max_cols]
+  std::vector<float> input_scales_;       // [max_rows][max_cols / 32]
+  std::vector<std::int32_t> input_sums_;  // [max_rows][max_cols / 16]
 };
 
 }  // namespace quire

@@ -1,14 +1,14 @@
-// The operations of the CPU backend against the plainest possible versions in double precision, for every instruction set
-// of this machine and shapes that no vector length divides.
+// The operations of the CPU backend against the plainest possible versions in double precision, for every instruction
+// set of this machine and shapes that no vector length divides.
 #include "quire/backend/cpu/cpu_backend.h"
-
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace quire {
 namespace {
@@ -89,8 +89,10 @@ TEST(CpuBackend, RotationTurnsPairsOfEitherKindAndLeavesTheRestOfAHeadAlone) {
             const std::uint32_t first = head * 10 + (pairs == RopePairs::Halves ? k : 2 * k);
             const std::uint32_t second = pairs == RopePairs::Halves ? first + 3 : first + 1;
             const double angle = static_cast<double>(positions[i]) * frequencies[k];
-            EXPECT_NEAR(x.at(i, first), before.at(i, first) * std::cos(angle) - before.at(i, second) * std::sin(angle), 1e-3);
-            EXPECT_NEAR(x.at(i, second), before.at(i, first) * std::sin(angle) + before.at(i, second) * std::cos(angle), 1e-3);
+            EXPECT_NEAR(x.at(i, first), before.at(i, first) * std::cos(angle) - before.at(i, second) * std::sin(angle),
+                        1e-3);
+            EXPECT_NEAR(x.at(i, second), before.at(i, first) * std::sin(angle) + before.at(i, second) * std::cos(angle),
+                        1e-3);
           }
           for (std::uint32_t k = 6; k < 10; ++k) EXPECT_EQ(x.at(i, head * 10 + k), before.at(i, head * 10 + k));
         }
@@ -116,10 +118,14 @@ TEST(CpuBackend, AttentionIsASoftmaxOverWhatTheWindowShows) {
     const Step::Part part{0, kContext, 0};
     const std::uint64_t layer_bytes = 0;
     for (const auto& [window, cap] : {std::pair{0u, 0.0f}, {1u, 0.0f}, {70u, 0.0f}, {0u, 5.0f}}) {
-      const AttentionShape shape{.heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim, .scale = 0.3f, .soft_cap = cap,
-                                 .window = window};
-      backend.begin({.tokens = tokens, .positions = positions, .parts = std::span(&part, 1), .kv = std::span(&view, 1),
-                     .layer_bytes = std::span(&layer_bytes, 1), .states = {}});
+      const AttentionShape shape{
+          .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim, .scale = 0.3f, .soft_cap = cap, .window = window};
+      backend.begin({.tokens = tokens,
+                     .positions = positions,
+                     .parts = std::span(&part, 1),
+                     .kv = std::span(&view, 1),
+                     .layer_bytes = std::span(&layer_bytes, 1),
+                     .states = {}});
       backend.store_kv(shape, k.view(), v.view());
       Matrix out(kContext, kHeads * kDim);
       backend.attention(out.view(), q.view(), shape);
@@ -130,7 +136,8 @@ TEST(CpuBackend, AttentionIsASoftmaxOverWhatTheWindowShows) {
           double total = 0;
           for (std::uint32_t t = first; t <= i; ++t) {
             double score = 0;
-            for (std::uint32_t d = 0; d < kDim; ++d) score += double{q.at(i, head * kDim + d)} * k.at(t, kv_head * kDim + d);
+            for (std::uint32_t d = 0; d < kDim; ++d)
+              score += double{q.at(i, head * kDim + d)} * k.at(t, kv_head * kDim + d);
             score *= 0.3;
             if (cap > 0) score = cap * std::tanh(score / cap);
             weights.push_back(std::exp(score));
@@ -138,8 +145,10 @@ TEST(CpuBackend, AttentionIsASoftmaxOverWhatTheWindowShows) {
           }
           for (std::uint32_t d = 0; d < kDim; ++d) {
             double expected = 0;
-            for (std::uint32_t t = first; t <= i; ++t) expected += weights[t - first] / total * v.at(t, kv_head * kDim + d);
-            ASSERT_NEAR(out.at(i, head * kDim + d), expected, 1e-4) << "row " << i << ", window " << window << ", cap " << cap;
+            for (std::uint32_t t = first; t <= i; ++t)
+              expected += weights[t - first] / total * v.at(t, kv_head * kDim + d);
+            ASSERT_NEAR(out.at(i, head * kDim + d), expected, 1e-4)
+                << "row " << i << ", window " << window << ", cap " << cap;
           }
         }
       }
@@ -159,7 +168,8 @@ TEST(CpuBackend, TheConvolutionSeesTheWindowOfItsOwnSequenceAndMovesItOn) {
                                 {reinterpret_cast<std::byte*>(window_b.data()), 0, 0, 1, 0}};
     const std::vector<Token> tokens(9);
     const std::vector<std::uint32_t> positions(9);
-    backend.begin({.tokens = tokens, .positions = positions, .parts = parts, .kv = {}, .layer_bytes = {}, .states = states});
+    backend.begin(
+        {.tokens = tokens, .positions = positions, .parts = parts, .kv = {}, .layer_bytes = {}, .states = states});
     Matrix x = input;
     backend.mamba2_conv(x.view(), weight.values.data(), bias.values.data(), shape);
     const auto expect = [&](std::uint32_t row, std::uint32_t first) {
@@ -192,7 +202,11 @@ TEST(CpuBackend, TheRecurrenceIsThePlainOneForEveryGroup) {
     const StateView state{reinterpret_cast<std::byte*>(memory.data()), 0, 0, 1, 0};
     const std::vector<Token> tokens(6);
     const std::vector<std::uint32_t> positions(6);
-    backend.begin({.tokens = tokens, .positions = positions, .parts = std::span(&part, 1), .kv = {}, .layer_bytes = {},
+    backend.begin({.tokens = tokens,
+                   .positions = positions,
+                   .parts = std::span(&part, 1),
+                   .kv = {},
+                   .layer_bytes = {},
                    .states = std::span(&state, 1)});
     backend.mamba2_scan(out.view(), x.view(), b.view(), c.view(), dt.view(), bias.values.data(), a.values.data(),
                         d.values.data(), shape);
@@ -220,7 +234,9 @@ TEST(CpuBackend, TheGatedNormWorksGroupByGroup) {
     backend.gated_norm(out.view(), x.view(), gate.view(), weight.values.data(), 1e-5f, 2);
     for (std::uint32_t i = 0; i < 3; ++i) {
       for (std::uint32_t g = 0; g < 2; ++g) {
-        const auto gated = [&](std::uint32_t k) { return double{x.at(i, k)} * gate.at(i, k) / (1 + std::exp(-gate.at(i, k))); };
+        const auto gated = [&](std::uint32_t k) {
+          return double{x.at(i, k)} * gate.at(i, k) / (1 + std::exp(-gate.at(i, k)));
+        };
         double squares = 0;
         for (std::uint32_t k = g * 12; k < g * 12 + 12; ++k) squares += gated(k) * gated(k);
         for (std::uint32_t k = g * 12; k < g * 12 + 12; ++k) {

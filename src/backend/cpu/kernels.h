@@ -1,5 +1,6 @@
 // The inner loops of the CPU backend, as a table of functions per instruction set. The three tables are made from one
-// source (kernels.inl) compiled with different flags; each is exact within itself, and tests compare them with each other.
+// source (kernels.inl) compiled with different flags; each is exact within itself, and tests compare them with each
+// other.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,9 @@ struct QuantInput {
 struct Kernels {
   const char* name;
   // Weights
-  bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols, QuantRow& out);  // false: not such a type
-  bool (*unpack_float)(gguf::Type type, const std::byte* row, std::uint32_t cols, float* out);     // likewise
+  bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols,
+                       QuantRow& out);  // false: not such a type
+  bool (*unpack_float)(gguf::Type type, const std::byte* row, std::uint32_t cols, float* out);  // likewise
   void (*quantize)(const float* x, std::uint32_t cols, const QuantInput& out);
   float (*dot_quant)(const QuantRow& weight, const QuantInput& x, std::uint32_t cols);
   float (*dot)(const float* a, const float* b, std::uint32_t n);
@@ -40,14 +42,15 @@ struct Kernels {
   // Rows
   float (*sum_of_squares)(const float* x, std::uint32_t n);
   void (*scale_by)(float* x, float factor, std::uint32_t n);
-  void (*multiply)(float* out, const float* x, const float* weight, float factor, std::uint32_t n);  // x * factor * weight
+  void (*multiply)(float* out, const float* x, const float* weight, float factor,
+                   std::uint32_t n);  // x * factor * weight
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   // state = state * decay + input * b; returns state . c
   float (*recur)(float* state, float decay, float input, const float* b, const float* c, std::uint32_t n);
 };
 
 const Kernels& scalar_kernels();
-const Kernels* avx2_kernels();    // null where this program was built without them
+const Kernels* avx2_kernels();  // null where this program was built without them
 const Kernels* avx512_kernels();
 
 // The best that this processor has; or the named one ("scalar", "avx2", "avx512"), null if it cannot be had.

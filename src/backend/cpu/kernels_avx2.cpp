@@ -1,7 +1,7 @@
+#include <immintrin.h>
+
 #include "quire/backend/cpu/kernels.h"
 #include "quire/gguf/half.h"
-
-#include <immintrin.h>
 
 namespace quire::cpu {
 namespace {

@@ -1,8 +1,6 @@
 // The inner loops of every instruction set that this machine has, against the plain references and against each other.
 #include "quire/backend/cpu/kernels.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -10,6 +8,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quire/gguf/half.h"
 

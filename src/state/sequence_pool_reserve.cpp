@@ -1,0 +1,192 @@
+// One step of a sequence: room for its tokens, all or nothing, and the word that they were written.
+#include <algorithm>
+#include <cstring>
+
+#include "quire/base/check.h"
+#include "quire/state/sequence_pool.h"
+#include "quire/state/sequence_pool_internal.h"
+
+namespace quire {
+namespace {
+
+using Kind = PoolEvent::Kind;
+
+}  // namespace
+
+PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demands) const {
+  Plan plan;
+  Need without_copies{};
+  ++plans_;
+  for (const Demand& demand : demands) {
+    const Sequence* sequence = find(demand.id);
+    if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(demand.id.index));
+    if (asked_in_[demand.id.index] == plans_) {
+      return std::unexpected(PoolError::invalid_argument("a sequence stands twice in one reservation"));
+    }
+    asked_in_[demand.id.index] = plans_;
+    const std::uint64_t target = std::uint64_t{sequence->length} + demand.tokens;
+    if (target > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", target, config_.max_tokens));
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      plan.need[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target));
+      without_copies[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target), false);
+    }
+  }
+  if (feasible(plan.need)) return plan;
+  if (!feasible(without_copies)) return std::unexpected(refusal(without_copies));
+  return Plan{without_copies, true};
+}
+
+// Takes the half-full last page out of the index where only the index shares it, so that it can be written without a
+// copy.
+void SequencePool::unpublish_last_page(Sequence& sequence) {
+  const std::uint32_t block = sequence.length / block_size();
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (!sequence.groups[g].must_copy() || sequence.groups[g].must_copy(false)) continue;
+    const PageId page = sequence.groups[g].table().page(block);
+    const std::uint32_t node = page_infos_[g][page.index].node;
+    if (index_->node(node).holders > 0) {
+      // A window group: others are on this path, but beyond this page.
+      page_infos_[g][page.index].node = kNoIndex;
+      index_->set_page(node, g, PageId{});
+      const auto ok = pools_[g]->drop(page);
+      QUIRE_CHECK(ok.has_value(), "the page is kept");
+      continue;
+    }
+    while (page_infos_[g][page.index].node == node) {
+      std::uint32_t leaf = node;
+      while (!index_->is_leaf(leaf)) leaf = index_->node(leaf).first_child;
+      evict_node(leaf);
+    }
+  }
+}
+
+PoolResult<void> SequencePool::can_reserve(std::span<const Demand> demands) const {
+  const auto planned = plan(demands);
+  if (!planned) return std::unexpected(planned.error());
+  return {};
+}
+
+PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
+  const Sequence* sequence = find(id);
+  if (sequence != nullptr && std::uint64_t{sequence->length} + tokens <= sequence->writable_until) return {};
+  const Demand demand{id, tokens};
+  return reserve(std::span(&demand, 1));
+}
+
+PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
+  const auto planned = plan(demands);
+  if (!planned) {
+    if (planned.error().code == PoolError::Code::Exhausted) ++counters_.refusals;
+    return std::unexpected(planned.error());
+  }
+  if (planned->unpublish) {
+    for (const Demand& demand : demands) {
+      if (demand.tokens > 0) unpublish_last_page(*find(demand.id));
+    }
+  }
+  if (auto ok = make_room(planned->need, Effort::Everything); !ok) return ok;
+
+  std::size_t grown = 0;
+  const auto undo_all = [&] {
+    while (grown-- > 0) {
+      Sequence& sequence = *find(demands[grown / groups()].id);
+      sequence.groups[grown % groups()].undo(growths_[grown]);
+    }
+  };
+  for (const Demand& demand : demands) {
+    Sequence& sequence = *find(demand.id);
+    for (PagedSeqState& group : sequence.groups) {
+      const auto growth = group.grow(sequence.length + demand.tokens);
+      if (!growth) {
+        undo_all();
+        return std::unexpected(growth.error());
+      }
+      growths_[grown++] = *growth;
+    }
+  }
+  grown = 0;
+  for (const Demand& demand : demands) {
+    Sequence& sequence = *find(demand.id);
+    std::uint32_t until = sequence.groups.empty() ? sequence.length + demand.tokens : config_.max_tokens;
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      note_pages(sequence, g, growths_[grown]);
+      sequence.groups[g].finish(growths_[grown++]);
+      until = std::min(until, sequence.groups[g].capacity());
+    }
+    // A demand of no tokens does not make a shared half-full page writable.
+    sequence.writable_until = demand.tokens == 0 ? std::max(sequence.writable_until, sequence.length)
+                                                 : std::max(until, sequence.writable_until);
+  }
+  return {};
+}
+
+void SequencePool::note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth) {
+  const BlockTable& table = sequence.groups[group].table();
+  const auto note = [&](std::uint32_t block) { page_infos_[group][table.page(block).index] = {kNoIndex, block}; };
+  for (std::uint32_t block = growth.old_blocks; block < table.size(); ++block) note(block);
+  if (growth.replaced.valid()) {
+    note(growth.replaced_block);
+    ++counters_.pages_copied;
+    events_->record(Kind::PageCopied, group, growth.replaced.index, table.page(growth.replaced_block).index);
+  }
+}
+
+PoolResult<void> SequencePool::can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const {
+  if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
+  // The widest moment of each group: all pages, or a window and the chunk that is being written behind it. The window
+  // may begin in the middle of a block.
+  std::uint64_t slabs = 0;
+  Need need{};
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t window = layout().groups[g].window;
+    const std::uint64_t all = divide_up(tokens, block_size());
+    const std::uint64_t span = std::uint64_t{window} + std::max(chunk, 1u) + block_size() - 2;
+    const std::uint64_t most = window == 0 ? all : std::min(all, divide_up<std::uint64_t>(span, block_size()));
+    need[g] = static_cast<std::uint32_t>(most);
+    slabs += divide_up<std::uint64_t>(most, allocator(g).cells_per_slab());
+  }
+  if (states_) {
+    need[state_class()] = 1;
+    slabs += 1;
+  }
+  if (slabs <= arena_->total_slabs()) return {};
+  std::uint64_t wanted = 0;
+  for (std::uint32_t c = 0; c < classes(); ++c) wanted += need[c] * object_bytes(c);
+  return std::unexpected(PoolError::exhausted("bytes", wanted, arena_->slab_bytes() * arena_->total_slabs()));
+}
+
+PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> tokens, bool checkpoint) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  const std::uint64_t target = sequence->length + tokens.size();
+  if (target > sequence->writable_until) {
+    return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
+  }
+  Token* to = sequence->tokens.get() + sequence->length;
+  if (tokens.size() == 1) {
+    *to = tokens.front();
+  } else if (!tokens.empty()) {
+    std::memcpy(to, tokens.data(), tokens.size_bytes());
+  }
+  sequence->length = static_cast<std::uint32_t>(target);
+  for (PagedSeqState& group : sequence->groups) group.set_length(sequence->length);
+  if (states_) {
+    const auto ok = states_->at(sequence->slot.index).step(static_cast<std::uint32_t>(tokens.size()));
+    QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
+  }
+  if (sequence->length < sequence->next_boundary && !has_windows_) return {};  // most tokens of a decode end here
+  pass_boundary(*sequence, checkpoint);
+  return {};
+}
+
+// The sequence may have filled blocks: they are published, windows move on, a checkpoint may be due.
+void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
+  sequence.next_boundary = (sequence.length / block_size() + 1) * block_size();
+  if (sequence.publishing && (sequence.chain + 1) * block_size() <= sequence.length) publish(sequence);
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (layout().groups[g].window != 0) sequence.groups[g].give_back_before(window_start(g, sequence.length));
+  }
+  if (states_ && sequence.length % block_size() == 0) keep_checkpoint(sequence, checkpoint);
+}
+
+}  // namespace quire
