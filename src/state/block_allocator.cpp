@@ -14,8 +14,11 @@ BlockAllocator::BlockAllocator(std::uint32_t capacity, EventLog* events) : event
   list_front(0);
 }
 
-BlockAllocator::BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32_t cells_per_slab)
-    : arena_(&arena), events_(arena.events()), class_id_(class_id), cells_per_slab_(cells_per_slab) {
+BlockAllocator::BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32_t cells_per_slab, bool page_events)
+    : arena_(&arena),
+      events_(page_events ? arena.events() : nullptr),
+      class_id_(class_id),
+      cells_per_slab_(cells_per_slab) {
   QUIRE_CHECK(cells_per_slab > 0, "a slab holds at least one object of each class");
   QUIRE_CHECK(std::uint64_t{arena.total_slabs()} * cells_per_slab < kNoIndex, "objects are counted in 32 bits");
   build(arena.total_slabs());

@@ -31,7 +31,8 @@ class BlockAllocator {
   enum class State : std::uint8_t { Free, Held, Cached };
 
   explicit BlockAllocator(std::uint32_t capacity, EventLog* events = nullptr);
-  BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32_t cells_per_slab);
+  // Whose cells are not pages (states) tells of them itself: `page_events` is false then.
+  BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32_t cells_per_slab, bool page_events = true);
 
   // --- the plain operations
   std::optional<PageId> allocate();

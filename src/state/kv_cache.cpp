@@ -1,6 +1,7 @@
 #include "quire/state/kv_cache.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace quire {
 
@@ -29,6 +30,7 @@ PoolResult<KvCache> KvCache::paged(PagedSeqState& sequence, std::uint32_t layer)
   KvCache cache;
   cache.device_ = &sequence.pool().device();
   cache.sequence_ = &sequence;
+  cache.generation_ = sequence.generation_;
   cache.layer_ = layer;
   cache.num_kv_heads_ = shape.num_kv_heads;
   cache.head_dim_ = shape.head_dim;
@@ -56,6 +58,11 @@ KvView KvCache::view() const {
   view.length = written_;
   view.capacity = capacity_;
   return view;
+}
+
+PoolResult<void> KvCache::check_alive() const {
+  if (sequence_ == nullptr || generation_ == sequence_->generation_) return {};
+  return std::unexpected(PoolError::stale(layer_));
 }
 
 KvView KvCache::host_view() const {
@@ -86,6 +93,7 @@ PoolResult<void> KvCache::for_each_run(std::uint32_t position, std::uint32_t cou
 }
 
 PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v) {
+  if (auto ok = check_alive(); !ok) return ok;
   const auto rows = rows_in(k.size(), v.size());
   if (!rows) return std::unexpected(rows.error());
   const std::uint64_t end = std::uint64_t{position} + *rows;
@@ -103,20 +111,35 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
       }
     }
   }
-  const auto moved = for_each_run(
-      position, *rows,
-      [&](std::uint64_t offset, std::byte* k_at, std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
-        if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok) return ok;
-        return device_->upload(v_at, v.data() + offset, bytes);
-      });
-  if (!moved) return moved;
+  // What can be read now must be readable as it was if the device refuses half-way: it is kept until all is written.
+  const std::uint32_t readable = std::min(length(), static_cast<std::uint32_t>(end));
+  const std::uint32_t rewritten = readable > position ? readable - position : 0;
+  std::vector<std::byte> old_k(rewritten * token_bytes()), old_v(rewritten * token_bytes());
+  if (rewritten > 0) {
+    if (auto ok = read(position, rewritten, old_k, old_v); !ok) return ok;
+  }
   std::uint32_t& written = sequence_ == nullptr ? written_ : sequence_->written_[layer_];
+  if (auto ok = upload(position, k, v); !ok) {
+    if (rewritten > 0 && !upload(position, old_k, old_v)) written = std::min(written, position);
+    return ok;
+  }
   written = std::max(written, static_cast<std::uint32_t>(end));
   return {};
 }
 
+PoolResult<void> KvCache::upload(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v) {
+  const auto rows = static_cast<std::uint32_t>(k.size() / token_bytes());
+  return for_each_run(
+      position, rows,
+      [&](std::uint64_t offset, std::byte* k_at, std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
+        if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok) return ok;
+        return device_->upload(v_at, v.data() + offset, bytes);
+      });
+}
+
 PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k,
                                std::span<std::byte> v) const {
+  if (auto ok = check_alive(); !ok) return ok;
   const auto rows = rows_in(k.size(), v.size());
   if (!rows) return std::unexpected(rows.error());
   if (*rows != count) return std::unexpected(PoolError::shape_mismatch("rows of K and V", count, *rows));

@@ -5,7 +5,8 @@
 // and out: tests, tools, other engines.
 //
 // A position that this sequence has not written (nor inherited with a shared prefix) cannot be read: another sequence's
-// bytes are never seen. A shared page cannot be written.
+// bytes are never seen. A cache that is kept beyond its sequence's release() is stale and refused. A shared page cannot
+// be written. Positions that an engine declared written (commit, sync_context_len) are taken at its word.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +39,15 @@ class KvCache {
   KvCache() = default;
   KvView host_view() const;  // with the host's table in place of the device's
   PoolResult<std::uint32_t> rows_in(std::uint64_t k_bytes, std::uint64_t v_bytes) const;
+  PoolResult<void> check_alive() const;
+  PoolResult<void> upload(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v);
   template <typename Move>
   PoolResult<void> for_each_run(std::uint32_t position, std::uint32_t count, Move move) const;
 
   Device* device_ = nullptr;
   DeviceBuffer memory_;                // contiguous
   PagedSeqState* sequence_ = nullptr;  // paged
+  std::uint32_t generation_ = 0;       // paged: of the sequence's life that this cache was made for
   std::uint32_t layer_ = 0;            // paged
   std::uint32_t num_kv_heads_ = 0;
   std::uint32_t head_dim_ = 0;

@@ -71,13 +71,20 @@ class NaivePool {
 
   bool reserve(const std::vector<std::pair<int, std::uint32_t>>& demands) {
     std::uint32_t need = 0, need_without_copies = 0;
+    std::map<int, int> left, left_without;  // holders of a page that have not copied it yet
     for (const auto& [name, tokens] : demands) {
       const Sequence& s = sequences_[name];
       if (s.tokens.size() + tokens > max_tokens_) return false;
       const std::size_t blocks = (s.tokens.size() + tokens + block_ - 1) / block_;
       const auto missing = static_cast<std::uint32_t>(blocks > s.pages.size() ? blocks - s.pages.size() : 0);
-      need += missing + (tokens > 0 && must_copy(s, true) ? 1 : 0);
-      need_without_copies += missing + (tokens > 0 && must_copy(s, false) ? 1 : 0);
+      need += missing;
+      need_without_copies += missing;
+      if (tokens == 0 || !must_copy(s, true)) continue;
+      const int page = half_full_page(s);
+      left.try_emplace(page, pages_[page].references);
+      left_without.try_emplace(page, pages_[page].references);
+      if (left[page] > 1 || pages_[page].published) ++need, --left[page];
+      if (left_without[page] > 1) ++need_without_copies, --left_without[page];
     }
     if (held() + need > total_) {
       if (held() + need_without_copies > total_) return false;
@@ -88,16 +95,15 @@ class NaivePool {
       need = need_without_copies;
     }
     while (held() + cached() + need > total_) evict_one();
-    std::vector<int> replaced;
     for (const auto& [name, tokens] : demands) {
       Sequence& s = sequences_[name];
       if (tokens > 0 && must_copy(s, true)) {
-        replaced.push_back(half_full_page(s));
+        const int replaced = half_full_page(s);
         s.pages[s.tokens.size() / block_] = take();
+        give(replaced);
       }
       while (s.pages.size() * block_ < s.tokens.size() + tokens) s.pages.push_back(take());
     }
-    for (const int page : replaced) give(page);
     return true;
   }
 

@@ -40,10 +40,9 @@ bool PagedSeqState::must_copy(bool copy_kept) const {
   return allocator.references_at(index) > 1 || (copy_kept && allocator.is_kept(index));
 }
 
-std::uint32_t PagedSeqState::pages_needed(std::uint32_t target_len, bool copy_kept) const {
+std::uint32_t PagedSeqState::pages_missing(std::uint32_t target_len) const {
   const std::uint32_t blocks = divide_up(target_len, table_.block_size());
-  const std::uint32_t missing = blocks > table_.size() ? blocks - table_.size() : 0;
-  return missing + (target_len > length_ && must_copy(copy_kept) ? 1 : 0);
+  return blocks > table_.size() ? blocks - table_.size() : 0;
 }
 
 PageId PagedSeqState::take_page() {
@@ -90,6 +89,14 @@ void PagedSeqState::undo(const Growth& growth) {
   }
 }
 
+void PagedSeqState::undo_finished(const Growth& growth) {
+  if (growth.replaced.valid()) {
+    const auto ok = pool_->acquire(growth.replaced);
+    QUIRE_CHECK(ok.has_value(), "a page was copied because somebody else knows it, so it is still there");
+  }
+  undo(growth);
+}
+
 PoolResult<void> PagedSeqState::ensure_capacity(std::uint32_t target_len) {
   auto growth = grow(target_len);
   if (!growth) return std::unexpected(growth.error());
@@ -105,6 +112,7 @@ PoolResult<void> PagedSeqState::sync_context_len(std::uint32_t length) {
 }
 
 void PagedSeqState::release() {
+  ++generation_;
   drop_pages_from(0);
   length_ = 0;
   dirty_begin_ = UINT32_MAX;

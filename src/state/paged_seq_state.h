@@ -43,9 +43,11 @@ class PagedSeqState {
 
   // --- for those who plan (SequencePool)
 
-  // Pages that ensure_capacity(target_len) would take; without the copy of a page that only the index shares, if so
-  // asked.
-  std::uint32_t pages_needed(std::uint32_t target_len, bool copy_kept = true) const;
+  // Pages that ensure_capacity(target_len) would take: those beyond the table, and one if it must copy.
+  std::uint32_t pages_missing(std::uint32_t target_len) const;
+  std::uint32_t pages_needed(std::uint32_t target_len) const {
+    return pages_missing(target_len) + (target_len > length_ && must_copy() ? 1 : 0);
+  }
   // ensure_capacity in two halves: grow() does all that can fail and keeps the page it replaced; finish() lets go of
   // that page; undo() puts everything back.
   struct Growth {
@@ -56,6 +58,7 @@ class PagedSeqState {
   PoolResult<Growth> grow(std::uint32_t target_len);
   void finish(const Growth& growth);
   void undo(const Growth& growth);
+  void undo_finished(const Growth& growth);  // also after finish(), as long as nobody else has changed anything
 
   // Sets the length without telling the device: kernels that get lengths with their batch do not need it there.
   void set_length(std::uint32_t length) { length_ = length; }
@@ -92,6 +95,7 @@ class PagedSeqState {
   std::uint32_t length_ = 0;
   std::uint32_t dirty_begin_ = UINT32_MAX;
   std::uint32_t dirty_end_ = 0;
+  std::uint32_t generation_ = 0;        // lives ended: release() was called so often with something to give back
   std::vector<std::uint32_t> written_;  // by layer: how far KvCache wrote beyond `length`
 };
 

@@ -296,7 +296,7 @@ TEST_F(PagedSeqStateTest, APageThatTheIndexKnowsIsCopiedBeforeItIsWritten) {
   state.truncate(2);  // back into a page that others may find
   device_.reset_counts();
   EXPECT_EQ(state.pages_needed(3), 1u);
-  EXPECT_EQ(state.pages_needed(3, false), 0u);
+  EXPECT_FALSE(state.must_copy(false));  // only the index shares it
   ASSERT_TRUE(done(state.ensure_capacity(3)));
   EXPECT_EQ(device_.counts().copies, 1u);
   EXPECT_NE(state.table().page(0), published);

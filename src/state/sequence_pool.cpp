@@ -26,6 +26,7 @@ const char* name(HitEnd end) {
     case HitEnd::OtherNamespace: return "other namespace";
     case HitEnd::NoCheckpoint: return "no checkpoint";
     case HitEnd::WindowGone: return "window gone";
+    case HitEnd::NoRoom: return "no room";
     case HitEnd::Disabled: return "disabled";
   }
   return "?";
@@ -178,6 +179,7 @@ PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
   if (!slot) return slot;
   (void)states_->allocator().pin({slot->index, slot->generation});
   slot_infos_[slot->index] = SlotInfo{};
+  events_->record(Kind::SlotTaken, state_class(), slot->index, request);
   return slot;
 }
 
@@ -185,6 +187,7 @@ PoolResult<void> SequencePool::release_ssm(std::uint32_t index) {
   if (!states_ || index >= slot_infos_.size() || !states_->allocator().is_pinned(index)) {
     return std::unexpected(PoolError::invalid_slot(index));
   }
+  events_->record(Kind::SlotReleased, state_class(), index);
   return states_->release(index);
 }
 
@@ -224,7 +227,7 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   Need need = need_to_attach(found, path_);
   if (!feasible(need) && found.length() > 0) {
     // Holding the prefix leaves no room for the state: without the prefix there may be.
-    found = Match{.hit = {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::Evicted}};
+    found = Match{.hit = {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::NoRoom}};
     need = need_to_attach(found, path_);
   }
   if (!feasible(need)) {

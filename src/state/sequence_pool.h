@@ -59,9 +59,10 @@ enum class HitEnd : std::uint8_t {
   OtherNamespace,  // it is here, but belongs to another namespace
   NoCheckpoint,    // its pages are here, but no recurrent state to go on from
   WindowGone,      // its pages are here, but the window before it has been given back
+  NoRoom,          // it is here, but cannot be held beside a state for the new sequence
   Disabled,        // nobody looked
 };
-inline constexpr std::size_t kHitEnds = 7;
+inline constexpr std::size_t kHitEnds = 8;
 const char* name(HitEnd end);
 
 struct Hit {
@@ -247,6 +248,7 @@ class SequencePool {
     bool unpublish = false;  // there is room only if half-full pages that the index shares are taken out of it
   };
   PoolResult<Plan> plan(std::span<const Demand> demands) const;
+  bool copies(std::span<const Demand> demands, std::size_t index, std::uint32_t group, bool copy_kept) const;
   void unpublish_last_page(Sequence& sequence);
   void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
   RequestId request_or_own(RequestId request) {
@@ -270,6 +272,7 @@ class SequencePool {
   mutable std::vector<std::uint64_t>
       asked_in_;  // by sequence: the plan that asked for it last, to notice a second time
   mutable std::uint64_t plans_ = 0;
+  std::uint32_t arriving_node_ = kNoIndex;   // its checkpoint is about to be kept
   std::uint32_t protected_node_ = kNoIndex;  // its checkpoint is about to be read
   std::uint64_t checkpoint_budget_ = 0;      // checkpoints
   std::uint32_t interval_blocks_ = 0;

@@ -284,9 +284,6 @@ TEST(CheckpointBudget, WhereItIsTooSmallForTheBoundThePrefixEndsEarlierAndTheBou
   EXPECT_LT(most_recomputed(pool, tokens), 16u);
 }
 
-// Finding: the checkpoint that is about to be kept does not count as one, so the last of a path is never dropped in its
-// favour, and a budget of n serves about n - 1 gaps. Four that are 16 apart would do for 64 tokens; the library stops
-// at 52 and keeps none from there on.
 TEST(CheckpointBudget, ThinningMakesTheMostOfTheBudget) {
   HostDevice device;
   PoolConfig config = recurrent(32, 4);
@@ -362,13 +359,27 @@ TEST(Checkpoints, GiveWayToTheLiving) {
 
 TEST(Checkpoints, TheOneThatIsAboutToBeReadIsNotTakenToMakeRoomForTheReader) {
   HostDevice device;
-  ToyEngine engine(device, recurrent(2, 8));
-  SequencePool& pool = engine.pool();
-  cached(engine, counting(0, 8), 0, 8);
-  auto sequence = engine.create(counting(0, 9)).value();
-  EXPECT_EQ(engine.last_hit().tokens, 8u);
+  ToyEngine engine(device, recurrent(3, 4));
+  const auto living = written(engine, counting(0, 8), 0, 4);  // its state, and checkpoints at 4 and 8
+  ASSERT_EQ(engine.pool().stats().states.free, 0u);
+  const auto sequence = engine.create(joined(counting(0, 4), counting(50, 3))).value();
+  EXPECT_EQ(engine.last_hit().tokens, 4u);  // the older of the two, which would have been the one to go
   EXPECT_EQ(engine.verify(sequence), "");
-  EXPECT_TRUE(sound(pool));
+  EXPECT_EQ(engine.verify(living), "");
+  EXPECT_EQ(engine.pool().stats().states.cached, 1u);
+  EXPECT_TRUE(sound(engine.pool()));
+}
+
+TEST(Checkpoints, WithoutRoomBesideTheCheckpointASequenceIsMadeAllTheSame) {
+  HostDevice device;
+  ToyEngine engine(device, recurrent(2, 8));
+  const auto living = written(engine, counting(0, 8));  // its state, and a checkpoint at 8
+  ASSERT_EQ(engine.pool().stats().states.free, 0u);
+  const auto sequence = engine.create(counting(0, 9));
+  ASSERT_TRUE(done(sequence));
+  EXPECT_EQ(engine.verify(*sequence), "");
+  EXPECT_EQ(engine.verify(living), "");
+  EXPECT_TRUE(sound(engine.pool()));
 }
 
 TEST(Checkpoints, AStateThatWasACheckpointIsZeroForANewSequence) {

@@ -145,8 +145,6 @@ TEST(PoolEvents, TellTheLifeOfAHybridsState) {
   EXPECT_EQ(dropped[0].object, stored[0].object);
 }
 
-// Finding: slots of the plain operations appear in the stream as PageTaken and PageFreed of the class of states, not as
-// slots.
 TEST(PoolEvents, TellOfPlainSlotsToo) {
   HostDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 16 * kHybridSlab));
@@ -157,8 +155,6 @@ TEST(PoolEvents, TellOfPlainSlotsToo) {
   EXPECT_EQ(only(events_since(pool, 0), Kind::SlotReleased).size(), 1u);
 }
 
-// Finding: a state is counted as a page too. Whoever draws pages from this stream must know which class number the
-// states have.
 TEST(PoolEvents, NoPageEventIsAboutAState) {
   HostDevice device;
   PoolConfig config = pool_of(ToyModel::recurrent(), 4096);

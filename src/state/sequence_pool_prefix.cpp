@@ -88,7 +88,11 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
 
 Hit SequencePool::lookup(std::span<const Token> prompt, Namespace name_space) const {
   if (!config_.prefix_cache || prompt.size() > config_.max_tokens) return {.end = HitEnd::Disabled};
-  return match(prompt, name_space, path_).hit;
+  const Match found = match(prompt, name_space, path_);
+  if (found.length() > 0 && !feasible(need_to_attach(found, path_))) {
+    return {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::NoRoom};
+  }
+  return found.hit;
 }
 
 // One holder less. A path is let go from its end; what nobody holds and nobody could go on from is forgotten at once.
@@ -156,7 +160,10 @@ void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   const std::uint32_t distance = blocks_since_checkpoint(node, interval_blocks_);
   if (distance == 0 || (!asked && distance < interval_blocks_)) return;
   while (index_->checkpoint_count() + 1 > checkpoint_budget_) {
-    if (checkpoint_budget_ == 0 || !thin_checkpoints(Effort::Gentle)) {
+    arriving_node_ = node;
+    const bool thinned = checkpoint_budget_ > 0 && thin_checkpoints(Effort::Gentle);
+    arriving_node_ = kNoIndex;
+    if (!thinned) {
       ++counters_.checkpoints_skipped;
       return;
     }

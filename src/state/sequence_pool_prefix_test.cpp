@@ -201,8 +201,6 @@ TEST(PrefixReuse, LookupPromisesWhatCreateGivesAndChangesNothing) {
   }
 }
 
-// Finding: where the prefix and a state for the sequence do not fit beside what is held, create() leaves the prefix
-// alone (and says Evicted), but lookup() has promised it.
 TEST(PrefixReuse, LookupPromisesWhatCreateGivesAlsoWhereMemoryIsShort) {
   HostDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 4 * 320);  // four slabs of a state or five pages

@@ -92,8 +92,6 @@ TEST(Reservation, CountsTheCopiesOfSharedPages) {
   EXPECT_TRUE(sound(pool));
 }
 
-// Finding: a batch plans one copy per writer, although the last of them could keep the page; it is refused where the
-// same tokens, appended one sequence after the other, fit.
 TEST(Reservation, OfAllHoldersOfAPageNeedsACopyForAllButOne) {
   HostDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));

@@ -13,11 +13,31 @@ using Kind = PoolEvent::Kind;
 
 }  // namespace
 
+// Whether a demand has to copy its half-full page. Demands are served in order, and who copied a page has let go of it:
+// of all that hold it the last one may write in place.
+bool SequencePool::copies(std::span<const Demand> demands, std::size_t index, std::uint32_t group,
+                          bool copy_kept) const {
+  const Sequence& sequence = *find(demands[index].id);
+  if (demands[index].tokens == 0 || !sequence.groups[group].must_copy(copy_kept)) return false;
+  const PageId page = sequence.groups[group].table().page(sequence.length / block_size());
+  if (copy_kept && allocator(group).is_kept(page.index)) return true;
+  std::uint32_t holders = allocator(group).references_at(page.index);
+  for (std::size_t i = 0; i < index; ++i) {
+    const Sequence& earlier = *find(demands[i].id);
+    const std::uint32_t block = earlier.length / block_size();
+    const bool same = demands[i].tokens > 0 && earlier.length % block_size() != 0 &&
+                      block < earlier.groups[group].table().size() && earlier.groups[group].table().page(block) == page;
+    if (same) --holders;
+  }
+  return holders > 1;
+}
+
 PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demands) const {
   Plan plan;
   Need without_copies{};
   ++plans_;
-  for (const Demand& demand : demands) {
+  for (std::size_t index = 0; index < demands.size(); ++index) {
+    const Demand& demand = demands[index];
     const Sequence* sequence = find(demand.id);
     if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(demand.id.index));
     if (asked_in_[demand.id.index] == plans_) {
@@ -27,8 +47,9 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demand
     const std::uint64_t target = std::uint64_t{sequence->length} + demand.tokens;
     if (target > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", target, config_.max_tokens));
     for (std::uint32_t g = 0; g < groups(); ++g) {
-      plan.need[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target));
-      without_copies[g] += sequence->groups[g].pages_needed(static_cast<std::uint32_t>(target), false);
+      const std::uint32_t missing = sequence->groups[g].pages_missing(static_cast<std::uint32_t>(target));
+      plan.need[g] += missing + (copies(demands, index, g, true) ? 1 : 0);
+      without_copies[g] += missing + (copies(demands, index, g, false) ? 1 : 0);
     }
   }
   if (feasible(plan.need)) return plan;
@@ -90,7 +111,7 @@ PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
   const auto undo_all = [&] {
     while (grown-- > 0) {
       Sequence& sequence = *find(demands[grown / groups()].id);
-      sequence.groups[grown % groups()].undo(growths_[grown]);
+      sequence.groups[grown % groups()].undo_finished(growths_[grown]);
     }
   };
   for (const Demand& demand : demands) {
@@ -101,6 +122,7 @@ PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
         undo_all();
         return std::unexpected(growth.error());
       }
+      group.finish(*growth);  // at once: the next holder of a page that was copied may then write it in place
       growths_[grown++] = *growth;
     }
   }
@@ -109,8 +131,7 @@ PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
     Sequence& sequence = *find(demand.id);
     std::uint32_t until = sequence.groups.empty() ? sequence.length + demand.tokens : config_.max_tokens;
     for (std::uint32_t g = 0; g < groups(); ++g) {
-      note_pages(sequence, g, growths_[grown]);
-      sequence.groups[g].finish(growths_[grown++]);
+      note_pages(sequence, g, growths_[grown++]);
       until = std::min(until, sequence.groups[g].capacity());
     }
     // A demand of no tokens does not make a shared half-full page writable.
@@ -174,7 +195,8 @@ PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> toke
     const auto ok = states_->at(sequence->slot.index).step(static_cast<std::uint32_t>(tokens.size()));
     QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
   }
-  if (sequence->length < sequence->next_boundary && !has_windows_) return {};  // most tokens of a decode end here
+  if (sequence->length < sequence->next_boundary && !has_windows_ && !checkpoint)
+    return {};  // most tokens of a decode end here
   pass_boundary(*sequence, checkpoint);
   return {};
 }

@@ -132,9 +132,9 @@ bool SequencePool::thin_checkpoints(Effort effort) {
     std::uint32_t next = node;
     for (std::uint32_t steps = 0; steps < max_gap_blocks_ && index_->only_child(next) != kNoIndex; ++steps) {
       next = index_->only_child(next);
-      if (index_->has_checkpoint(next)) break;
+      if (index_->has_checkpoint(next) || next == arriving_node_) break;
     }
-    if (next == node || !index_->has_checkpoint(next)) {
+    if (next == node || (!index_->has_checkpoint(next) && next != arriving_node_)) {
       if (end_of_path == kNoIndex && index_->is_leaf(next)) end_of_path = node;
       continue;
     }
@@ -218,6 +218,7 @@ PoolResult<void> SequencePool::move_state(SlotId from) {
   if (!to) return std::unexpected(to.error());
   const SlotInfo info = std::exchange(slot_infos_[from.index], SlotInfo{});
   slot_infos_[to->index] = info;
+  events_->record(Kind::SlotMoved, state_class(), from.index, to->index);
   if (info.node != kNoIndex) index_->move_checkpoint(info.node, *to);
   if (info.sequence != kNoIndex) sequences_[info.sequence].slot = *to;
   return {};

@@ -435,8 +435,6 @@ TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
   EXPECT_TRUE(refused(pool.kv_cache(id, 0, 2), Code::InvalidArgument));
 }
 
-// Finding: a KvCache names a place in the pool and not a sequence, so one that is kept beyond release() shows whoever
-// lives in that place then.
 TEST(SequencePool, AKvCacheOfAReleasedSequenceNeverShowsAnothersBytes) {
   HostDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));

@@ -25,7 +25,8 @@ SsmStatePool::SsmStatePool(std::vector<SequenceSlot> slots, DeviceBuffer memory)
       allocator_(static_cast<std::uint32_t>(slots_.size())) {}
 
 SsmStatePool::SsmStatePool(Arena& arena, std::uint16_t class_id, const StateShape& shape)
-    : arena_(&arena), allocator_(arena, class_id, static_cast<std::uint32_t>(arena.slab_bytes() / shape.bytes())) {
+    : arena_(&arena),
+      allocator_(arena, class_id, static_cast<std::uint32_t>(arena.slab_bytes() / shape.bytes()), false) {
   const std::uint32_t cells = allocator_.cells_per_slab();
   slots_.reserve(allocator_.index_limit());
   for (std::uint32_t i = 0; i < allocator_.index_limit(); ++i) {
