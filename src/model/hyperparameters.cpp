@@ -119,6 +119,7 @@ Result<const Architecture*> read_architecture(const gguf::File& file) {
   const auto name = file.get<std::string_view>(kArchitectureKey);
   if (!name) return std::unexpected(name.error());
   if (const Architecture* found = find_architecture(*name)) return found;
+  const auto entry = file.find(kArchitectureKey);
   std::string known;
   for (const Architecture& row : architectures()) {
     known += known.empty() ? "" : ", ";
@@ -126,7 +127,7 @@ Result<const Architecture*> read_architecture(const gguf::File& file) {
   }
   // describe() escapes what a terminal must not see.
   return fail(fmt::format("{}: metadata '{}': {} is not an architecture that Quire knows ({})", file.path(),
-                          kArchitectureKey, file.find(kArchitectureKey)->value.describe(), known));
+                          kArchitectureKey, entry ? entry->value.describe() : "nothing", known));
 }
 
 // The tokenizer's list counts; a file without one may still say how many there are.

@@ -22,7 +22,7 @@
 
 namespace quire::model {
 
-constexpr std::uint32_t kMaxLayers = 4096;
+constexpr std::uint32_t kMaxLayers = 1024;
 
 struct Layer {
   enum class Kind : std::uint8_t { attention, recurrent };

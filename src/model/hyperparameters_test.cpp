@@ -151,7 +151,7 @@ TEST(Hyperparameters, AbsurdNumbersAreRefused) {
   const auto with = [](std::string_view key, TestModel::Value value) {
     return refusal(TestModel::attention("llama").set(key, std::move(value)));
   };
-  EXPECT_THAT(with("block_count", 0U), HasSubstr("'llama.block_count': 0 is out of range (1 to 4096)"));
+  EXPECT_THAT(with("block_count", 0U), HasSubstr("'llama.block_count': 0 is out of range (1 to 1024)"));
   EXPECT_THAT(with("block_count", 0xFFFFFFFFU), HasSubstr("4294967295 is out of range"));
   EXPECT_THAT(with("context_length", 0U), HasSubstr("out of range"));
   EXPECT_THAT(with("embedding_length", 1U << 30), HasSubstr("out of range"));

@@ -96,7 +96,7 @@ TEST(StateLayoutOfModel, ABlockSizeOfZeroIsRefused) {
 }
 
 TEST(StateLayoutOfModel, AbsurdPagesAreRefused) {
-  const auto layout = state_layout(read(TestModel::attention("llama", 4096)
+  const auto layout = state_layout(read(TestModel::attention("llama", 1024)
                                             .set("attention.head_count", 16384U)
                                             .set("attention.head_count_kv", 16384U)
                                             .set("attention.key_length", 65536U)

@@ -32,28 +32,28 @@ enum class Dim : std::uint8_t {
 };
 
 struct Rule {
-  Scope scope;
   std::string_view name;  // without "blk.N."
-  std::array<Dim, 2> shape;
   // Required, unless the layer has this tensor instead; "-": not required.
   std::string_view instead;
+  Scope scope;
+  std::array<Dim, 2> shape;  // the length of a row, and how many there are
 };
 constexpr std::string_view kOptional = "-";
 
 constexpr Rule kRules[] = {
-    {Scope::model, "token_embd.weight", {Dim::embedding, Dim::vocabulary}, ""},
-    {Scope::model, "output_norm.weight", {Dim::embedding, Dim::none}, ""},
-    {Scope::model, "output.weight", {Dim::embedding, Dim::vocabulary}, kOptional},
-    {Scope::layer, "attn_norm.weight", {Dim::embedding, Dim::none}, ""},
-    {Scope::attention, "attn_q.weight", {Dim::embedding, Dim::query}, "attn_qkv.weight"},
-    {Scope::attention, "attn_k.weight", {Dim::embedding, Dim::key}, "attn_qkv.weight"},
-    {Scope::attention, "attn_v.weight", {Dim::embedding, Dim::value}, "attn_qkv.weight"},
-    {Scope::attention, "attn_qkv.weight", {Dim::embedding, Dim::qkv}, kOptional},
-    {Scope::attention, "attn_output.weight", {Dim::mixed, Dim::embedding}, ""},
-    {Scope::recurrent, "ssm_in.weight", {Dim::embedding, Dim::projected}, ""},
-    {Scope::recurrent, "ssm_conv1d.weight", {Dim::conv, Dim::convolved}, ""},
-    {Scope::recurrent, "ssm_out.weight", {Dim::inner, Dim::embedding}, ""},
-    {Scope::layer, "ffn_down.weight", {Dim::feed_forward, Dim::embedding}, kOptional},
+    {"token_embd.weight", "", Scope::model, {Dim::embedding, Dim::vocabulary}},
+    {"output_norm.weight", "", Scope::model, {Dim::embedding, Dim::none}},
+    {"output.weight", kOptional, Scope::model, {Dim::embedding, Dim::vocabulary}},
+    {"attn_norm.weight", "", Scope::layer, {Dim::embedding, Dim::none}},
+    {"attn_q.weight", "attn_qkv.weight", Scope::attention, {Dim::embedding, Dim::query}},
+    {"attn_k.weight", "attn_qkv.weight", Scope::attention, {Dim::embedding, Dim::key}},
+    {"attn_v.weight", "attn_qkv.weight", Scope::attention, {Dim::embedding, Dim::value}},
+    {"attn_qkv.weight", kOptional, Scope::attention, {Dim::embedding, Dim::qkv}},
+    {"attn_output.weight", "", Scope::attention, {Dim::mixed, Dim::embedding}},
+    {"ssm_in.weight", "", Scope::recurrent, {Dim::embedding, Dim::projected}},
+    {"ssm_conv1d.weight", "", Scope::recurrent, {Dim::conv, Dim::convolved}},
+    {"ssm_out.weight", "", Scope::recurrent, {Dim::inner, Dim::embedding}},
+    {"ffn_down.weight", kOptional, Scope::layer, {Dim::feed_forward, Dim::embedding}},
 };
 
 std::uint64_t length_of(Dim dim, const Hyperparameters& model, const Layer& layer) {

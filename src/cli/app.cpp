@@ -1,0 +1,258 @@
+#include "quire/cli/app.h"
+
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "quire/base/error.h"
+#include "quire/cli/date.h"
+#include "quire/cli/info.h"
+#include "quire/cli/input.h"
+#include "quire/cli/model_commands.h"
+#include "quire/cli/printable.h"
+#include "quire/cli/render.h"
+#include "quire/cli/tokenize.h"
+#include "quire/text/utf8.h"
+
+#ifndef QUIRE_VERSION
+#error "the build says which version this is"
+#endif
+
+namespace quire::cli {
+
+namespace {
+
+// A command, once its options are filled in: everything it prints.
+using Command = std::function<Result<std::string>(const Style&)>;
+
+constexpr std::string_view kUsages[] = {
+    "quire COMMAND ...",
+    "quire run [-m FILE] -p TEXT|- [OPTIONS]",
+    "quire chat [-m FILE] [OPTIONS]",
+    "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
+    "quire info FILE [--json]",
+    "quire tokenize -m FILE [--ids] [--special] [--no-bos] [--json] TEXT|-",
+    "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
+};
+
+// CLI11's help, less what the usage line and the descriptions say better.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(28); }
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    for (const std::string_view usage : kUsages) {
+      if (app->get_parent() == nullptr || usage.substr(std::string_view("quire ").size()).starts_with(name)) {
+        return fmt::format("\nUsage: {}\n", usage);
+      }
+    }
+    return "\n" + CLI::Formatter::make_usage(app, "quire " + name);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 || option->get_type_name().empty() ? "" : " " + option->get_type_name();
+  }
+};
+
+constexpr const char* kModelHelp = "The model: a GGUF file, or any part of a split one";
+constexpr const char* kJsonHelp = "Print one line of JSON";
+
+constexpr const char* kExamples = R"(Examples:
+  quire run -p "Once upon a time there was"
+  quire chat
+  quire info model.gguf
+  quire tokenize -m model.gguf "Once upon a time"
+  quire tokenize -m model.gguf --ids - < story.txt
+  quire render -m model.gguf --messages chat.json --add-generation-prompt
+
+'quire COMMAND --help' says more. Exit codes: 0 done, 1 failed, 2 wrong usage.)";
+
+Command add_info(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("info", "Say what a model is: sizes, types, tokenizer, layers, state");
+  auto options = std::make_shared<InfoOptions>();
+  command->add_option("FILE", options->path, kModelHelp)->required()->type_name(std::string());
+  command->add_flag("--json", options->json, kJsonHelp);
+  command->footer(
+      "The state is what a sequence takes of the pool: keys and values for each token\n"
+      "in attention layers, a state of fixed size in recurrent ones. It is given for\n"
+      "keys and values in f16 (as Quire keeps them unless told otherwise) and in f32.");
+  return [options](const Style& style) { return info(*options, style); };
+}
+
+Command add_tokenize(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into the model's tokens, or tokens into text");
+  auto options = std::make_shared<TokenizeOptions>();
+  command->add_option("-m,--model", options->model, kModelHelp)->required()->type_name("FILE");
+  command->add_option("TEXT", options->text, "The text; - reads it from standard input, up to 64 MiB")
+      ->required()
+      ->type_name(std::string());
+  auto* ids = command->add_flag("--ids", options->ids, "Print the ids only, on one line");
+  command->add_flag("--special", options->special,
+                    "Take <|im_end|> and the like in the text for the tokens they spell;\nwith --decode, write such "
+                    "tokens out");
+  auto* no_bos =
+      command->add_flag("--no-bos", options->no_bos, "Leave out the BOS and EOS that the model wants around a text");
+  command->add_flag("--decode", options->decode, "TEXT is ids (1 2 3 or 1,2,3): print the text they stand for")
+      ->excludes(ids)
+      ->excludes(no_bos);
+  command->add_flag("--json", options->json, kJsonHelp);
+  command->footer(
+      "Text that begins with a dash goes behind a --:\n"
+      "  quire tokenize -m model.gguf -- --flag\n\n"
+      "In JSON a piece that is not whole characters is an array of its bytes.");
+  return [options](const Style& style) -> Result<std::string> {
+    if (options->text == "-") {
+      auto text = read_input("-", kMaxTokenizeBytes);
+      if (!text) return std::unexpected(text.error());
+      options->text = std::move(*text);
+    }
+    return tokenize(*options, style);
+  };
+}
+
+Command add_render(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("render", "Put a conversation through a chat template");
+  auto options = std::make_shared<RenderCommandOptions>();
+  auto* model = command->add_option("-m,--model", options->model, "Take the template, BOS and EOS from this GGUF file")
+                    ->type_name("FILE");
+  command->add_option("--template", options->template_path, "Take the template from this file")
+      ->type_name("FILE")
+      ->excludes(model);
+  command->add_option("--messages", options->messages, "The conversation, a JSON file; - reads it from standard input")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--add-generation-prompt", options->add_generation_prompt, "End with what makes the model answer");
+  command
+      ->add_option_function<std::string>(
+          "--now",
+          [options](const std::string& text) {
+            options->now = parse_date(text);
+            if (!options->now) {
+              throw CLI::ValidationError("--now", fmt::format("{} is not a date like 2024-07-26 or 2024-07-26T09:30:00",
+                                                              printable(text, {.limit = 40, .quotes = true})));
+            }
+          },
+          "What the template takes for the current time: 2024-07-26 or\n2024-07-26T09:30:00 (default: the clock)")
+      ->type_name("DATE");
+  command->add_flag("--json", options->json, R"(Print {"text": ...} as one line of JSON)");
+  command->footer(
+      "The JSON file holds an object with \"messages\" and, if wanted, \"tools\",\n"
+      "\"bos_token\", \"eos_token\" and whatever else the template reads; or it is an\n"
+      "array of messages. What is printed is the rendering and not a byte more.");
+  command->callback([options] {
+    if (options->model.empty() && options->template_path.empty()) throw CLI::RequiredError("-m or --template");
+  });
+  return [options](const Style& style) { return render(*options, style); };
+}
+
+int fail_with(Output& err, int code, std::string_view message) {
+  // A long message, which quotes something long, is cut in the middle: it ends with the reason.
+  constexpr std::size_t kHalf = 1000;
+  std::string line = printable(message);
+  if (line.size() > 2 * kHalf) {
+    std::string_view tail = std::string_view(line).substr(line.size() - kHalf);
+    while (!tail.empty() && (static_cast<unsigned char>(tail.front()) & 0xC0) == 0x80) tail.remove_prefix(1);
+    line = fmt::format("{}...{}", clipped(line, kHalf), tail);
+  }
+  // There is nowhere left to say so if this fails too.
+  (void)err.write(fmt::format("quire: {}\n", line));
+  return code;
+}
+
+int print(Output& out, Output& err, std::string_view text) {
+  const std::error_code error = out.write(text);
+  if (!error) return kSuccess;
+  if (error == std::errc::broken_pipe) return kFailure;
+  return fail_with(err, kFailure, fmt::format("cannot write to standard output: {}", error.message()));
+}
+
+// CLI11's own words, on one line; but what it does not know comes before what it misses: "--modl" is why "--model" is
+// not there.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  const auto used = app.get_subcommands();
+  const bool about_presence = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                              dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (const auto extra = app.remaining(true); about_presence && !extra.empty()) {
+    const bool option = extra.front().starts_with('-');
+    message = fmt::format("{} '{}'",
+                          option         ? "unknown option"
+                          : used.empty() ? "unknown command"
+                                         : "unexpected argument",
+                          extra.front());
+  }
+  return fmt::format("{} (see 'quire{}{} --help')", message, used.empty() ? "" : " ",
+                     used.empty() ? "" : used.front()->get_name());
+}
+
+// Text, as opposed to paths, numbers and the like.
+bool takes_text(const CLI::Option& option) { return option.get_name() == "TEXT" || option.get_type_name() == "TEXT"; }
+
+// Text in another encoding than the model's would be other text. (A path may be any bytes.)
+std::string refuse_other_encodings(const std::string& argument) {
+  const std::size_t valid = text::utf8_valid_prefix(argument);
+  return valid == argument.size() ? "" : fmt::format("the text is not UTF-8 at byte {}", valid);
+}
+
+int run_throwing(int argc, const char* const* argv, Output& out, Output& err, const Style& style,
+                 const Style& err_style) {
+  CLI::App app("Quire: a runtime for large language models.", "quire");
+  app.set_version_flag("--version", "quire " QUIRE_VERSION, "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  // Not that there must be one: then an unknown command would be reported as a missing one.
+  app.require_subcommand(0, 1);
+  app.footer(kExamples);
+  app.formatter(std::make_shared<HelpFormatter>());
+
+  const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
+  const Command commands[] = {add_run(app, console), add_chat(app, console), add_info(app),
+                              add_tokenize(app),     add_render(app),        add_logits(app, console)};
+  const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
+  for (CLI::App* command : subcommands) {
+    command->group("Commands");
+    for (CLI::Option* option : command->get_options([](const CLI::Option* o) { return takes_text(*o); })) {
+      option->check(refuse_other_encodings);
+    }
+  }
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto used = app.get_subcommands();
+    return print(out, err, used.empty() ? app.help() : used.front()->help());
+  } catch (const CLI::CallForVersion& version) {
+    return print(out, err, fmt::format("{}\n", version.what()));
+  } catch (const CLI::ParseError& error) {
+    return fail_with(err, kUsage, usage_message(app, error));
+  }
+  for (std::size_t i = 0; i < std::size(commands); ++i) {
+    if (!subcommands[i]->parsed()) continue;
+    const auto text = commands[i](style);
+    return text ? print(out, err, *text) : fail_with(err, kFailure, text.error().message);
+  }
+  return fail_with(err, kUsage, "no command given (see 'quire --help')");
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv, Output& out, Output& err, const Style& style,
+        const Style& err_style) noexcept {
+  // What the standard library and CLI11 throw ends here.
+  try {
+    return run_throwing(argc, argv, out, err, style, err_style);
+  } catch (const std::bad_alloc&) {
+    (void)err.write("quire: out of memory\n");
+  } catch (const std::exception& error) {
+    (void)err.write("quire: ");
+    (void)err.write(error.what());
+    (void)err.write("\n");
+  }
+  return kFailure;
+}
+
+}  // namespace quire::cli

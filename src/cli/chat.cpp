@@ -1,0 +1,234 @@
+#include "quire/cli/chat.h"
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <boost/json/object.hpp>
+#include <fmt/format.h>
+
+#include "quire/cli/printable.h"
+#include "quire/cli/progress.h"
+#include "quire/cli/terminal_text.h"
+#include "quire/text/utf8.h"
+
+namespace quire::cli {
+
+namespace {
+
+namespace json = boost::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kHelp =
+    "  /reset   begin a new conversation\n"
+    "  /stats   say what the last turn took and what the pool holds\n"
+    "  /help    this list\n"
+    "  /quit    end; so does Ctrl-D\n"
+    "Ctrl-C ends an answer. A text that begins with a slash is written with two.\n";
+
+json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::Session> session,
+           text::Tokenizer tokenizer)
+    : options_(options),
+      console_(console),
+      session_(std::move(session)),
+      tokenizer_(std::move(tokenizer)),
+      sampler_(options.sampler, session_->model().numbers().vocabulary),
+      now_(text::local_now()) {}
+
+Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console) {
+  auto session = load(options.model, {.rewinds = true}, console);
+  if (!session) return std::unexpected(session.error());
+  const gguf::File& file = (*session)->model().file();
+  auto tokenizer = text::Tokenizer::from_gguf(file);
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(*session), std::move(*tokenizer)));
+  auto prompt = text::ChatPrompt::create(chat->session_->model().file(), chat->tokenizer_);
+  if (!prompt) return std::unexpected(prompt.error());
+  chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
+  chat->reset();
+  return chat;
+}
+
+void Chat::reset() {
+  session_->reset();
+  messages_.clear();
+  if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
+}
+
+Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink) {
+  const std::size_t before = messages_.size();
+  const auto take_back = [&] { messages_.resize(before); };
+  messages_.push_back(message("user", text));
+  const auto ids = prompt_->encode({{"messages", messages_}, {"add_generation_prompt", true}}, now_);
+  if (!ids) {
+    take_back();
+    return std::unexpected(ids.error());
+  }
+  // There must be room for an answer.
+  if (ids->size() >= session_->context()) {
+    take_back();
+    return fail(fmt::format("the conversation has come to {} tokens, and the context only has {}; /reset begins anew",
+                            ids->size(), session_->context()));
+  }
+
+  Turn turn;
+  const Clock::time_point start = Clock::now();
+  {
+    Progress progress(console_.err, console_.err_style, "reading");
+    auto reading = session_->read(*ids, [&](std::uint32_t done, std::uint32_t total) {
+      progress.update(done, total);
+      return done == total || !stop();
+    });
+    if (!reading) {
+      take_back();
+      return std::unexpected(reading.error());
+    }
+    turn.read = *reading;
+  }
+  turn.reading = {turn.read.computed, seconds_since(start)};
+  if (!turn.read.complete) {
+    take_back();
+    turn.ending = Ending::stopped;
+    return turn;
+  }
+
+  std::string answer;
+  const auto written = generate(*session_, sampler_, tokenizer_, {.limit = options_.limit, .at_start = true},
+                                [&](text::TokenId token, std::string_view piece) {
+                                  answer += piece;
+                                  return sink(token, piece) && !stop();
+                                });
+  if (!written) {
+    take_back();
+    return std::unexpected(written.error());
+  }
+  messages_.push_back(message("assistant", answer));
+  turn.writing = {written->tokens, written->seconds};
+  turn.ending = written->ending;
+  return turn;
+}
+
+namespace {
+
+// The dialogue around a Chat: commands, and what is said to the person.
+class Dialogue {
+ public:
+  Dialogue(Chat& chat, const Console& console, Interrupt* interrupt)
+      : chat_(chat), console_(console), interactive_(interrupt != nullptr), interrupt_(interrupt) {}
+
+  // False: the conversation is over.
+  bool take(std::string_view line) {
+    std::string text;
+    text::append_repaired(text, line);
+    if (text.find_first_not_of(" \t\r") == std::string::npos) return true;
+    if (text.starts_with("//")) {
+      text.erase(0, 1);
+    } else if (text.starts_with('/')) {
+      return obey(text.substr(0, text.find_last_not_of(" \t\r") + 1));
+    }
+    return answer(text);
+  }
+
+  std::error_code error() const { return error_; }
+  const std::optional<Error>& failure() const { return failure_; }
+  void note(std::string_view text) { (void)console_.err.write(text); }
+
+ private:
+  bool obey(const std::string& command) {
+    if (command == "/quit" || command == "/exit") return false;
+    if (command == "/reset") {
+      chat_.reset();
+      last_.reset();
+      if (interactive_) note("A new conversation.\n\n");
+    } else if (command == "/help") {
+      note(kHelp);
+    } else if (command == "/stats") {
+      stats();
+    } else {
+      note(fmt::format("{} is no command; /help lists them\n", printable(command, {.limit = 40})));
+    }
+    return true;
+  }
+
+  void stats() {
+    if (last_) {
+      note(fmt::format("  read     {}; {} held already\n  written  {}; {}\n", describe(last_->reading),
+                       last_->read.reused, describe(last_->writing), reason(last_->ending)));
+    }
+    note(fmt::format("  context  {} of {} tokens\n  pool     {}\n", chat_.session().length(), chat_.session().context(),
+                     describe(pool_use(chat_.session().pool()))));
+  }
+
+  bool answer(std::string_view text) {
+    if (interactive_) interrupt_->forget();
+    const auto turn = chat_.say(
+        text, [this] { return interactive_ && interrupt_->asked(); },
+        [this](text::TokenId, std::string_view piece) {
+          if (!piece.empty()) error_ = write_text(console_.out, console_.out_style, piece);
+          return !error_;
+        });
+    if (interactive_) interrupt_->forget();
+    if (!turn) {
+      if (!interactive_) {
+        failure_ = turn.error();
+        return false;
+      }
+      note(fmt::format("quire: {}\n\n", printable(turn.error().message)));
+      return true;
+    }
+    last_ = *turn;
+    if (!error_) error_ = console_.out.write(interactive_ ? "\n\n" : "\n");
+    if (error_) return false;
+    if (!turn->read.complete) {
+      if (interactive_) note("(stopped while reading; what you said is forgotten)\n\n");
+    } else if (turn->ending != Ending::end_of_text && interactive_) {
+      note(fmt::format("({})\n\n", reason(turn->ending)));
+    }
+    return true;
+  }
+
+  Chat& chat_;
+  const Console& console_;
+  const bool interactive_;
+  Interrupt* const interrupt_;
+  std::optional<Chat::Turn> last_;
+  std::error_code error_;         // of standard output
+  std::optional<Error> failure_;  // of a turn nobody is there to repeat
+};
+
+}  // namespace
+
+Result<std::string> converse(Chat& chat, LineReader& lines, const Console& console, Interrupt* interrupt) {
+  const bool interactive = interrupt != nullptr;
+  Dialogue dialogue(chat, console, interrupt);
+  if (interactive) {
+    const std::string name = std::filesystem::path(chat.session().model().file().path()).filename().string();
+    dialogue.note(
+        fmt::format("{}, context {} tokens. /help lists commands.\n\n", printable(name), chat.session().context()));
+  }
+  for (;;) {
+    const Line line = lines.read();
+    if (line.kind == Line::Kind::end) break;
+    if (line.kind == Line::Kind::interrupted) {
+      dialogue.note("\n");
+      continue;
+    }
+    if (!dialogue.take(line.text)) {
+      if (dialogue.failure()) return std::unexpected(*dialogue.failure());
+      // Whoever cannot be written to is dealt with by the caller, who will meet the same error.
+      return dialogue.error() ? "\n" : "";
+    }
+  }
+  if (interactive) dialogue.note("\n");
+  return "";
+}
+
+}  // namespace quire::cli

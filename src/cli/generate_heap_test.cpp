@@ -1,0 +1,105 @@
+// A generated token takes nothing from the heap: every allocation of this program is counted, from the second token on,
+// through sampler, runner, model, pool and stream decoder.
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "quire/cli/generate.h"
+#include "quire/cli/output.h"
+#include "quire/cli/cli_testing.h"
+#include "quire/cli/terminal_text.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations = 0;  // also of the team's threads
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void* counted(std::size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  const auto a = static_cast<std::size_t>(alignment);
+  void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace quire::cli {
+namespace {
+
+class NullOutput : public Output {
+ public:
+  std::error_code write(std::string_view text) override {
+    bytes += text.size();
+    return {};
+  }
+  std::size_t bytes = 0;
+};
+
+class GenerateHeap : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GenerateHeap, NothingIsAllocatedForAToken) {
+  for (const bool rewinds : {false, true}) {
+    for (const double temperature : {0.0, 1.0}) {
+      auto model = model::Model::load(testing::demo_model(GetParam()));
+      ASSERT_TRUE(model);
+      auto session = *engine::Session::create(std::move(*model), {.threads = 2, .context = 1024, .rewinds = rewinds});
+      const auto tokenizer = *text::Tokenizer::from_gguf(session->model().file());
+      const auto ids = *tokenizer.encode("Once upon a time there was");
+      ASSERT_TRUE(session->read(ids));
+      engine::Sampler sampler({.temperature = temperature, .seed = 1}, session->model().numbers().vocabulary);
+      NullOutput out;
+      Style terminal;
+      terminal.terminal = true;
+      std::uint64_t after_first = 0, last = 0;
+      int tokens = 0;
+      const auto generated = generate(*session, sampler, tokenizer, {.limit = 300},
+                                      [&](text::TokenId token, std::string_view text) {
+                                        if (token == text::kNoToken) return true;
+                                        (void)write_text(out, terminal, text);
+                                        if (++tokens == 1) after_first = allocations;
+                                        last = allocations;
+                                        return true;
+                                      });
+      ASSERT_TRUE(generated);
+      EXPECT_GT(generated->tokens, 50u);
+      EXPECT_GT(out.bytes, 100u);
+      EXPECT_EQ(last - after_first, 0u) << GetParam() << " at temperature " << temperature;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Demo, GenerateHeap, ::testing::Values("llama", "mamba2", "hybrid"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST(GenerateHeap, TheCounterCounts) {
+  const std::uint64_t before = allocations;
+  auto something = std::make_unique<int>(1);
+  EXPECT_EQ(*something, 1);
+  EXPECT_EQ(allocations - before, 1u);
+}
+
+}  // namespace
+}  // namespace quire::cli

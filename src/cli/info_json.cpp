@@ -1,0 +1,95 @@
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+
+#include "quire/cli/info.h"
+
+namespace quire::cli {
+
+namespace {
+
+namespace json = boost::json;
+
+json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
+  json::object out;
+  if (layer.kind == model::Layer::Kind::recurrent) {
+    out["kind"] = "recurrent";
+  } else {
+    out["kind"] = "attention";
+    out["heads"] = layer.heads;
+    out["kv_heads"] = layer.kv_heads;
+    out["key_length"] = facts.model.key_length;
+    out["value_length"] = facts.model.value_length;
+    out["window"] = layer.window == 0 ? json::value() : json::value(layer.window);
+  }
+  out["feed_forward_length"] = layer.feed_forward;
+  return out;
+}
+
+json::value recurrent_json(const model::RecurrentShape& shape) {
+  if (shape == model::RecurrentShape()) return nullptr;
+  return {{"kind", "mamba2"},          {"heads", shape.heads},   {"inner_size", shape.inner},
+          {"state_size", shape.state}, {"groups", shape.groups}, {"conv_kernel", shape.conv_kernel}};
+}
+
+json::value tokenizer_json(const std::optional<ModelFacts::TokenizerFacts>& tokenizer) {
+  if (!tokenizer) return nullptr;
+  json::object special;
+  for (const ModelFacts::SpecialToken& token : tokenizer->special) {
+    special[token.role] = {{"id", token.id}, {"spelling", token.spelling}};
+  }
+  return {{"model", tokenizer->model},
+          {"pre", tokenizer->pre.empty() ? json::value() : json::value(tokenizer->pre)},
+          {"supported", tokenizer->supported},
+          {"tokens", tokenizer->tokens},
+          {"special", std::move(special)}};
+}
+
+json::object cost_json(const model::StateCost& cost) {
+  json::object out;
+  out["bytes_per_token"] = cost.bytes_per_token + cost.window_bytes_per_token;
+  out["bytes_per_token_within_window"] = cost.window_bytes_per_token;
+  out["bytes_per_sequence"] = cost.fixed_bytes;
+  out["bytes_at_full_context"] = cost.total_bytes;
+  return out;
+}
+
+}  // namespace
+
+json::object info_json(const ModelFacts& facts) {
+  const model::Hyperparameters& model = facts.model;
+  json::array parts, layers, types;
+  for (const gguf::File::Part& part : facts.parts) {
+    parts.push_back({{"path", part.path}, {"bytes", part.bytes}, {"tensors", part.tensors}});
+  }
+  for (const model::Layer& layer : model.layers) layers.push_back(layer_json(facts, layer));
+  for (const ModelFacts::TensorType& type : facts.types) {
+    types.push_back({{"type", gguf::type_name(type.type)},
+                     {"tensors", type.tensors},
+                     {"elements", type.elements},
+                     {"bytes", type.bytes}});
+  }
+
+  json::object out;
+  out["file"] = {{"path", facts.path}, {"bytes", facts.bytes}, {"gguf_version", facts.version}};
+  out["file"].as_object()["parts"] = std::move(parts);
+  out["name"] = facts.name.empty() ? json::value() : json::value(facts.name);
+  out["architecture"] = model.architecture->name;
+  out["parameters"] = facts.parameters;
+  out["context_length"] = model.context_length;
+  out["vocabulary"] = model.vocabulary;
+  out["embedding_length"] = model.embedding;
+  out["experts"] = model.experts;
+  out["experts_used"] = model.experts_used;
+  out["layers"] = std::move(layers);
+  out["recurrent"] = recurrent_json(model.recurrent);
+  out["tensors"] = facts.tensors;
+  out["types"] = std::move(types);
+  out["tokenizer"] = tokenizer_json(facts.tokenizer);
+  out["chat_template_bytes"] = facts.chat_template_bytes ? json::value(*facts.chat_template_bytes) : json::value();
+  out["state"] = {{"block_size", model::kDefaultBlockSize},
+                  {"f16", cost_json(facts.state_f16)},
+                  {"f32", cost_json(facts.state_f32)}};
+  return out;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "quire/cli/info.h"
+#include "quire/cli/layer_map.h"
+#include "quire/cli/numbers.h"
+#include "quire/cli/printable.h"
+
+namespace quire::cli {
+
+namespace {
+
+using model::Layer;
+
+constexpr std::size_t kLabel = 16;
+
+// Lines of a label and a value under headings, as the style allows.
+class Page {
+ public:
+  explicit Page(const Style& style) : style_(style) {}
+
+  void heading(std::string_view text) {
+    if (!out_.empty()) out_ += '\n';
+    append(style_.colour ? "\x1b[1m{}\x1b[0m\n" : "{}\n", text);
+  }
+  void line(std::string_view label, std::string_view value) { append("  {:<{}}{}\n", label, kLabel, value); }
+  void raw(std::string_view text) { out_ += text; }
+
+  // Something from the file, no longer than the rest of the line.
+  std::string shown(std::string_view text) const {
+    const std::size_t room = style_.width > kLabel + 26 ? style_.width - kLabel - 6 : 20;
+    return printable(text, {.limit = std::min(room, kMaxShown), .ascii = !style_.utf8});
+  }
+
+  template <typename... Args>
+  void append(std::string_view format, const Args&... args) {
+    fmt::format_to(std::back_inserter(out_), fmt::runtime(format), args...);
+  }
+
+  std::string take() { return std::move(out_); }
+
+ private:
+  const Style& style_;
+  std::string out_;
+};
+
+// "4", or "2 to 8" where layers differ, of the attention layers or of all.
+std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*member) {
+  std::uint32_t least = UINT32_MAX, most = 0;
+  for (const Layer& layer : model.layers) {
+    if (layer.kind == Layer::Kind::recurrent && member != &Layer::feed_forward) continue;
+    least = std::min(least, layer.*member);
+    most = std::max(most, layer.*member);
+  }
+  return least == most ? grouped(most) : fmt::format("{} to {}", grouped(least), grouped(most));
+}
+
+std::string both_units(std::uint64_t bytes) {
+  return bytes < 1024 ? in_units(bytes) : fmt::format("{} bytes ({})", grouped(bytes), in_units(bytes));
+}
+
+void add_model(Page& page, const ModelFacts& facts) {
+  const model::Hyperparameters& model = facts.model;
+  page.line("architecture", fmt::format("{} ({})", model.architecture->name, model.architecture->title));
+  page.line("parameters", facts.tensors == 0
+                              ? "none: the file has no tensors"
+                              : fmt::format("{} ({})", grouped(facts.parameters), in_millions(facts.parameters)));
+  page.line("file", fmt::format("{}, GGUF version {}", both_units(facts.bytes), facts.version));
+  page.line("context", fmt::format("{} tokens", grouped(model.context_length)));
+  page.line("vocabulary", fmt::format("{} tokens", grouped(model.vocabulary)));
+  page.line("embedding", grouped(model.embedding));
+  const std::string feed_forward = range_of(model, &Layer::feed_forward);
+  if (feed_forward != "0") page.line("feed-forward", feed_forward);
+  if (model.experts > 0) page.line("experts", fmt::format("{}, {} for each token", model.experts, model.experts_used));
+  if (model.count(Layer::Kind::attention) > 0) {
+    std::string size = grouped(model.key_length);
+    if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
+    page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements",
+                                       range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size));
+  }
+  if (model.count(Layer::Kind::recurrent) > 0) {
+    const model::RecurrentShape& shape = model.recurrent;
+    page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
+                                       shape.inner / shape.heads, shape.state, shape.conv_kernel));
+  }
+}
+
+void add_parts(Page& page, const ModelFacts& facts) {
+  if (facts.parts.size() < 2) return;
+  page.heading(fmt::format("Files: {}", facts.parts.size()));
+  for (const gguf::File::Part& part : facts.parts) {
+    page.append("  {:>10}  {:>6} tensors  {}\n", in_units(part.bytes), grouped(part.tensors), page.shown(part.path));
+  }
+}
+
+void add_tensors(Page& page, const ModelFacts& facts) {
+  if (facts.tensors == 0) return;
+  page.heading(fmt::format("Tensors: {}", grouped(facts.tensors)));
+  for (const ModelFacts::TensorType& type : facts.types) {
+    page.append("  {:<8}{:>8} x {:>18} bytes\n", gguf::type_name(type.type), grouped(type.tensors),
+                grouped(type.bytes));
+  }
+}
+
+void add_text(Page& page, const ModelFacts& facts) {
+  page.heading("Text");
+  if (facts.tokenizer) {
+    const ModelFacts::TokenizerFacts& tokenizer = *facts.tokenizer;
+    std::string kind = page.shown(tokenizer.model);
+    if (!tokenizer.kind.empty()) kind = fmt::format("{} ({})", tokenizer.kind, kind);
+    if (!tokenizer.pre.empty()) kind += fmt::format(", pre-tokenizer {}", page.shown(tokenizer.pre));
+    if (!tokenizer.supported) kind += ", which Quire cannot use";
+    page.line("tokenizer", kind);
+    for (const ModelFacts::SpecialToken& token : tokenizer.special) {
+      page.line(token.role, fmt::format("{} {}", token.id, page.shown(token.spelling)));
+    }
+  } else {
+    page.line("tokenizer", "none");
+  }
+  page.line("chat template", facts.chat_template_bytes ? in_units(*facts.chat_template_bytes) : "none");
+}
+
+void add_state(Page& page, const ModelFacts& facts) {
+  const model::StateCost &f16 = facts.state_f16, &f32 = facts.state_f32;
+  const auto line = [&page](std::string_view label, std::uint64_t a, std::uint64_t b) {
+    page.append("  {:<24}{:>16}{:>16}\n", label, grouped(a), grouped(b));
+  };
+  page.heading("State, in bytes");
+  page.append("  {:<24}{:>16}{:>16}\n", "keys and values as", "f16", "f32");
+  line("per token", f16.bytes_per_token + f16.window_bytes_per_token, f32.bytes_per_token + f32.window_bytes_per_token);
+  if (f16.window_bytes_per_token > 0)
+    line("  only in the window", f16.window_bytes_per_token, f32.window_bytes_per_token);
+  line("per sequence", f16.fixed_bytes, f32.fixed_bytes);
+  line(fmt::format("{} tokens", grouped(facts.model.context_length)), f16.total_bytes, f32.total_bytes);
+}
+
+}  // namespace
+
+std::string info_text(const ModelFacts& facts, const Style& style) {
+  Page page(style);
+  page.heading(facts.name.empty() ? "(no name)" : page.shown(facts.name));
+  add_model(page, facts);
+  page.heading(fmt::format("Layers: {}", facts.model.layers.size()));
+  page.raw(layer_map(facts.model.layers, style));
+  add_state(page, facts);
+  add_text(page, facts);
+  add_tensors(page, facts);
+  add_parts(page, facts);
+  return page.take();
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,194 @@
+#include "quire/cli/logits.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <fmt/format.h>
+
+#include "quire/cli/printable.h"
+#include "quire/cli/token_ids.h"
+#include "quire/text/tokenizer.h"
+#include "quire/text/utf8.h"
+
+namespace quire::cli {
+
+namespace {
+
+namespace json = boost::json;
+
+static_assert(std::endian::native == std::endian::little, "files are written as the machine has the floats");
+
+// A file that appears under its name when it is complete, and leaves nothing behind when it is not. What is there and no
+// file (/dev/stdout, a pipe) is written to as it is.
+class FloatFile {
+ public:
+  static Result<FloatFile> create(const std::string& path) {
+    FloatFile file;
+    file.path_ = path;
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    const bool plain = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+    file.temporary_ = plain ? path + ".part" : path;
+    file.stream_.reset(std::fopen(file.temporary_.c_str(), "wbe"));
+    if (file.stream_ == nullptr) return file.failure();
+    return file;
+  }
+  FloatFile(FloatFile&&) = default;
+  ~FloatFile() {
+    if (stream_ != nullptr) {
+      stream_.reset();
+      if (temporary_ != path_) std::remove(temporary_.c_str());
+    }
+  }
+
+  Result<void> write(std::span<const float> floats) {
+    if (std::fwrite(floats.data(), sizeof(float), floats.size(), stream_.get()) != floats.size()) return failure();
+    return {};
+  }
+  Result<void> finish() {
+    if (std::fflush(stream_.get()) != 0) return failure();
+    if (temporary_ != path_ && std::rename(temporary_.c_str(), path_.c_str()) != 0) return failure();
+    stream_.reset();
+    return {};
+  }
+
+ private:
+  FloatFile() : stream_(nullptr, std::fclose) {}
+  std::unexpected<Error> failure() const {
+    return fail(fmt::format("{}: cannot be written: {}", printable(path_), std::generic_category().message(errno)));
+  }
+
+  std::string path_, temporary_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream_;
+};
+
+struct Likely {
+  text::TokenId id = 0;
+  float logit = 0;
+  double log_probability = 0;
+};
+
+std::vector<Likely> likeliest(std::span<const float> row, std::uint32_t count) {
+  std::vector<text::TokenId> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [row](text::TokenId id) { return row[static_cast<std::size_t>(id)]; };
+  const auto end = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
+  std::partial_sort(order.begin(), end, order.end(), [&](text::TokenId a, text::TokenId b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
+  double sum = 0;
+  const double highest = *std::ranges::max_element(row);
+  for (const float x : row) sum += std::exp(x - highest);
+  std::vector<Likely> out;
+  for (auto id = order.begin(); id != end; ++id) {
+    out.push_back({*id, logit(*id), logit(*id) - highest - std::log(sum)});
+  }
+  return out;
+}
+
+// What is printed, position by position.
+struct Report {
+  const LogitsOptions& options;
+  const Style& style;
+  const std::optional<text::Tokenizer>& tokenizer;
+  std::string text;
+  json::array positions;
+
+  std::string piece(text::TokenId id) const {
+    if (!tokenizer) return "";
+    return "  " + printable(tokenizer->piece(id), {.ascii = !style.utf8, .quotes = true});
+  }
+
+  void add(std::size_t position, text::TokenId token, std::span<const float> row) {
+    if (options.json) {
+      json::array tokens;
+      for (const Likely& likely : likeliest(row, options.top)) {
+        tokens.push_back({{"id", likely.id}, {"logit", likely.logit}, {"logprob", likely.log_probability}});
+      }
+      positions.push_back({{"position", position}, {"token", token}, {"top", std::move(tokens)}});
+      return;
+    }
+    fmt::format_to(std::back_inserter(text), "{}position {}, after token {}{}\n", text.empty() ? "" : "\n", position,
+                   token, piece(token));
+    for (const Likely& likely : likeliest(row, options.top)) {
+      fmt::format_to(std::back_inserter(text), "{:>9}  {:>11.5f}  {:>6.2f}%{}\n", likely.id, likely.logit,
+                     100 * std::exp(likely.log_probability), piece(likely.id));
+    }
+  }
+};
+
+}  // namespace
+
+Result<std::string> logits(const LogitsOptions& options, const Console& console) {
+  // With logits for every position a chunk's are kept until it is done: the fewer, the less memory for large
+  // vocabularies.
+  constexpr std::uint32_t kRows = 32;
+  const engine::SessionOptions session_options =
+      options.all ? engine::SessionOptions{.chunk = kRows, .max_logits = kRows} : engine::SessionOptions{};
+  auto session = load(options.model, session_options, console);
+  if (!session) return std::unexpected(session.error());
+  const std::size_t vocabulary = (*session)->model().numbers().vocabulary;
+  const auto ids = parse_token_ids(options.ids, vocabulary);
+  if (!ids) return std::unexpected(ids.error());
+  if (ids->empty()) return fail("--ids names no token");
+
+  // A model for tests may have none, or one that is not supported: then there are ids only.
+  std::optional<text::Tokenizer> tokenizer;
+  if (auto made = text::Tokenizer::from_gguf((*session)->model().file())) tokenizer.emplace(std::move(*made));
+  Report report{.options = options, .style = console.out_style, .tokenizer = tokenizer, .text = {}, .positions = {}};
+  std::optional<FloatFile> file;
+  if (!options.output.empty()) {
+    auto created = FloatFile::create(options.output);
+    if (!created) return std::unexpected(created.error());
+    file.emplace(std::move(*created));
+  }
+  const auto take = [&](std::size_t position, std::span<const float> row) -> Result<void> {
+    if (file) return file->write(row);
+    report.add(position, (*ids)[position], row);
+    return {};
+  };
+
+  if (options.all) {
+    std::size_t position = 0;
+    const auto ok = (*session)->read_all(*ids, [&](const Rows& rows) -> Result<void> {
+      for (std::uint32_t i = 0; i < rows.rows; ++i) {
+        if (auto taken = take(position++, std::span(rows.row(i), rows.cols)); !taken) return taken;
+      }
+      return {};
+    });
+    if (!ok) return std::unexpected(ok.error());
+  } else {
+    if (auto ok = (*session)->read(*ids); !ok) return std::unexpected(ok.error());
+    if (auto ok = take(ids->size() - 1, (*session)->logits()); !ok) return std::unexpected(ok.error());
+  }
+  if (file) {
+    if (auto ok = file->finish(); !ok) return std::unexpected(ok.error());
+  }
+  if (!options.json) return report.text;
+  json::object out{
+      {"positions", ids->size()}, {"vocabulary", vocabulary}, {"variant", (*session)->backend().variant()}};
+  if (file) {
+    out["file"] = options.output;
+    out["rows"] = options.all ? ids->size() : 1;
+  } else {
+    out["logits"] = std::move(report.positions);
+  }
+  return json_line(out);
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,15 @@
+#include <csignal>
+
+#include <unistd.h>
+
+#include "quire/cli/app.h"
+#include "quire/cli/output.h"
+#include "quire/cli/style.h"
+
+int main(int argc, char** argv) {
+  // A reader that goes away is an error of write(), which the program can tell from others.
+  std::signal(SIGPIPE, SIG_IGN);
+  quire::cli::DescriptorOutput out(STDOUT_FILENO), err(STDERR_FILENO);
+  return quire::cli::run(argc, argv, out, err, quire::cli::detect_style(STDOUT_FILENO),
+                         quire::cli::detect_style(STDERR_FILENO));
+}

@@ -1,0 +1,43 @@
+// Where the program writes: standard output and standard error, or a string in tests.
+//
+// How it fails: write() says what the system said; what came before may have been written.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace quire::cli {
+
+class Output {
+ public:
+  Output() = default;
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  virtual ~Output() = default;
+  virtual std::error_code write(std::string_view text) = 0;
+};
+
+// Writes all of it, at once: nothing is kept back.
+class DescriptorOutput : public Output {
+ public:
+  explicit DescriptorOutput(int fd) : fd_(fd) {}
+  std::error_code write(std::string_view text) override;
+
+ private:
+  int fd_;
+};
+
+class StringOutput : public Output {
+ public:
+  std::error_code write(std::string_view text) override {
+    text_ += text;
+    return {};
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace quire::cli

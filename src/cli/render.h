@@ -1,0 +1,32 @@
+// `quire render`: a conversation through a chat template.
+//
+// How it fails: with one line that names the file: the messages' (with line and column, if it is not JSON), the
+//   template's (with the line) or the model's.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "quire/base/error.h"
+#include "quire/cli/style.h"
+
+namespace quire::cli {
+
+constexpr std::size_t kMaxMessagesBytes = std::size_t{64} << 20;
+
+struct RenderCommandOptions {
+  // One of the two is given.
+  std::string model;          // a GGUF file: its template, and its BOS and EOS
+  std::string template_path;  // a template on its own
+  std::string messages;       // a JSON file; "-": standard input
+  bool add_generation_prompt = false;
+  std::optional<std::chrono::local_seconds> now;  // empty: the clock
+  bool json = false;
+};
+
+// The rendering and not a byte more, but for JSON, and for a terminal, where controls are escaped.
+Result<std::string> render(const RenderCommandOptions& options, const Style& style);
+
+}  // namespace quire::cli

@@ -1,0 +1,204 @@
+// `quire run`, called in this process.
+#include "quire/cli/run.h"
+
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/backend/cpu/kernels.h"
+#include "quire/cli/cli_testing.h"
+#include "quire/gguf/gguf_testing.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using testing::call;
+using testing::demo_model;
+using testing::Outcome;
+
+constexpr const char* kPrompt = "Once upon a time there was";
+constexpr std::string_view kStory =
+    " a grumpy boy named Oscar. Oscar lived near the harbour. Oscar wanted to bring plums to a brave boy named Arthur who "
+    "lived at the old mill. On the way the sky turned dark and the wind began to blow. \"I must hurry,\" said Oscar. Soon "
+    "he could not see the path. Then he heard a bell. It was Arthur, who stood in the rain with a grey lantern. \"I knew "
+    "you would come,\" said Arthur. \"Follow my light.\" Inside it was warm. They ate the plums and told stories until the "
+    "storm was over. In the morning Arthur gave Oscar a hat. \"So that you remember this night,\" he said. Oscar was "
+    "delighted and carried the hat home. The end.\n";
+
+json::value json_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "run");
+  arguments.insert(arguments.end(), {"--json", "--threads", "2"});
+  const Outcome ran = call(arguments);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.err, "");
+  return json::parse(ran.out);
+}
+
+std::string text_of(std::vector<std::string> arguments) {
+  return std::string(json_of(std::move(arguments)).at("text").as_string());
+}
+
+TEST(Run, TheBundledModelTellsAStory) {
+  const Outcome ran = call({"run", "-p", kPrompt, "--temp", "0"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out, kStory);
+  EXPECT_THAT(ran.err, HasSubstr("read     6 tokens in "));
+  EXPECT_THAT(ran.err, HasSubstr("the model ended it\npool     10 pages held, 640.0 KiB of 8.0 MiB\n"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("seed"))) << "none was used";
+}
+
+TEST(Run, TheStoryIsTheSameWithEveryInstructionSet) {
+  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+    if (cpu::kernels_by_name(variant) == nullptr) {
+      std::printf("this machine has no %s: left out\n", variant);
+      continue;
+    }
+    RunOptions options;
+    options.prompt = kPrompt;
+    options.sampler.temperature = 0;
+    options.model.variant = variant;
+    StringOutput out, err;
+    const auto ran = run_prompt(options, {.out = out, .err = err, .out_style = {}, .err_style = {}});
+    ASSERT_TRUE(ran) << ran.error().message;
+    EXPECT_EQ(out.text(), kStory) << variant;
+  }
+}
+
+TEST(Run, ASeedGivesTheSameTextAndAnotherAnother) {
+  const auto story = [](const char* seed, const char* threads) {
+    const Outcome ran = call({"run", "-p", kPrompt, "-n", "60", "--temp", "1.5", "--seed", seed, "--threads", threads});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(std::string("seed     ") + seed));
+    return ran.out;
+  };
+  const std::string first = story("1", "1");
+  EXPECT_EQ(story("1", "3"), first);
+  EXPECT_NE(story("2", "1"), first);
+}
+
+TEST(Run, WithoutASeedTwoRunsDifferAndTheReportSaysHowToRepeatThem) {
+  const json::value one = json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
+  const json::value other = json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
+  EXPECT_NE(one.at("text"), other.at("text"));
+  const std::string seed = std::to_string(one.at("seed").to_number<std::uint64_t>());
+  EXPECT_EQ(text_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", seed}),
+            one.at("text").as_string());
+}
+
+TEST(Run, JsonSaysItAll) {
+  const json::value out = json_of({"-p", kPrompt, "-n", "5", "--temp", "0", "--ctx", "64"});
+  EXPECT_THAT(std::string(kStory), StartsWith(std::string(out.at("text").as_string())));
+  EXPECT_EQ(out.at("ids").as_array().size(), 5u);
+  EXPECT_EQ(out.at("ending"), "limit");
+  EXPECT_EQ(out.at("context"), 64);
+  EXPECT_EQ(out.at("threads"), 2);
+  EXPECT_EQ(out.at("read").at("tokens"), 6);
+  EXPECT_EQ(out.at("written").at("tokens"), 5);
+  EXPECT_EQ(out.at("pool").at("pages"), 1);
+  EXPECT_EQ(out.at("pool").at("pool_bytes"), 4 * 64 * 1024);
+}
+
+TEST(Run, EndsWhereTheContextDoes) {
+  for (const char* kind : {"llama", "mamba2", "hybrid"}) {
+    const json::value out = json_of({"-m", demo_model(kind), "-p", kPrompt, "--temp", "0", "--ctx", "20"});
+    EXPECT_EQ(out.at("ending"), "context") << kind;
+    // The last token is written and needs no room: nothing is computed from it.
+    EXPECT_EQ(out.at("written").at("tokens"), 20 - 6 + 1) << kind;
+  }
+}
+
+TEST(Run, EchoWritesThePromptToo) {
+  const Outcome ran = call({"run", "-p", kPrompt, "-n", "4", "--temp", "0", "--echo"});
+  EXPECT_THAT(ran.out, StartsWith("Once upon a time there was a grumpy"));
+}
+
+TEST(Run, ControlTokensInThePromptAreTextUnlessAskedFor) {
+  const std::string chat = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n";
+  const json::value parsed = json_of({"-p", chat, "--special", "--temp", "0"});
+  EXPECT_EQ(parsed.at("text"), "5");
+  EXPECT_EQ(parsed.at("ending"), "end");
+  const json::value literal = json_of({"-p", chat, "-n", "1", "--temp", "0"});
+  EXPECT_GT(literal.at("read").at("tokens").to_number<int>(), parsed.at("read").at("tokens").to_number<int>());
+}
+
+TEST(Run, TheKindOfKeysAndValuesDecidesHowMuchThePoolTakes) {
+  const auto bytes = [](const char* type) {
+    return json_of({"-p", "a", "-n", "1", "--ctx", "64", "--kv-type", type}).at("pool").at("pool_bytes").to_number<int>();
+  };
+  EXPECT_EQ(bytes("f32"), 2 * bytes("f16"));
+}
+
+TEST(Run, MemoryDecidesHowLongTheContextIs) {
+  const json::value out = json_of({"-p", "a", "-n", "1", "--memory", "2M"});
+  EXPECT_EQ(out.at("context"), 512);
+  EXPECT_EQ(out.at("pool").at("pool_bytes"), 2 << 20);
+}
+
+TEST(Run, NothingOfTheModelsReachesATerminalAsAnOrder) {
+  Style terminal;
+  terminal.terminal = terminal.utf8 = true;
+  const Outcome ran = call({"run", "-p", "\x1b[31m\u202e", "-n", "1", "--echo", "--temp", "0"}, terminal);
+  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << ran.out;
+  EXPECT_THAT(ran.out, StartsWith("\\x1b[31m\\u{202e}"));
+}
+
+// Show 5: one clear line, and an exit code that is not 0.
+struct Refused {
+  std::vector<std::string> arguments;
+  int code;
+  std::string message;
+};
+
+TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
+  const gguf::testing::TemporaryFolder folder;
+  const std::string broken = folder / "broken.gguf", half = folder / "half.gguf";
+  std::ofstream(broken) << "this is no model";
+  std::ofstream(half, std::ios::binary) << testing::read_file(demo_model("llama")).substr(0, 3'000'000);
+  const Refused cases[] = {
+      {{"-p", "a", "--ctx", "4096"}, 1, "a context of 4096 tokens is longer than the 2048 that the model was trained for"},
+      {{"-p", "a", "--memory", "10K"}, 1, "a pool of 0.01 MiB is too small for one sequence: 16 tokens take 0.06 MiB"},
+      {{"-p", "a", "--memory", "1M", "--ctx", "2048"}, 1,
+       "a pool of 1.0 MiB is too small for one sequence of 2048 tokens, which takes 8.0 MiB"},
+      {{"-p", "a", "--memory", "900000G"}, 1, "more memory than this machine has"},
+      {{"-p", "a", "-m", broken}, 1, "broken.gguf"},
+      {{"-p", "a", "-m", half}, 1, "half.gguf"},
+      {{"-p", "a", "-m", folder / "none.gguf"}, 1, "none.gguf"},
+      {{"-p", "one two three four five six seven eight nine ten", "--ctx", "4"}, 1, "tokens, and the context only 4"},
+      {{"-p", ""}, 1, "the prompt is empty"},
+      {{"-p", "a", "--memory", "lots"}, 2, "--memory: \"lots\" is not an amount of memory like 512M, 2G or 100000000"},
+      {{"-p", "a", "--memory", "0"}, 2, "--memory: \"0\""},
+      {{"-p", "a", "--memory", "-5"}, 2, "--memory"},
+      {{"-p", "a", "--ctx", "0"}, 2, "--ctx: \"0\" is not a whole number from 1"},
+      {{"-p", "a", "--ctx", "many"}, 2, "--ctx: \"many\""},
+      {{"-p", "a", "--threads", "0"}, 2, "--threads: \"0\""},
+      {{"-p", "a", "--threads", "100000"}, 2, "--threads"},
+      {{"-p", "a", "-n", "0"}, 2, "--tokens: \"0\""},
+      {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is neither f16 nor f32"},
+      {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
+      {{"-p", "a", "--temp", "hot"}, 2, "hot"},
+      {{"-p", "a", "--top-p", "0"}, 2, "a top-p of 0"},
+      {{"-p", "a", "--min-p", "2"}, 2, "a min-p of 2"},
+      {{}, 2, "--prompt is required"},
+  };
+  for (const Refused& refused : cases) {
+    std::vector<std::string> arguments = {"run"};
+    arguments.insert(arguments.end(), refused.arguments.begin(), refused.arguments.end());
+    const Outcome ran = call(arguments);
+    EXPECT_EQ(ran.exit_code, refused.code) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, StartsWith("quire: "));
+    EXPECT_THAT(ran.err, HasSubstr(refused.message));
+    EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+  }
+}
+
+}  // namespace
+}  // namespace quire::cli

@@ -1,0 +1,91 @@
+#include "quire/engine/pool_size.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "quire/base/numbers.h"
+#include "quire/state/arena.h"
+
+namespace quire::engine {
+
+namespace {
+
+// Sizes and numbers of objects, by class: pages of each group, then states.
+struct Objects {
+  std::vector<std::uint64_t> bytes;
+  std::vector<std::uint64_t> count;
+};
+
+Objects objects_of(const StateLayout& layout, const SequenceNeeds& needs) {
+  Objects objects;
+  for (const PageShape& group : layout.groups) {
+    const std::uint64_t block = group.block_size;
+    std::uint64_t pages = divide_up<std::uint64_t>(needs.tokens, block);
+    if (group.window != 0) {
+      // A window and the chunk that is being written behind it; the window may begin in the middle of a page.
+      const std::uint64_t span = std::uint64_t{group.window} + std::max(needs.chunk, 1u) + block - 2;
+      pages = std::min(pages, divide_up(span, block));
+    }
+    objects.bytes.push_back(group.page_bytes());
+    objects.count.push_back(pages);
+  }
+  if (layout.has_recurrent()) {
+    objects.bytes.push_back(layout.recurrent.bytes());
+    objects.count.push_back(1 + std::uint64_t{needs.checkpoints});
+  }
+  return objects;
+}
+
+bool fits(const Objects& objects, const SlabPlan& plan) {
+  std::uint64_t slabs = 0;
+  for (std::size_t i = 0; i < objects.bytes.size(); ++i) {
+    slabs += divide_up(objects.count[i], plan.slab_bytes / objects.bytes[i]);
+  }
+  return slabs <= plan.slabs;
+}
+
+}  // namespace
+
+Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& needs) {
+  const Objects objects = objects_of(layout, needs);
+  std::uint64_t sum = 0, largest = 0;
+  for (std::size_t i = 0; i < objects.bytes.size(); ++i) {
+    const auto bytes = checked_mul(objects.bytes[i], objects.count[i]);
+    const auto more = bytes ? checked_add(sum, *bytes) : bytes;
+    if (!more) return fail(fmt::format("a sequence of {} tokens takes more than 2^64 bytes", needs.tokens));
+    sum = *more;
+    largest = std::max(largest, objects.bytes[i]);
+  }
+  // Classes share no slab, so that a little more than the sum is needed; how much depends on how the slabs are cut.
+  constexpr int kSteps = 1024;
+  const std::uint64_t step = std::max(largest, sum / 256);
+  std::uint64_t budget = std::max(sum, largest);
+  for (int i = 0; i < kSteps && budget <= UINT64_MAX / 2; ++i, budget += step) {
+    const auto plan = plan_slabs(budget, objects.bytes);
+    if (!plan) return fail(plan.error().message());
+    if (fits(objects, *plan)) return budget;
+  }
+  return fail(fmt::format("no pool can be cut so that a sequence of {} tokens fits", needs.tokens));
+}
+
+std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, const SequenceNeeds& needs) {
+  const auto plan = plan_slabs(budget, objects_of(layout, needs).bytes);
+  if (!plan) return 0;
+  // Sequences up to `low` fit, those above `high` do not.
+  std::uint32_t low = 0, high = needs.tokens;
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low + 1) / 2;
+    SequenceNeeds tried = needs;
+    tried.tokens = middle;
+    if (fits(objects_of(layout, tried), *plan)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace quire::engine
