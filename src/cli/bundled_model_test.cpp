@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kName = "quire-demo-llama-q8_0.gguf";
 
 TEST(BundledModel, IsTheSourceTreesForAProgramOfTheBuildTree) {
-  EXPECT_EQ(bundled_model(QUIRE_BUILD_DIR "/src/cli/quire").value_or(""), std::string(QUIRE_SOURCE_DIR "/models/") + kName);
+  EXPECT_EQ(bundled_model(QUIRE_BUILD_DIR "/src/cli/quire").value_or(""),
+            std::string(QUIRE_SOURCE_DIR "/models/") + kName);
   EXPECT_EQ(bundled_model().value_or(""), std::string(QUIRE_SOURCE_DIR "/models/") + kName) << "this test is one";
 }
 

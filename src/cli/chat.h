@@ -4,8 +4,8 @@
 //   only what the sequence does not hold yet. What people and the model wrote is text, and never a control token.
 //   Lines that begin with a slash are commands (/help); // begins a text with a slash.
 //   Ctrl-C ends the answer being written, which stays in the conversation as far as it came.
-// How it fails: a turn that cannot be answered (the context is full, the template refuses) is said on standard error and
-//   taken back; in a pipe it ends the program, since nobody is there to say it differently.
+// How it fails: a turn that cannot be answered (the context is full, the template refuses) is said on standard error
+//   and taken back; in a pipe it ends the program, since nobody is there to say it differently.
 #pragma once
 
 #include <chrono>

@@ -13,9 +13,9 @@
 namespace quire::cli {
 namespace {
 
+using testing::demo_model;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::demo_model;
 
 class GivenLines : public LineReader {
  public:

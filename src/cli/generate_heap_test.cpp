@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/cli/cli_testing.h"
 #include "quire/cli/generate.h"
 #include "quire/cli/output.h"
-#include "quire/cli/cli_testing.h"
 #include "quire/cli/terminal_text.h"
 
 namespace {
@@ -75,14 +75,14 @@ TEST_P(GenerateHeap, NothingIsAllocatedForAToken) {
       terminal.terminal = true;
       std::uint64_t after_first = 0, last = 0;
       int tokens = 0;
-      const auto generated = generate(*session, sampler, tokenizer, {.limit = 300},
-                                      [&](text::TokenId token, std::string_view text) {
-                                        if (token == text::kNoToken) return true;
-                                        (void)write_text(out, terminal, text);
-                                        if (++tokens == 1) after_first = allocations;
-                                        last = allocations;
-                                        return true;
-                                      });
+      const auto generated =
+          generate(*session, sampler, tokenizer, {.limit = 300}, [&](text::TokenId token, std::string_view text) {
+            if (token == text::kNoToken) return true;
+            (void)write_text(out, terminal, text);
+            if (++tokens == 1) after_first = allocations;
+            last = allocations;
+            return true;
+          });
       ASSERT_TRUE(generated);
       EXPECT_GT(generated->tokens, 50u);
       EXPECT_GT(out.bytes, 100u);

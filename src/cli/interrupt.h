@@ -1,7 +1,8 @@
 // Ctrl-C as a question that a loop asks, in place of the end of the program.
 //
-// Who may call: one Interrupt at a time, from the thread that made it. While it lives SIGINT is only noted, whichever thread
-// the system lets notice it; afterwards it does what it did before. Where an Interrupt cannot be had, SIGINT stays as it is.
+// Who may call: one Interrupt at a time, from the thread that made it. While it lives SIGINT is only noted, whichever
+// thread the system lets notice it; afterwards it does what it did before. Where an Interrupt cannot be had, SIGINT
+// stays as it is.
 #pragma once
 
 #include <csignal>

@@ -56,8 +56,8 @@ class LineEditor : public LineReader {
   Line read() override {
     if (editor_ == nullptr) return {};
     ::el_resize(editor_);  // the window may have changed while an answer was written
-    // Before the prompt is shown: what is typed between that and the first look at the keys would be edited, and a Ctrl-D
-    // eaten, by the kernel.
+    // Before the prompt is shown: what is typed between that and the first look at the keys would be edited, and a
+    // Ctrl-D eaten, by the kernel.
     ::el_set(editor_, EL_PREP_TERM, 1);
     int count = 0;
     const char* text = ::el_gets(editor_, &count);

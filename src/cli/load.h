@@ -16,12 +16,12 @@
 namespace quire::cli {
 
 struct ModelOptions {
-  std::string model;            // a GGUF file; empty: the bundled one
-  std::uint32_t threads = 0;    // 0: one for each core
-  std::uint32_t context = 0;    // tokens; 0: the model's
-  std::uint64_t memory = 0;     // bytes; 0: what one sequence takes
+  std::string model;          // a GGUF file; empty: the bundled one
+  std::uint32_t threads = 0;  // 0: one for each core
+  std::uint32_t context = 0;  // tokens; 0: the model's
+  std::uint64_t memory = 0;   // bytes; 0: what one sequence takes
   ElementType kv_type = ElementType::F16;
-  std::string variant;          // of the kernels; empty: the best
+  std::string variant;  // of the kernels; empty: the best
 };
 
 // What is not in the options comes from `session`.

@@ -33,8 +33,8 @@ namespace json = boost::json;
 
 static_assert(std::endian::native == std::endian::little, "files are written as the machine has the floats");
 
-// A file that appears under its name when it is complete, and leaves nothing behind when it is not. What is there and no
-// file (/dev/stdout, a pipe) is written to as it is.
+// A file that appears under its name when it is complete, and leaves nothing behind when it is not. What is there and
+// no file (/dev/stdout, a pipe) is written to as it is.
 class FloatFile {
  public:
   static Result<FloatFile> create(const std::string& path) {

@@ -19,9 +19,9 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using ::testing::HasSubstr;
 using testing::call;
 using testing::demo_model;
+using ::testing::HasSubstr;
 using testing::Outcome;
 
 std::vector<float> floats_of(const std::string& path) {
@@ -60,7 +60,7 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
     const auto expected = floats_of(golden + "/" + std::string(item.at("last_logits").as_string()));
     for (const char* variant : {"scalar", "avx2", "avx512"}) {
       const Outcome ran = call({"logits", "-m", golden + "/model.gguf", "--ids", fmt::format("{}", fmt::join(ids, ",")),
-                            "--kv-type", "f32", "--variant", variant, "-o", folder / "last.f32"});
+                                "--kv-type", "f32", "--variant", variant, "-o", folder / "last.f32"});
       if (cpu::kernels_by_name(variant) == nullptr) {
         EXPECT_EQ(ran.exit_code, 1);
         EXPECT_EQ(ran.err, fmt::format("quire: this machine cannot run the {} variant\n", variant));
@@ -69,14 +69,15 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
       }
       ASSERT_EQ(ran.exit_code, 0) << ran.err;
       EXPECT_EQ(ran.out, "");
-      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), 1e-3 * spread) << variant << ", " << ids.size() << " ids";
+      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), 1e-3 * spread)
+          << variant << ", " << ids.size() << " ids";
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
-                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2", "mistral",
-                                           "phi3", "qwen2", "qwen3"),
+                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2",
+                                           "mistral", "phi3", "qwen2", "qwen3"),
                          [](const auto& model) {
                            std::string name = model.param;
                            std::ranges::replace(name, '-', '_');
@@ -97,7 +98,8 @@ TEST(Logits, AllPositionsEndWithTheLastAndAreWhatTheLastWouldBe) {
       ASSERT_EQ(call({"logits", "-m", demo_model(kind), "--ids", some, "-o", folder / "last.f32"}).exit_code, 0);
       const auto last = floats_of(folder / "last.f32");
       ASSERT_EQ(last.size(), vocabulary);
-      EXPECT_EQ(std::memcmp(last.data(), rows.data() + (count - 1) * vocabulary, vocabulary * sizeof(float)), 0) << count;
+      EXPECT_EQ(std::memcmp(last.data(), rows.data() + (count - 1) * vocabulary, vocabulary * sizeof(float)), 0)
+          << count;
     }
   }
 }
@@ -112,8 +114,10 @@ TEST(Logits, VariantsAgreeOnQuantisedWeights) {
         continue;
       }
       const std::string file = folder / (std::string(variant) + ".f32");
-      ASSERT_EQ(call({"logits", "-m", demo_model(kind), "--ids", "300 301 302 303 304 305", "--variant", variant, "-o", file})
-                    .exit_code, 0);
+      ASSERT_EQ(
+          call({"logits", "-m", demo_model(kind), "--ids", "300 301 302 303 304 305", "--variant", variant, "-o", file})
+              .exit_code,
+          0);
       if (scalar.empty()) scalar = floats_of(file);
       // Activations are rounded to eight bits: a difference in the last bit may become one step there.
       EXPECT_LE(worst(floats_of(file), scalar), 0.02 * spread(scalar)) << kind << ", " << variant;
@@ -124,7 +128,8 @@ TEST(Logits, VariantsAgreeOnQuantisedWeights) {
 TEST(Logits, WithoutAFileTheLikeliestArePrinted) {
   const Outcome ran = call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--top", "2"});
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, ::testing::MatchesRegex("position 2, after token 3  \"!\"\n +[0-9]+ +[0-9.]+ +[0-9.]+%  \".*\"\n +[0-9]+.*\n"));
+  EXPECT_THAT(ran.out, ::testing::MatchesRegex(
+                           "position 2, after token 3  \"!\"\n +[0-9]+ +[0-9.]+ +[0-9.]+%  \".*\"\n +[0-9]+.*\n"));
   const Outcome all = call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--top", "1", "--all"});
   EXPECT_THAT(all.out, HasSubstr("position 0, after token 1"));
   EXPECT_THAT(all.out, HasSubstr("position 2, after token 3"));
@@ -137,7 +142,8 @@ TEST(Logits, TheLikeliestIsHuggingFacesToo) {
 }
 
 TEST(Logits, JsonHasTheLikeliestWithTheirProbabilities) {
-  const Outcome ran = call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--json", "--all", "--top", "1000000"});
+  const Outcome ran =
+      call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--json", "--all", "--top", "1000000"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json::value out = json::parse(ran.out);
   EXPECT_EQ(out.at("positions"), 3);
@@ -161,7 +167,8 @@ TEST(Logits, WhatIsWrongIsNamed) {
   EXPECT_THAT(message({"--ids", "1,x"}, 1), HasSubstr("\"x\" is not a token id"));
   EXPECT_THAT(message({"--ids", "999999"}, 1), HasSubstr("there is no token 999999"));
   EXPECT_THAT(message({"--ids", ","}, 1), HasSubstr("names no token"));
-  EXPECT_THAT(message({"--ids", "1", "-o", folder / "no/such/folder"}, 1), HasSubstr("cannot be written: No such file"));
+  EXPECT_THAT(message({"--ids", "1", "-o", folder / "no/such/folder"}, 1),
+              HasSubstr("cannot be written: No such file"));
   EXPECT_THAT(message({"--ids", "1,2,3", "--ctx", "2"}, 1), HasSubstr("3 tokens do not fit the context of 2"));
   EXPECT_THAT(message({"--ids", "1", "--variant", "sse"}, 2), HasSubstr("\"sse\" is none of"));
   EXPECT_THAT(message({}, 2), HasSubstr("--ids is required"));
@@ -169,7 +176,8 @@ TEST(Logits, WhatIsWrongIsNamed) {
 
 TEST(Logits, AFileIsCompleteOrNotThere) {
   const gguf::testing::TemporaryFolder folder;
-  ASSERT_EQ(call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--ctx", "2", "-o", folder / "x.f32"}).exit_code, 1);
+  ASSERT_EQ(
+      call({"logits", "-m", demo_model("llama"), "--ids", "1,2,3", "--ctx", "2", "-o", folder / "x.f32"}).exit_code, 1);
   EXPECT_FALSE(std::filesystem::exists(folder / "x.f32"));
   EXPECT_FALSE(std::filesystem::exists(folder / "x.f32.part"));
 }

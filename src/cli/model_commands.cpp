@@ -9,10 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "quire/cli/chat.h"
 #include "quire/cli/input.h"
@@ -85,18 +84,22 @@ void add_sampler_options(CLI::App& command, engine::SamplerOptions& options) {
   options.seed = std::random_device()();
   command.add_option("--temp", options.temperature, "Temperature; 0 takes the likeliest token always (default: 0.8)")
       ->type_name("T");
-  add_number<std::uint32_t>(command, "--top-k", options.top_k, {}, "Of the k likeliest tokens only; 0: of all (default: 40)");
+  add_number<std::uint32_t>(command, "--top-k", options.top_k, {},
+                            "Of the k likeliest tokens only; 0: of all (default: 40)");
   command.add_option("--top-p", options.top_p, "Of the likeliest that together have this probability (default: 0.95)")
       ->type_name("P");
-  command.add_option("--min-p", options.min_p, "Of those with this share of the likeliest's probability (default: 0.05)")
+  command
+      .add_option("--min-p", options.min_p, "Of those with this share of the likeliest's probability (default: 0.05)")
       ->type_name("P");
-  add_number<std::uint64_t>(command, "--seed", options.seed, {}, "The same seed gives the same text (default: another each time)");
+  add_number<std::uint64_t>(command, "--seed", options.seed, {},
+                            "The same seed gives the same text (default: another each time)");
   command.parse_complete_callback([&options] {
     if (const auto ok = check(options); !ok) throw CLI::ValidationError(ok.error().message);
   });
 }
 
-constexpr const char* kBundledHelp = "The model: a GGUF file, or any part of a split one (default: the\nbundled demo model)";
+constexpr const char* kBundledHelp =
+    "The model: a GGUF file, or any part of a split one (default: the\nbundled demo model)";
 
 }  // namespace
 
@@ -111,7 +114,8 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
                             "Write so many tokens at most (default: until the model ends it or\nthe context is full)");
   add_sampler_options(*command, options->sampler);
   add_model_options(*command, options->model);
-  command->add_flag("--special", options->special, "Take <|im_end|> and the like in the prompt for the tokens they spell");
+  command->add_flag("--special", options->special,
+                    "Take <|im_end|> and the like in the prompt for the tokens they spell");
   command->add_flag("--echo", options->echo, "Write the prompt too");
   command->add_flag("--json", options->json, "Print one line of JSON when all is done, with the text in it");
   command->footer(
@@ -133,7 +137,8 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
   auto options = std::make_shared<ChatOptions>();
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
   command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");
-  add_number<std::uint32_t>(*command, "-n,--tokens", options->limit, {1}, "Tokens of an answer at most (default: as the model ends it)");
+  add_number<std::uint32_t>(*command, "-n,--tokens", options->limit, {1},
+                            "Tokens of an answer at most (default: as the model ends it)");
   add_sampler_options(*command, options->sampler);
   add_model_options(*command, options->model);
   command->footer(
@@ -161,8 +166,10 @@ std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const
       ->type_name("FILE");
   command->add_option("--ids", options->ids, "The tokens: 1,2,3")->required()->type_name("IDS");
   command->add_flag("--all", options->all, "Logits of every position, not only of the last");
-  command->add_option("-o,--output", options->output, "Write them there, as little-endian 32-bit floats")->type_name("FILE.f32");
-  add_number<std::uint32_t>(*command, "--top", options->top, {1}, "Without -o: print so many of the likeliest tokens (default: 10)");
+  command->add_option("-o,--output", options->output, "Write them there, as little-endian 32-bit floats")
+      ->type_name("FILE.f32");
+  add_number<std::uint32_t>(*command, "--top", options->top, {1},
+                            "Without -o: print so many of the likeliest tokens (default: 10)");
   command
       ->add_option_function<std::string>(
           "--variant",

@@ -10,12 +10,12 @@
 namespace quire::cli {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 using testing::demo_model;
 using testing::Ended;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::start;
+using ::testing::StartsWith;
 using testing::TemporaryFolder;
 using testing::Terminal;
 
@@ -48,9 +48,10 @@ TEST(Program, ALongPromptIsReadInChunksAndOneThatDoesNotFitIsRefused) {
 TEST(Program, ChatsInAPipeALineATurn) {
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {
     const Ended ran = start({"chat", "-m", demo_model(kind), "--temp", "0"},
-                          {"What is 2 ", "+ 3?\nRepeat: red kite owl\n", "/reset\nWho are you?"});
+                            {"What is 2 ", "+ 3?\nRepeat: red kite owl\n", "/reset\nWho are you?"});
     EXPECT_EQ(ran.exit_code, 0);
-    EXPECT_EQ(ran.out, "5\nred kite owl\nI am Quire, a small model. I tell stories, remember notes and count.\n") << kind;
+    EXPECT_EQ(ran.out, "5\nred kite owl\nI am Quire, a small model. I tell stories, remember notes and count.\n")
+        << kind;
     EXPECT_EQ(ran.err, "") << kind;
   }
 }
@@ -147,7 +148,9 @@ TEST(ProgramTerminal, LinesCanBeEditedAndCalledBackAlsoTheNextDay) {
   {
     Terminal terminal({"chat", "--temp", "0"}, state / "not-there-yet");
     ASSERT_TRUE(terminal.shows("> "));
-    terminal.type("What is 2 + 4?\x02\x7f" "3\r");  // one to the left, the 4 taken away, a 3 put there
+    terminal.type(
+        "What is 2 + 4?\x02\x7f"
+        "3\r");  // one to the left, the 4 taken away, a 3 put there
     EXPECT_TRUE(terminal.shows("\n5\r\n")) << terminal.screen();
     ASSERT_TRUE(terminal.shows("> "));
     terminal.type("\x04");

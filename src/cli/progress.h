@@ -3,8 +3,8 @@
 //   Progress progress(err, err_style, "reading");
 //   progress.update(done, total);      // as often as one likes
 //
-// What holds: nothing is written unless the style is a terminal's, nor before kPatience has passed, so that what is quick
-//   does not flicker. When it is done or destroyed, the line is empty again.
+// What holds: nothing is written unless the style is a terminal's, nor before kPatience has passed, so that what is
+//   quick does not flicker. When it is done or destroyed, the line is empty again.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // `quire run`: goes on with a text. No template: the prompt is read as it is.
 //
-// What holds: text is written as it is decoded, cut only between characters. At the end the standard error says what was
-//   read and written, how fast, and what the pool held; with `json` nothing is streamed and one line of JSON says it all.
+// What holds: text is written as it is decoded, cut only between characters. At the end the standard error says what
+//   was read and written, how fast, and what the pool held; with `json` nothing is streamed and one line says it all.
 // How it fails: with one line, before anything was written, unless the model itself breaks down.
 #pragma once
 

@@ -17,19 +17,23 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 using testing::call;
 using testing::demo_model;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
+using ::testing::StartsWith;
 
 constexpr const char* kPrompt = "Once upon a time there was";
 constexpr std::string_view kStory =
-    " a grumpy boy named Oscar. Oscar lived near the harbour. Oscar wanted to bring plums to a brave boy named Arthur who "
-    "lived at the old mill. On the way the sky turned dark and the wind began to blow. \"I must hurry,\" said Oscar. Soon "
-    "he could not see the path. Then he heard a bell. It was Arthur, who stood in the rain with a grey lantern. \"I knew "
-    "you would come,\" said Arthur. \"Follow my light.\" Inside it was warm. They ate the plums and told stories until the "
+    " a grumpy boy named Oscar. Oscar lived near the harbour. Oscar wanted to bring plums to a brave boy named Arthur "
+    "who "
+    "lived at the old mill. On the way the sky turned dark and the wind began to blow. \"I must hurry,\" said Oscar. "
+    "Soon "
+    "he could not see the path. Then he heard a bell. It was Arthur, who stood in the rain with a grey lantern. \"I "
+    "knew "
+    "you would come,\" said Arthur. \"Follow my light.\" Inside it was warm. They ate the plums and told stories until "
+    "the "
     "storm was over. In the morning Arthur gave Oscar a hat. \"So that you remember this night,\" he said. Oscar was "
     "delighted and carried the hat home. The end.\n";
 
@@ -85,11 +89,14 @@ TEST(Run, ASeedGivesTheSameTextAndAnotherAnother) {
 }
 
 TEST(Run, WithoutASeedTwoRunsDifferAndTheReportSaysHowToRepeatThem) {
-  const json::value one = json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
-  const json::value other = json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
+  const json::value one =
+      json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
+  const json::value other =
+      json_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
   EXPECT_NE(one.at("text"), other.at("text"));
   const std::string seed = std::to_string(one.at("seed").to_number<std::uint64_t>());
-  EXPECT_EQ(text_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed", seed}),
+  EXPECT_EQ(text_of({"-p", kPrompt, "-n", "40", "--temp", "2", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--seed",
+                     seed}),
             one.at("text").as_string());
 }
 
@@ -131,7 +138,10 @@ TEST(Run, ControlTokensInThePromptAreTextUnlessAskedFor) {
 
 TEST(Run, TheKindOfKeysAndValuesDecidesHowMuchThePoolTakes) {
   const auto bytes = [](const char* type) {
-    return json_of({"-p", "a", "-n", "1", "--ctx", "64", "--kv-type", type}).at("pool").at("pool_bytes").to_number<int>();
+    return json_of({"-p", "a", "-n", "1", "--ctx", "64", "--kv-type", type})
+        .at("pool")
+        .at("pool_bytes")
+        .to_number<int>();
   };
   EXPECT_EQ(bytes("f32"), 2 * bytes("f16"));
 }
@@ -163,9 +173,12 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
   std::ofstream(broken) << "this is no model";
   std::ofstream(half, std::ios::binary) << testing::read_file(demo_model("llama")).substr(0, 3'000'000);
   const Refused cases[] = {
-      {{"-p", "a", "--ctx", "4096"}, 1, "a context of 4096 tokens is longer than the 2048 that the model was trained for"},
+      {{"-p", "a", "--ctx", "4096"},
+       1,
+       "a context of 4096 tokens is longer than the 2048 that the model was trained for"},
       {{"-p", "a", "--memory", "10K"}, 1, "a pool of 0.01 MiB is too small for one sequence: 16 tokens take 0.06 MiB"},
-      {{"-p", "a", "--memory", "1M", "--ctx", "2048"}, 1,
+      {{"-p", "a", "--memory", "1M", "--ctx", "2048"},
+       1,
        "a pool of 1.0 MiB is too small for one sequence of 2048 tokens, which takes 8.0 MiB"},
       {{"-p", "a", "--memory", "900000G"}, 1, "more memory than this machine has"},
       {{"-p", "a", "-m", broken}, 1, "broken.gguf"},

@@ -1,5 +1,5 @@
-// How large a pool has to be for one sequence, and how long a sequence may be in a pool of a given size. Nothing is taken
-// to find out.
+// How large a pool has to be for one sequence, and how long a sequence may be in a pool of a given size. Nothing is
+// taken to find out.
 //
 // Who may call: anyone, from any thread; there is no state.
 // What holds: a pool made with what bytes_for() says admits such a sequence (SequencePool::can_ever_fit), and one made

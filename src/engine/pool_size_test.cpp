@@ -10,7 +10,8 @@
 namespace quire::engine {
 namespace {
 
-std::unique_ptr<SequencePool> pool_of(Device& device, const StateLayout& layout, std::uint64_t bytes, std::uint32_t tokens) {
+std::unique_ptr<SequencePool> pool_of(Device& device, const StateLayout& layout, std::uint64_t bytes,
+                                      std::uint32_t tokens) {
   PoolConfig config{.layout = layout, .budget_bytes = bytes, .max_sequences = 1, .max_tokens = tokens};
   auto pool = SequencePool::create(device, config);
   EXPECT_TRUE(pool) << pool.error().message();

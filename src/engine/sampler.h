@@ -3,8 +3,9 @@
 // What it picks is defined, whatever the machine does to get there: tokens stand in the order of falling logits, equal
 // ones in the order of their ids; the temperature turns logits into weights exp(logit / temperature); of the order the
 // first `top_k` stay, then the shortest beginning that has `top_p` of their weight, then those with at least `min_p` of
-// the first one's weight; and the random number, which is a function of seed and position and nothing else, falls on one
-// of them by weight. So a request's tokens do not depend on what else runs, or on how often it was stopped and resumed.
+// the first one's weight; and the random number, which is a function of seed and position and nothing else, falls on
+// one of them by weight. So a request's tokens do not depend on what else runs, or on how often it was stopped and
+// resumed.
 //
 // Who may call: one thread at a time. Nothing is allocated after the constructor.
 // How it fails: sample() gives nothing where no logit is a number. A NaN is never picked.

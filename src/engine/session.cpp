@@ -16,8 +16,8 @@ namespace {
 
 using Logits = model::Runner::Work::Logits;
 
-// A conversation goes back to where its last answer began, so two recurrent states are enough: one there, and one more so
-// that the next can be kept before that one goes.
+// A conversation goes back to where its last answer began, so two recurrent states are enough: one there, and one more
+// so that the next can be kept before that one goes.
 constexpr std::uint32_t kCheckpoints = 2;
 
 // Pages that fell out of a window are needed again by who goes back; so many tokens of them may stay cached.
@@ -57,7 +57,8 @@ Result<Size> choose_size(const StateLayout& layout, std::uint32_t trained, const
     // A long context would fill the machine: half of what is free has to do.
     const std::uint64_t bytes = machine.available / 2;
     const std::uint32_t tokens = tokens_within(layout, bytes, needs);
-    if (tokens == 0) return fail(fmt::format("no memory for a sequence: {:.1f} MiB are free", mebibytes(machine.available)));
+    if (tokens == 0)
+      return fail(fmt::format("no memory for a sequence: {:.1f} MiB are free", mebibytes(machine.available)));
     return Size{tokens, bytes};
   }
 
@@ -91,8 +92,8 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<model::Model> m
   if (!size) return std::unexpected(size.error());
 
   const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
-  session->backend_ = std::make_unique<CpuBackend>(
-      threads, options.kernels != nullptr ? *options.kernels : cpu::best_kernels());
+  session->backend_ =
+      std::make_unique<CpuBackend>(threads, options.kernels != nullptr ? *options.kernels : cpu::best_kernels());
   session->model_ = std::move(model);
   const std::uint32_t rows = std::min(chunk, size->context);
   if (auto ok = session->model_->prepare(*session->backend_, rows, std::clamp(options.max_logits, 1u, rows)); !ok) {

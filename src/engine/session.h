@@ -1,14 +1,14 @@
-// One sequence on a pool of its own: what a program needs that runs a model for one person. A server's many sequences are
-// the scheduler's; they share no code with this but the runner below it.
+// One sequence on a pool of its own: what a program needs that runs a model for one person. A server's many sequences
+// are the scheduler's; they share no code with this but the runner below it.
 //
 //   auto session = Session::create(std::move(*model), {.context = 2048});
 //   auto reading = (*session)->read(prompt);              // computes what the sequence does not hold yet
 //   auto next = sampler.sample((*session)->logits(), (*session)->length());
 //   auto ok = (*session)->write(*next);                   // and again
 //
-// Who may call: one thread. After create() only reset() and errors take memory from the heap.
-// What holds: the pool takes all its memory in create() and admits one sequence of context() tokens, whatever is read and
-//   written; so neither read() nor write() fails for memory.
+// Who may call: one thread. After create() nothing but an error takes memory from the heap.
+// What holds: the pool takes all its memory in create() and admits one sequence of context() tokens, whatever is read
+//   and written; so neither read() nor write() fails for memory.
 // How it fails: create() with one line that says which number is too large or too small; read() and write() where the
 //   tokens do not fit the context or are none of the model's.
 #pragma once
@@ -46,9 +46,9 @@ class Session {
   // Called between chunks with the tokens done and all there are; false stops the reading there.
   using Watch = std::function<bool(std::uint32_t done, std::uint32_t total)>;
   struct Reading {
-    std::uint32_t reused = 0;    // tokens that the sequence held already
+    std::uint32_t reused = 0;  // tokens that the sequence held already
     std::uint32_t computed = 0;
-    bool complete = true;        // false: the watch stopped it; the sequence holds the beginning
+    bool complete = true;  // false: the watch stopped it; the sequence holds the beginning
   };
   // Makes the sequence hold these tokens and no others.
   Result<Reading> read(std::span<const Token> tokens, const Watch& watch = {});
@@ -60,7 +60,8 @@ class Session {
   // Forgets the sequence. What the pool has cached of it stays until something needs the room.
   void reset();
 
-  // Of the token that was read or written last: [vocabulary], until the next call. Empty if the last reading was stopped.
+  // Of the token that was read or written last: [vocabulary], until the next call. Empty if the last reading was
+  // stopped.
   std::span<const float> logits() const { return logits_; }
   std::uint32_t length() const;  // tokens the sequence holds
   std::uint32_t context() const { return pool_->config().max_tokens; }

@@ -171,7 +171,8 @@ TEST_P(DemoSession, SizesThatDoNotGoTogetherAreRefused) {
   const std::string path = demo(GetParam());
   EXPECT_THAT(refusal(path, {.context = 2'000'000}), testing::HasSubstr("longer than the"));
   EXPECT_THAT(refusal(path, {.memory = 1000}), testing::HasSubstr("too small for one sequence"));
-  EXPECT_THAT(refusal(path, {.memory = std::uint64_t{1} << 60}), testing::HasSubstr("more memory than this machine has"));
+  EXPECT_THAT(refusal(path, {.memory = std::uint64_t{1} << 60}),
+              testing::HasSubstr("more memory than this machine has"));
   if (GetParam() != "mamba2") {
     EXPECT_THAT(refusal(path, {.context = 2048, .memory = 1 << 20}),
                 testing::HasSubstr("too small for one sequence of 2048 tokens"));

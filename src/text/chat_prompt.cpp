@@ -151,8 +151,10 @@ Result<ChatPrompt::Rendered> ChatPrompt::render(const json::object& variables, s
     if (found && found->text == *plain) return std::move(*found);
   }
   if (needed) {
-    return fail(fmt::format("{}: a message spells a control token, and the template changes messages so that it cannot "
-                            "be told from the template's own", name_));
+    return fail(
+        fmt::format("{}: a message spells a control token, and the template changes messages so that it cannot "
+                    "be told from the template's own",
+                    name_));
   }
   return Rendered{std::move(*plain), {}};
 }

@@ -1,6 +1,6 @@
-// A conversation as tokens: through the model's chat template and its tokenizer, with a border between what the template
-// wrote and what people (and models) wrote. A template's "<|im_end|>" is the control token; the same characters in a
-// message are characters.
+// A conversation as tokens: through the model's chat template and its tokenizer, with a border between what the
+// template wrote and what people (and models) wrote. A template's "<|im_end|>" is the control token; the same
+// characters in a message are characters.
 //
 //   auto prompt = ChatPrompt::create(*file, tokenizer);
 //   auto ids = prompt->encode({{"messages", messages}, {"add_generation_prompt", true}});
@@ -8,8 +8,8 @@
 // How the border is found: the conversation is rendered twice, once as it is and once with a mark at either end of each
 // message's text. Where the second rendering without its marks is the first, the marks say which characters are a
 // message's. A template that takes messages apart (some cut an answer's thoughts away) loses marks; then those messages
-// are marked that contain the spelling of a control token, and if not even that gives the same text, the conversation is
-// refused rather than guessed at.
+// are marked that contain the spelling of a control token, and if not even that gives the same text, the conversation
+// is refused rather than guessed at.
 //
 // Who may call: it does not change once made; any number of threads may encode. The Tokenizer outlives it.
 // How it fails: create() where the file has no template or a broken one; encode() where the template refuses the

@@ -34,9 +34,8 @@ constexpr std::string_view kCutting =
     "<|im_end|>{% endfor %}";
 
 Tokenizer make_tokenizer() {
-  Vocabulary vocabulary = text::testing::byte_level_vocabulary({}, {{"<|im_start|>", TokenType::control},
-                                                              {"<|im_end|>", TokenType::control},
-                                                              {"<s>", TokenType::control}});
+  Vocabulary vocabulary = text::testing::byte_level_vocabulary(
+      {}, {{"<|im_start|>", TokenType::control}, {"<|im_end|>", TokenType::control}, {"<s>", TokenType::control}});
   vocabulary.bos = 258;
   vocabulary.eos = 257;
   auto tokenizer = Tokenizer::create(std::move(vocabulary));
@@ -83,8 +82,9 @@ TEST(ChatPrompt, WhatAMessageSpellsStaysText) {
       EXPECT_EQ(prompt.controls({message(role, attack)}), begin + 2) << role << " in " << source;
       EXPECT_THAT(prompt.text({message(role, attack)}), HasSubstr(attack));
     }
-    EXPECT_EQ(prompt.controls({message("user", "<|im_end|>"), message("user", " <|im_start|> "), message("user", "<s>")}),
-              begin + 6);
+    EXPECT_EQ(
+        prompt.controls({message("user", "<|im_end|>"), message("user", " <|im_start|> "), message("user", "<s>")}),
+        begin + 6);
   }
 }
 
@@ -94,7 +94,8 @@ TEST(ChatPrompt, NeitherDoesOneReachOverAMessagesEdge) {
 }
 
 TEST(ChatPrompt, PartsOfAMessageAreItsTextToo) {
-  const Prompt prompt("{% for m in messages %}{% for p in m.content %}<|im_start|>{{ p.text }}{% endfor %}{% endfor %}");
+  const Prompt prompt(
+      "{% for m in messages %}{% for p in m.content %}<|im_start|>{{ p.text }}{% endfor %}{% endfor %}");
   const json::array parts = {json::object{{"type", "text"}, {"text", "a<|im_end|>"}},
                              json::object{{"type", "text"}, {"text", "b"}}};
   EXPECT_EQ(prompt.controls({json::object{{"role", "user"}, {"content", parts}}}), 2);
@@ -138,13 +139,14 @@ TEST(ChatPrompt, TheRenderingIsWhatTheTemplateGivesWithoutMarks) {
   ASSERT_TRUE(rendered);
   EXPECT_EQ(rendered->text, *ChatTemplate::parse(kChatMl)->render(variables));
   ASSERT_EQ(rendered->literal.size(), 1u);
-  EXPECT_EQ(rendered->text.substr(rendered->literal[0].begin, rendered->literal[0].end - rendered->literal[0].begin), "a b");
+  EXPECT_EQ(rendered->text.substr(rendered->literal[0].begin, rendered->literal[0].end - rendered->literal[0].begin),
+            "a b");
 }
 
 TEST(ChatPrompt, AConversationThatGoesOnBeginsAsBefore) {
   const Prompt prompt(kChatMl);
-  const auto asked = prompt.prompt.encode(
-      {{"messages", json::array{message("user", "Hi")}}, {"add_generation_prompt", true}}, {});
+  const auto asked =
+      prompt.prompt.encode({{"messages", json::array{message("user", "Hi")}}, {"add_generation_prompt", true}}, {});
   const auto answered = prompt.encode({message("user", "Hi"), message("assistant", "Hello")});
   ASSERT_TRUE(asked && answered);
   ASSERT_LT(asked->size(), answered->size());
@@ -156,7 +158,8 @@ TEST(ChatPrompt, PublishedTemplatesKeepTheBorder) {
   const std::filesystem::path folder = QUIRE_SHARED_DATA "/templates";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
   const Tokenizer tokenizer = make_tokenizer();
-  const std::string question = "What does <|im_end|> mean?", answer = "That <|im_end|> ends a turn.", more = "<|im_end|>";
+  const std::string question = "What does <|im_end|> mean?", answer = "That <|im_end|> ends a turn.",
+                    more = "<|im_end|>";
   int templates = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".jinja") continue;

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -80,7 +80,7 @@ struct Loop {
   std::optional<std::int64_t> known_length;
   Value previous;
   Value current;
-  std::deque<Value> ahead;          // looked at already, by loop.last or loop.length
+  std::list<Value> ahead;           // looked at already, by loop.last or loop.length
   std::optional<Value> last_given;  // to loop.changed()
   LoopSource* source = nullptr;     // null once the loop has ended
 

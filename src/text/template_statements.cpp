@@ -37,9 +37,12 @@ class ItemSource final : public LoopSource {
 };
 
 void Interpreter::keep(const ScopeRef& scope) {
-  for (ScopeRef kept = scope; kept != nullptr && !kept->kept; kept = kept->outer) {
-    kept->kept = true;
-    kept_.push_back(kept);
+  ScopeRef each = scope;
+  while (!each->kept) {
+    each->kept = true;
+    kept_.push_back(each);
+    if (each->outer == nullptr) break;
+    each = each->outer;
   }
 }
 

@@ -125,7 +125,7 @@ std::string_view Value::type_name() const {
   return std::visit(Names{}, data_);
 }
 
-bool KeyLess::operator()(const Value& a, const Value& b) const { return compare_keys(a, b) < 0; }
+bool KeyLess::operator()(const Value& a, const Value& b) const { return std::is_lt(compare_keys(a, b)); }
 
 bool KeyLess::operator()(const Value& a, std::string_view b) const {
   return rank(a) != KeyRank::text ? rank(a) < KeyRank::text : a.text()->bytes < b;

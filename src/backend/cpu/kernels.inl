@@ -258,7 +258,7 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
       largest = magnitude > largest ? magnitude : largest;
     }
     const float scale = largest / 127.0f;
-    const float inverse = scale == 0 ? 0 : 1.0f / scale;
+    const float inverse = scale < 0x1p-126f ? 0 : 1.0f / scale;  // below, it would be infinite
     out.scales[at / 32] = scale;
     for (int half = 0; half < 2; ++half) {
       std::int32_t sum = 0;
