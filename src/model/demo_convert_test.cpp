@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -103,6 +105,18 @@ TEST_P(DemoConvert, AModelFromHuggingFaceIsTheFileThatItCameFrom) {
   ASSERT_TRUE(model) << model.error().message;
   expect_same_metadata(*was, (*model)->file());
   expect_same_tensors(*was, (*model)->file());
+}
+
+TEST(DemoQuestions, AreThoseThatTheScriptMakes) {
+  if (!python("--version > /dev/null 2>&1")) GTEST_SKIP() << "there is no python3 on this machine";
+  const Folder folder;
+  const std::string made = folder / "questions.json";
+  ASSERT_TRUE(python(fmt::format("'{}questions.py' > '{}'", kTools, made)));
+  const auto text_of = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  };
+  EXPECT_TRUE(text_of(made) == text_of(QUIRE_SOURCE_DIR "/testdata/demo/questions.json"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DemoConvert, ::testing::Values("llama", "mamba2", "hybrid"),

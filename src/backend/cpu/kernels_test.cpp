@@ -112,7 +112,8 @@ TEST(Kernels, QuantizedInputsAreWithinHalfAStepAndTheirSumsAreExact) {
       for (std::size_t j = 0; j < 16; ++j) sum += quantized.q[16 * i + j];
       ASSERT_EQ(sum, quantized.sums[i]);
     }
-    // Nothing, and what is so small that no scale can be divided by: what an activation leaves of a very negative number.
+    // Nothing, and what is so small that no scale can be divided by: what an activation leaves of a very negative
+    // number.
     for (const float tiny : {0.0f, 1e-38f, 1e-45f}) {
       const Quantized nothing(*kernels, std::vector<float>(64, tiny));
       for (const std::int8_t q : nothing.q) ASSERT_EQ(q, 0);
