@@ -58,8 +58,14 @@ function(quire_test module)
     target_link_libraries(${test_name} PRIVATE quire::${module} quire-options ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
     target_compile_definitions(${test_name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_BUILD_DIR="${CMAKE_BINARY_DIR}"
                                QUIRE_SHARED_DATA="${QUIRE_SHARED_DATA}")
-    # No comma or semicolon may stand in a label list here: ctest takes it apart.
-    gtest_discover_tests(${test_name} PROPERTIES LABELS "${module};${T_LABELS}" TIMEOUT ${T_TIMEOUT} DISCOVERY_TIMEOUT 60)
+    gtest_discover_tests(${test_name} PROPERTIES TIMEOUT ${T_TIMEOUT} DISCOVERY_TIMEOUT 60)
+    # A list among the properties above is taken apart on its way to ctest: its second label would become a property of
+    # its own and the timeout that one's value. So labels are set when ctest has read which tests there are.
+    set(labels ${module} ${T_LABELS})
+    set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${test_name}_labels.cmake)
+    file(CONFIGURE OUTPUT ${labels_file} @ONLY CONTENT
+         "if(@test_name@_TESTS)\n  set_tests_properties(\${@test_name@_TESTS} PROPERTIES LABELS \"@labels@\")\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
   endforeach()
 endfunction()
 
