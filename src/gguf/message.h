@@ -1,5 +1,5 @@
-// Text from files made fit for an error message: one line, nothing a terminal would obey, not too long. Internal to
-// gguf.
+// Text from files made fit for an error message: one line, nothing a terminal would obey, not too long. For gguf and
+// for those who read files with it.
 #pragma once
 
 #include <cstddef>

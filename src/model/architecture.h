@@ -31,8 +31,8 @@ struct Architecture {
   std::uint32_t window_period = 1;
   // How rotary embeddings pair the elements of a head.
   RopePairs rope_pairs = RopePairs::Halves;
-  // Positions are rotated only where the file says that it was trained so (rope.scaling.finetuned).
-  bool rope_only_if_finetuned = false;
+  // A file that says that it was not trained so (rope.scaling.finetuned) does not rotate positions at all.
+  bool finetuned_switches_rope = false;
   // Layers with a window rotate with a base of their own (rope.freq_base_swa), which is this where a file names none;
   // 0: with the same as all others.
   float window_rope_base = 0;
@@ -41,6 +41,18 @@ struct Architecture {
   // The largest model of the family scales queries by the width of the embedding per head instead of the head's own
   // length; it is known by its number of layers. 0: there is none.
   std::uint32_t layers_that_scale_by_width = 0;
+  // Soft caps of scores and logits where a file does not name them; 0: then there is none.
+  float default_attention_cap = 0;
+  float default_logit_cap = 0;
+
+  // Tensors that every file has in each layer that they can be in. One without them is refused, and so is one that has
+  // them where the row says no: nobody knows what they do there.
+  bool head_norms = false;  // of each head's query and key
+  bool post_norms = false;  // behind the mixer and behind the feed-forward part
+  bool gate_in_up = false;  // one matrix for both, the gate's rows first; no: each has its own
+  // The same, but where the row says no, a file may have them: they can mean only one thing.
+  bool projection_biases = false;  // of queries, keys and values
+  bool convolution_bias = false;   // of Mamba-2
 };
 
 // Sorted by name.

@@ -1,10 +1,13 @@
 #include "quire/model/constants.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "quire/gguf/message.h"
 
 namespace quire::model {
 namespace {
@@ -17,12 +20,17 @@ class Reader {
   std::string key(std::string_view name) const { return prefix_ + std::string(name); }
   bool has(std::string_view name) const { return file_.has(key(name)); }
 
-  // A number that computing with makes sense.
-  Result<float> number_or(std::string_view name, float fallback, bool positive = false) const {
-    const auto value = file_.get_or<float>(key(name), fallback);
+  std::unexpected<Error> refuse(std::string_view name, std::string_view why) const {
+    return fail(fmt::format("{}: metadata '{}': {}", file_.path(), key(name), why));
+  }
+
+  // A number that computing with makes sense. Without a fallback the file must have it.
+  Result<float> number(std::string_view name, std::optional<float> fallback, bool positive = false) const {
+    if (fallback && !has(name)) return *fallback;
+    const auto value = file_.get<float>(key(name));
     if (!value) return value;
-    if (!std::isfinite(*value) || (positive && has(name) && *value <= 0)) {
-      return fail(fmt::format("{}: metadata '{}': {} is no sensible value", file_.path(), key(name), *value));
+    if (!std::isfinite(*value) || (positive && *value <= 0)) {
+      return refuse(name, fmt::format("{} is no sensible value", *value));
     }
     return value;
   }
@@ -41,57 +49,75 @@ std::vector<float> frequencies(std::uint32_t dims, float base, float factor) {
   return result;
 }
 
+Result<void> divide_by(const gguf::Tensor& factors, const gguf::File& file, std::vector<float>& frequencies) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(fmt::format("{}: tensor '{}' {}", file.path(), factors.name, why));
+  };
+  if (factors.elements() != frequencies.size()) {
+    return refuse(fmt::format("has {} elements for {} frequencies", factors.elements(), frequencies.size()));
+  }
+  std::vector<float> values(frequencies.size());
+  if (const auto ok = gguf::dequantize(factors.type, factors.data, values); !ok) return refuse(ok.error().message);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!(values[i] > 0)) return refuse(fmt::format("has {}, which is no factor", values[i]));
+    frequencies[i] /= values[i];
+  }
+  return {};
+}
+
+// How much longer the context has become than it was in training, all frequencies alike.
+Result<float> read_stretch(const gguf::File& file, const Reader& reader) {
+  // As in llama.cpp: a factor alone is a linear one, of two keys the new one counts, and 0 is as good as no key.
+  const auto kind = file.get_or<std::string_view>(reader.key("rope.scaling.type"), "linear");
+  if (!kind) return std::unexpected(kind.error());
+  constexpr std::string_view kNotYet = "is not supported yet (none, linear and Llama 3's are)";
+  if (*kind != "none" && *kind != "linear") {
+    return reader.refuse("rope.scaling.type", fmt::format("rotary scaling {} {}", gguf::quoted(*kind, 32), kNotYet));
+  }
+  for (const std::string_view name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (!file.find_tensor(name)) continue;
+    return fail(fmt::format("{}: tensor '{}': rotary scaling 'longrope' {}", file.path(), name, kNotYet));
+  }
+  const auto magnitude = reader.number("rope.scaling.attn_factor", 1.0f);
+  if (!magnitude) return magnitude;
+  if (*magnitude != 1) return reader.refuse("rope.scaling.attn_factor", "is not supported yet");
+
+  constexpr std::string_view kFactor = "rope.scaling.factor", kOldFactor = "rope.scale_linear";
+  const std::string_view name = reader.has(kFactor) ? kFactor : kOldFactor;
+  const auto factor = reader.number(name, 1.0f);
+  if (!factor) return factor;
+  if (*factor < 0) return reader.refuse(name, fmt::format("{} is no sensible value", *factor));
+  return *kind == "none" || *factor == 0 ? 1.0f : *factor;
+}
+
 Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyperparameters& model,
                        Constants& constants) {
   const Architecture& row = *model.architecture;
-  if (row.rope_only_if_finetuned) {
-    const auto tuned = file.get_or<bool>(reader.key("rope.scaling.finetuned"), false);
+  if (row.finetuned_switches_rope) {
+    const auto tuned = file.get_or<bool>(reader.key("rope.scaling.finetuned"), true);
     if (!tuned) return std::unexpected(tuned.error());
     if (!*tuned) return {};
   }
   const auto dims = file.get_or<std::uint32_t>(reader.key("rope.dimension_count"), model.key_length);
   if (!dims) return std::unexpected(dims.error());
   if (*dims == 0 || *dims % 2 != 0 || *dims > model.key_length) {
-    return fail(fmt::format("{}: metadata '{}': {} of {} elements of a head cannot be rotated in pairs", file.path(),
-                            reader.key("rope.dimension_count"), *dims, model.key_length));
+    return reader.refuse("rope.dimension_count", fmt::format("{} of {} elements of a head cannot be rotated in pairs",
+                                                             *dims, model.key_length));
   }
-  const auto base = reader.number_or("rope.freq_base", 10000.0f, true);
+  const auto base = reader.number("rope.freq_base", 10000.0f, true);
   if (!base) return std::unexpected(base.error());
-  const auto window_base = reader.number_or("rope.freq_base_swa", row.window_rope_base, true);
+  const auto window_base = reader.number("rope.freq_base_swa", row.window_rope_base, true);
   if (!window_base) return std::unexpected(window_base.error());
-
-  const auto kind = file.get_or<std::string_view>(reader.key("rope.scaling.type"), "none");
-  if (!kind) return std::unexpected(kind.error());
-  const bool long_rope = file.find_tensor("rope_factors_long.weight").has_value();
-  if ((*kind != "none" && *kind != "linear") || long_rope) {
-    const std::string_view name = long_rope ? std::string_view("longrope") : *kind;
-    return fail(fmt::format("{}: rotary scaling '{:.32}' is not supported yet (none, linear and Llama 3's are)",
-                            file.path(), name));
-  }
-  // The old key and the new one; a factor says how much longer the context has become.
-  const auto old_factor = reader.number_or("rope.scale_linear", 1.0f, true);
-  if (!old_factor) return std::unexpected(old_factor.error());
-  const auto factor = reader.number_or("rope.scaling.factor", *old_factor, true);
-  if (!factor) return std::unexpected(factor.error());
-  constants.frequencies =
-      frequencies(*dims, *base, *kind == "linear" || reader.has("rope.scale_linear") ? *factor : 1.0f);
-  constants.window_frequencies = *window_base > 0 ? frequencies(*dims, *window_base, 1.0f) : constants.frequencies;
+  const auto stretch = read_stretch(file, reader);
+  if (!stretch) return std::unexpected(stretch.error());
+  constants.frequencies = frequencies(*dims, *base, *stretch);
 
   // Llama 3's scaling comes as a factor for each frequency.
-  const auto factors = file.find_tensor("rope_freqs.weight");
-  if (!factors) return {};
-  std::vector<float> values(factors->elements() == *dims / 2 ? *dims / 2 : 0);
-  if (values.empty()) {
-    return fail(fmt::format("{}: tensor 'rope_freqs.weight' has {} elements for {} frequencies", file.path(),
-                            factors->elements(), *dims / 2));
+  if (const auto factors = file.find_tensor("rope_freqs.weight")) {
+    if (auto ok = divide_by(*factors, file, constants.frequencies); !ok) return ok;
   }
-  if (const auto ok = gguf::dequantize(factors->type, factors->data, values); !ok) return std::unexpected(ok.error());
-  for (std::uint32_t i = 0; i < values.size(); ++i) {
-    if (!(values[i] > 0))
-      return fail(fmt::format("{}: tensor 'rope_freqs.weight': {} is no factor", file.path(), values[i]));
-    constants.frequencies[i] /= values[i];
-    constants.window_frequencies[i] /= values[i];
-  }
+  // Layers with a base of their own are as they were before the context became longer.
+  constants.window_frequencies = *window_base > 0 ? frequencies(*dims, *window_base, 1.0f) : constants.frequencies;
   return {};
 }
 
@@ -101,8 +127,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
   const Architecture& row = *model.architecture;
   const Reader reader(file, model);
   if (model.experts > 0) {
-    return fail(fmt::format("{}: metadata '{}': mixtures of experts are not supported yet", file.path(),
-                            reader.key("expert_count")));
+    return reader.refuse("expert_count", "mixtures of experts are not supported yet");
   }
   Constants constants;
   const bool attends = model.count(Layer::Kind::attention) > 0;
@@ -116,23 +141,23 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
   struct Read {
     std::string_view name;
     float* to;
-    float fallback;
+    std::optional<float> fallback;  // none: the file must have it
     bool positive;
   };
   float divide_logits = 1;
   const float usual_embedding =
       row.embedding_times_root_of_width ? std::sqrt(static_cast<float>(model.embedding)) : 1.0f;
   const Read reads[] = {
-      {"attention.layer_norm_rms_epsilon", &constants.epsilon, 1e-5f, true},
+      {"attention.layer_norm_rms_epsilon", &constants.epsilon, std::nullopt, true},
       {"embedding_scale", &constants.embedding_scale, usual_embedding, false},
       {"residual_scale", &constants.residual_scale, 1, false},
       {"logit_scale", &divide_logits, 1, true},
       {"attention.scale", &constants.attention_scale, usual_scale, true},
-      {"attn_logit_softcapping", &constants.attention_cap, 0, false},
-      {"final_logit_softcapping", &constants.logit_cap, 0, false},
+      {"attn_logit_softcapping", &constants.attention_cap, row.default_attention_cap, false},
+      {"final_logit_softcapping", &constants.logit_cap, row.default_logit_cap, false},
   };
   for (const Read& read : reads) {
-    const auto value = reader.number_or(read.name, read.fallback, read.positive);
+    const auto value = reader.number(read.name, read.fallback, read.positive);
     if (!value) return std::unexpected(value.error());
     *read.to = *value;
   }

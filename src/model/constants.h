@@ -14,7 +14,7 @@
 namespace quire::model {
 
 struct Constants {
-  float epsilon = 1e-5f;
+  float epsilon = 0;
   float embedding_scale = 1;
   float residual_scale = 1;
   float logit_scale = 1;      // logits are multiplied by it

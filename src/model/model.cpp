@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "quire/model/state_layout.h"
+#include "quire/model/tensors.h"
 
 namespace quire::model {
 
@@ -21,12 +22,13 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file) {
   auto constants = read_constants(model->file_, model->numbers_);
   if (!constants) return std::unexpected(constants.error());
   model->constants_ = std::move(*constants);
-  auto weights = load_weights(model->file_, model->numbers_);
-  if (!weights) return std::unexpected(weights.error());
-  model->weights_ = std::move(*weights);
   const auto layout = state_layout(model->numbers_);
   if (!layout) return std::unexpected(layout.error());
   model->places_ = layout->places;
+  if (auto ok = check_tensors(model->file_, model->numbers_); !ok) return std::unexpected(ok.error());
+  auto weights = load_weights(model->file_, model->numbers_);
+  if (!weights) return std::unexpected(weights.error());
+  model->weights_ = std::move(*weights);
   return model;
 }
 

@@ -2,8 +2,10 @@
 // until a test makes them wrong.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
@@ -66,22 +68,26 @@ class TestModel {
     tensors_.erase(name);
     return *this;
   }
-  // Those that any model has, and of each layer those that its kind has.
+  // The tensors that published files of the architecture have; of each layer those of its kind. The lists are written
+  // out here and not read from the table of architectures, which is what they are to test.
   TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
     tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
       const std::string prefix = "blk." + std::to_string(i) + ".";
       tensor(prefix + "attn_norm.weight", {16});
       if (recurrent_layers[i]) {
-        tensor(prefix + "ssm_in.weight", {16, 76}).tensor(prefix + "ssm_conv1d.weight", {4, 40});
-        tensor(prefix + "ssm_out.weight", {32, 16});
+        add_recurrent(prefix);
       } else {
-        tensor(prefix + "attn_q.weight", {16, 16}).tensor(prefix + "attn_k.weight", {16, 8});
-        tensor(prefix + "attn_v.weight", {16, 8}).tensor(prefix + "attn_output.weight", {16, 16});
-        tensor(prefix + "ffn_down.weight", {32, 16});
+        add_attention(prefix);
       }
+      if (entries_.contains(architecture_ + ".feed_forward_length")) add_feed_forward(prefix);
     }
     return *this;
+  }
+  std::vector<std::string> tensor_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, shape] : tensors_) names.push_back(name);
+    return names;
   }
 
   gguf::Writer writer() const {
@@ -108,7 +114,46 @@ class TestModel {
   TestModel(std::string architecture, std::uint32_t layers) : architecture_(std::move(architecture)) {
     set_key("general.architecture", architecture_);
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
+    set("attention.layer_norm_rms_epsilon", 1e-5F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
+  }
+
+  bool is(std::initializer_list<std::string_view> names) const {
+    return std::ranges::find(names, architecture_) != names.end();
+  }
+
+  void add_attention(const std::string& prefix) {
+    tensor(prefix + "attn_output.weight", {16, 16});
+    if (is({"phi3"})) {
+      tensor(prefix + "attn_qkv.weight", {16, 32});
+    } else {
+      tensor(prefix + "attn_q.weight", {16, 16}).tensor(prefix + "attn_k.weight", {16, 8});
+      tensor(prefix + "attn_v.weight", {16, 8});
+    }
+    if (is({"qwen2"})) {
+      tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
+    }
+    if (is({"gemma3", "qwen3"})) {
+      tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
+    }
+    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_attention_norm.weight", {16});
+  }
+
+  void add_recurrent(const std::string& prefix) {
+    tensor(prefix + "ssm_in.weight", {16, 76}).tensor(prefix + "ssm_out.weight", {32, 16});
+    tensor(prefix + "ssm_conv1d.weight", {4, 40}).tensor(prefix + "ssm_conv1d.bias", {40});
+    tensor(prefix + "ssm_dt.bias", {4}).tensor(prefix + "ssm_a", {1, 4}).tensor(prefix + "ssm_d", {1, 4});
+    tensor(prefix + "ssm_norm.weight", {32, 1});
+  }
+
+  void add_feed_forward(const std::string& prefix) {
+    tensor(prefix + "ffn_norm.weight", {16}).tensor(prefix + "ffn_down.weight", {32, 16});
+    if (is({"phi3"})) {
+      tensor(prefix + "ffn_up.weight", {16, 64});
+    } else {
+      tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
+    }
+    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_ffw_norm.weight", {16});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {

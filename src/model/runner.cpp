@@ -18,13 +18,19 @@ Result<Runner> Runner::create(Model& model, Backend& backend, SequencePool& pool
 }
 
 PoolResult<Rows> Runner::run(std::span<const Work> work) {
-  tokens_.clear();
-  positions_.clear();
-  wanted_.clear();
-  parts_.clear();
-  kv_.clear();
-  states_.clear();
+  if (auto ok = check(work); !ok) return std::unexpected(ok.error());
   demands_.clear();
+  for (const Work& item : work) demands_.push_back({item.id, static_cast<std::uint32_t>(item.tokens.size())});
+  if (auto ok = pool_->reserve(demands_); !ok) return std::unexpected(ok.error());
+  const auto rows = forward(work);
+  if (!rows) return rows;
+  for (const Work& item : work) {
+    if (auto ok = pool_->commit(item.id, item.tokens, item.checkpoint); !ok) return std::unexpected(ok.error());
+  }
+  return rows;
+}
+
+PoolResult<void> Runner::check(std::span<const Work> work) const {
   std::size_t rows = 0, logits = 0;
   for (const Work& item : work) {
     rows += item.tokens.size();
@@ -42,9 +48,17 @@ PoolResult<Rows> Runner::run(std::span<const Work> work) {
   if (logits > model_->max_logits()) {
     return std::unexpected(PoolError::too_long("rows of logits in a step", logits, model_->max_logits()));
   }
-  for (const Work& item : work) demands_.push_back({item.id, static_cast<std::uint32_t>(item.tokens.size())});
-  if (auto ok = pool_->reserve(demands_); !ok) return std::unexpected(ok.error());
+  return {};
+}
 
+PoolResult<Rows> Runner::forward(std::span<const Work> work) {
+  if (auto ok = check(work); !ok) return std::unexpected(ok.error());
+  tokens_.clear();
+  positions_.clear();
+  wanted_.clear();
+  parts_.clear();
+  kv_.clear();
+  states_.clear();
   for (const Work& item : work) {
     const auto count = static_cast<std::uint32_t>(item.tokens.size());
     const auto first = static_cast<std::uint32_t>(tokens_.size());
@@ -69,18 +83,14 @@ PoolResult<Rows> Runner::run(std::span<const Work> work) {
       kv_.push_back(*view);
     }
   }
-  const Rows result = model_->forward(*backend_,
-                                      {.tokens = tokens_,
-                                       .positions = positions_,
-                                       .parts = parts_,
-                                       .kv = kv_,
-                                       .layer_bytes = layer_bytes_,
-                                       .states = states_},
-                                      wanted_);
-  for (const Work& item : work) {
-    if (auto ok = pool_->commit(item.id, item.tokens, item.checkpoint); !ok) return std::unexpected(ok.error());
-  }
-  return result;
+  return model_->forward(*backend_,
+                         {.tokens = tokens_,
+                          .positions = positions_,
+                          .parts = parts_,
+                          .kv = kv_,
+                          .layer_bytes = layer_bytes_,
+                          .states = states_},
+                         wanted_);
 }
 
 }  // namespace quire::model

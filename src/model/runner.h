@@ -27,8 +27,11 @@ class Runner {
   };
   // One step: at most model.max_rows() tokens, and max_logits() rows of logits. Logits come in the order of the work.
   PoolResult<Rows> run(std::span<const Work> work);
+  // The middle of it alone, for who reserves and commits himself.
+  PoolResult<Rows> forward(std::span<const Work> work);
 
  private:
+  PoolResult<void> check(std::span<const Work> work) const;
   Runner(Model& model, Backend& backend, SequencePool& pool) : model_(&model), backend_(&backend), pool_(&pool) {}
 
   Model* model_;

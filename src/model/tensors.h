@@ -1,8 +1,10 @@
-// Whether a file's tensors are those that its hyperparameters speak of: the ones that every layer of a kind has, and
-// their shapes. What a particular architecture has besides is not looked at here.
+// Whether a file's tensors are those that its hyperparameters and its architecture's row speak of: all that are needed,
+// in their shapes, and none besides. A tensor that nobody computes with would make every answer wrong, so it is
+// refused.
 //
 // Who may call: anyone, from any thread; there is no state.
-// What holds: nothing is allocated but names. A file with no tensors at all (a vocabulary on its own) passes.
+// What holds: nothing is allocated but names. A file with no tensors at all (a vocabulary on its own) passes, and so do
+//   the tensors of what Quire can describe but not run: experts, factors of a rotary scaling (see constants.h).
 // How it fails: with one line that names the file, the tensor, and what was expected of it.
 #pragma once
 

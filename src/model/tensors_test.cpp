@@ -1,10 +1,13 @@
 #include "quire/model/tensors.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/model/model.h"
 #include "quire/model/model_testing.h"
 
 namespace quire::model {
@@ -22,15 +25,34 @@ std::string tensor_refusal(const TestModel& model) {
   return checked ? "" : checked.error().message;
 }
 
+std::string load_refusal(const TestModel& model) {
+  OpenedModel opened(model);
+  const auto loaded = Model::create(std::move(*opened.file));
+  return loaded ? "" : loaded.error().message;
+}
+
+// Two layers, with what published files of the architecture have.
+TestModel right(const std::string& name) {
+  switch (find_architecture(name)->mixing) {
+    case Mixing::recurrent: return TestModel::recurrent(name).with_tensors({true, true});
+    case Mixing::hybrid: return TestModel::hybrid(name, {0, 1}).with_tensors({true, false});
+    case Mixing::attention: break;
+  }
+  return TestModel::attention(name).with_tensors({false, false});
+}
+
 TEST(Tensors, ThoseOfARightModelPass) {
+  for (const Architecture& row : architectures()) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(tensor_refusal(right(std::string(row.name))), "");
+    EXPECT_EQ(load_refusal(right(std::string(row.name))), "");
+  }
   EXPECT_EQ(tensor_refusal(TestModel::attention("llama")), "");
-  EXPECT_EQ(tensor_refusal(TestModel::attention("llama").with_tensors({false, false})), "");
-  EXPECT_EQ(tensor_refusal(TestModel::recurrent("mamba2").with_tensors({true, true})), "");
-  EXPECT_EQ(tensor_refusal(TestModel::hybrid("granitehybrid", {0, 1}).with_tensors({true, false})), "");
+  EXPECT_EQ(tensor_refusal(right("llama").tensor("output.weight", {16, 3})), "");
 }
 
 TEST(Tensors, OneThatIsMissingIsNamed) {
-  TestModel model = TestModel::attention("llama").with_tensors({false, false});
+  const TestModel model = right("llama");
   EXPECT_THAT(tensor_refusal(TestModel(model).remove_tensor("token_embd.weight")),
               HasSubstr("has no tensor 'token_embd.weight'"));
   EXPECT_THAT(tensor_refusal(TestModel(model).remove_tensor("blk.1.attn_k.weight")),
@@ -40,24 +62,158 @@ TEST(Tensors, OneThatIsMissingIsNamed) {
               HasSubstr("has a tensor of layer 1, but 'llama.block_count' is 1"));
 }
 
+TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
+  for (const Architecture& row : architectures()) {
+    const TestModel model = right(std::string(row.name));
+    for (const std::string& name : model.tensor_names()) {
+      SCOPED_TRACE(std::string(row.name) + " without " + name);
+      const TestModel without = TestModel(model).remove_tensor(name);
+      // What is there instead of one that may also be three is missed by the name of the first of those.
+      const std::string missed = name.ends_with("attn_qkv.weight") ? name.substr(0, 6) + "attn_q.weight" : name;
+      // Granite's hybrids may do without this one.
+      const bool optional = row.name == "granitehybrid" && name.ends_with("ssm_conv1d.bias");
+      EXPECT_THAT(tensor_refusal(without), HasSubstr(optional ? "" : "has no tensor '" + missed + "'"));
+      EXPECT_EQ(load_refusal(without), tensor_refusal(without));
+    }
+  }
+}
+
+TEST(Tensors, NormsAndBiasesOfAnArchitectureAreRequired) {
+  const std::pair<std::string, std::vector<std::string>> needed[] = {
+      {"qwen2", {"attn_q.bias", "attn_k.bias", "attn_v.bias"}},
+      {"qwen3", {"attn_q_norm.weight", "attn_k_norm.weight"}},
+      {"gemma2", {"post_attention_norm.weight", "post_ffw_norm.weight"}},
+      {"gemma3", {"attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"}},
+      {"mamba2", {"ssm_conv1d.bias"}},
+  };
+  for (const auto& [architecture, names] : needed) {
+    for (const std::string& name : names) {
+      // From all layers, so that no layer tells of the others.
+      EXPECT_THAT(load_refusal(right(architecture).remove_tensor("blk.0." + name).remove_tensor("blk.1." + name)),
+                  HasSubstr("has no tensor 'blk.0." + name + "'"));
+    }
+  }
+}
+
+TEST(Tensors, OneThatNobodyComputesWithIsRefusedByName) {
+  const auto refused = [](const std::string& architecture, const std::string& name, std::vector<std::uint64_t> shape) {
+    const TestModel model = right(architecture).tensor(name, std::move(shape));
+    EXPECT_THAT(tensor_refusal(model), HasSubstr("tensor '" + name + "'")) << architecture;
+    EXPECT_EQ(load_refusal(model), tensor_refusal(model));
+  };
+  for (const char* name : {"blk.0.ffn_gate.bias", "blk.1.ffn_up.bias"}) refused("llama", name, {32});
+  for (const char* name : {"blk.0.ffn_down.bias", "blk.1.attn_norm.bias", "blk.1.ffn_norm.bias", "output_norm.bias"}) {
+    refused("llama", name, {16});
+  }
+  refused("qwen2", "output.bias", {3});
+  refused("llama", "blk.1.attn_sinks.weight", {2});
+  refused("llama", "blk.0.attn_q.scale", {1});
+  refused("llama", "blk.0.ffn_gate_inp.weight", {16, 4});
+  refused("llama", "position_embd.weight", {16, 100});
+  refused("llama", "blk.0.something_new", {1});
+  refused("llama", "something_new", {1});
+  // A reranker has this in place of an output matrix.
+  refused("qwen3", "cls.output.weight", {16, 2});
+  // Known ones where they have no place.
+  refused("llama", "blk.0.attn_q_norm.weight", {8});
+  refused("qwen3", "blk.0.post_attention_norm.weight", {16});
+  refused("llama", "blk.0.ssm_in.weight", {16, 76});
+  refused("mamba2", "blk.0.ffn_up.weight", {16, 32});
+  refused("mamba2", "rope_freqs.weight", {4});
+  refused("phi3", "blk.0.attn_q.weight", {16, 16});
+  refused("phi3", "blk.0.ffn_gate.weight", {16, 32});
+  // Names that only look like known ones.
+  refused("llama", "blk.00.attn_q.weight", {16, 16});
+  refused("llama", "blk.0.token_embd.weight", {16, 3});
+  refused("llama", "attn_q.weight", {16, 16});
+}
+
+TEST(Tensors, TheNameOfAStrangeOneCannotCommandATerminal) {
+  const std::string why = tensor_refusal(right("llama").tensor("evil\x1b[31m", {1}));
+  EXPECT_THAT(why, HasSubstr("tensor 'evil\\x1b[31m'"));
+}
+
+TEST(Tensors, WhatPublishedFilesHaveBesidesPasses) {
+  // LLaMAfied Qwen and InternLM.
+  TestModel biased = right("llama");
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    const std::string prefix = layer;
+    biased.tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
+    biased.tensor(prefix + "attn_output.bias", {16});
+  }
+  EXPECT_EQ(load_refusal(biased), "");
+  // Llama 3.1, and a Granite hybrid made by the same converter.
+  EXPECT_EQ(tensor_refusal(right("llama").tensor("rope_freqs.weight", {4})), "");
+  EXPECT_EQ(tensor_refusal(right("granitehybrid").tensor("rope_freqs.weight", {4})), "");
+  EXPECT_EQ(load_refusal(right("granitehybrid").remove_tensor("blk.0.ssm_conv1d.bias")), "");
+}
+
+TEST(Tensors, AFileThatCannotBeRunYetMayStillBeDescribed) {
+  // Whether a model can be run is said by its numbers (constants.h), not by the names of its tensors.
+  EXPECT_EQ(
+      tensor_refusal(right("phi3").tensor("rope_factors_long.weight", {4}).tensor("rope_factors_short.weight", {4})),
+      "");
+  TestModel experts = right("llama").set("expert_count", 4U).set("expert_used_count", 2U);
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    const std::string prefix = layer;
+    for (const char* name : {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"})
+      experts.remove_tensor(prefix + name);
+    experts.tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4});
+  }
+  EXPECT_EQ(tensor_refusal(experts), "");
+  EXPECT_THAT(load_refusal(experts), HasSubstr("'llama.expert_count': mixtures of experts"));
+}
+
+TEST(Tensors, OneThatAFileMayHaveOrNotIsInAllLayersOrInNone) {
+  const TestModel model = right("llama").tensor("blk.0.attn_q.bias", {16});
+  EXPECT_THAT(load_refusal(model), HasSubstr("has no tensor 'blk.1.attn_q.bias'"));
+  EXPECT_EQ(load_refusal(TestModel(model).tensor("blk.1.attn_q.bias", {16})), "");
+  // Layers of another kind do not count.
+  EXPECT_EQ(tensor_refusal(TestModel::hybrid("granitehybrid", {0, 1, 0})
+                               .with_tensors({true, false, true})
+                               .tensor("blk.1.attn_q.bias", {16})),
+            "");
+}
+
 TEST(Tensors, QueriesKeysAndValuesMayBeOneTensor) {
-  TestModel model = TestModel::attention("phi3", 1).with_tensors({false});
+  TestModel model = right("llama").set("block_count", 1U);
+  for (const std::string& name : model.tensor_names()) {
+    if (name.starts_with("blk.1.")) model.remove_tensor(name);
+  }
   for (const char* name : {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"}) {
     model.remove_tensor(name);
   }
-  EXPECT_EQ(tensor_refusal(TestModel(model).tensor("blk.0.attn_qkv.weight", {16, 32})), "");
+  EXPECT_THAT(load_refusal(model), HasSubstr("has no tensor 'blk.0.attn_q.weight'"));
+  model.tensor("blk.0.attn_qkv.weight", {16, 32});
+  EXPECT_EQ(load_refusal(model), "");
+  EXPECT_EQ(load_refusal(TestModel(model).tensor("blk.0.attn_qkv.bias", {32})), "");
+  EXPECT_THAT(load_refusal(TestModel(model).tensor("blk.0.attn_q.bias", {16})), HasSubstr("'blk.0.attn_q.bias'"));
   EXPECT_THAT(tensor_refusal(TestModel(model).tensor("blk.0.attn_qkv.weight", {16, 33})), HasSubstr("33 rows of 16"));
 }
 
 TEST(Tensors, OneOfAnotherShapeIsNamed) {
-  EXPECT_THAT(
-      tensor_refusal(TestModel::attention("llama").with_tensors({false, false}).tensor("token_embd.weight", {16, 4})),
-      HasSubstr("tensor 'token_embd.weight' has 4 rows of 16, but the metadata speak of 3 rows of 16"));
-  EXPECT_THAT(
-      tensor_refusal(TestModel::attention("llama").with_tensors({false, false}).set("attention.head_count_kv", 2U)),
-      HasSubstr("tensor 'blk.0.attn_k.weight'"));
+  EXPECT_THAT(tensor_refusal(right("llama").tensor("token_embd.weight", {16, 4})),
+              HasSubstr("tensor 'token_embd.weight' has 4 rows of 16, but the metadata speak of 3 rows of 16"));
+  EXPECT_THAT(tensor_refusal(right("llama").set("attention.head_count_kv", 2U)),
+              HasSubstr("tensor 'blk.0.attn_k.weight'"));
   EXPECT_THAT(tensor_refusal(TestModel::hybrid("granitehybrid", {1, 0}).with_tensors({true, false})),
               HasSubstr("has no tensor 'blk.0.attn_q.weight'"));
+}
+
+TEST(Tensors, AVectorOfAnotherLengthIsNamed) {
+  for (const Architecture& row : architectures()) {
+    const TestModel model = right(std::string(row.name));
+    for (const std::string& name : model.tensor_names()) {
+      SCOPED_TRACE(std::string(row.name) + " with another " + name);
+      const TestModel other = TestModel(model).tensor(name, {7});
+      EXPECT_THAT(tensor_refusal(other), HasSubstr("tensor '" + name + "' has "));
+      EXPECT_EQ(load_refusal(other), tensor_refusal(other));
+    }
+  }
+}
+
+TEST(Tensors, AModelWithoutTensorsCannotBeRun) {
+  EXPECT_THAT(load_refusal(TestModel::attention("llama")), HasSubstr("has no tensor 'token_embd.weight'"));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "quire/base/check.h"
+
 namespace quire::model {
 namespace {
 
@@ -18,8 +20,9 @@ class Binder {
   bool has(std::string_view name) const { return file_.find_tensor(prefix_ + std::string(name)).has_value(); }
 
   Result<void> matrix(Weight& to, std::string_view name, std::uint64_t rows, std::uint64_t cols) {
-    const auto tensor = find(name, rows, cols);
+    const auto tensor = file_.tensor(prefix_ + std::string(name));
     if (!tensor) return std::unexpected(tensor.error());
+    QUIRE_CHECK(tensor->shape[0] == cols && tensor->rows() == rows, "check_tensors() lets only this shape pass");
     if (!gguf::type_info(tensor->type).dequantizable) {
       return fail(fmt::format("{}: tensor '{}' is of type {}, which Quire cannot compute with", file_.path(),
                               tensor->name, gguf::type_name(tensor->type)));
@@ -29,14 +32,15 @@ class Binder {
     return {};
   }
 
-  Result<void> vector(Vector& to, std::string_view name, std::uint64_t length, bool required = true) {
-    if (!required && !has(name)) return {};
+  // One that a file of this architecture may do without.
+  Result<void> vector_if_any(Vector& to, std::string_view name, std::uint64_t length) {
+    return has(name) ? vector(to, name, length) : Result<void>();
+  }
+
+  Result<void> vector(Vector& to, std::string_view name, std::uint64_t length) {
     const auto tensor = file_.tensor(prefix_ + std::string(name));
     if (!tensor) return std::unexpected(tensor.error());
-    if (tensor->elements() != length) {
-      return fail(fmt::format("{}: tensor '{}' has {} elements, {} expected", file_.path(), tensor->name,
-                              tensor->elements(), length));
-    }
+    QUIRE_CHECK(tensor->elements() == length, "check_tensors() lets only this length pass");
     if (tensor->type == gguf::Type::F32 &&
         reinterpret_cast<std::uintptr_t>(tensor->data.data()) % alignof(float) == 0) {
       to = {reinterpret_cast<const float*>(tensor->data.data()), length};
@@ -62,7 +66,7 @@ class Binder {
       to.k = all.part(static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(key));
       to.v = all.part(static_cast<std::uint32_t>(query + key), static_cast<std::uint32_t>(key));
       Vector bias;
-      if (ok) ok = vector(bias, "attn_qkv.bias", query + 2 * key, false);
+      if (ok) ok = vector_if_any(bias, "attn_qkv.bias", query + 2 * key);
       if (ok && !bias.empty()) {
         to.q_bias = bias.subspan(0, query);
         to.k_bias = bias.subspan(query, key);
@@ -72,14 +76,15 @@ class Binder {
       ok = matrix(to.q, "attn_q.weight", query, width);
       if (ok) ok = matrix(to.k, "attn_k.weight", key, width);
       if (ok) ok = matrix(to.v, "attn_v.weight", key, width);
-      if (ok) ok = vector(to.q_bias, "attn_q.bias", query, false);
-      if (ok) ok = vector(to.k_bias, "attn_k.bias", key, false);
-      if (ok) ok = vector(to.v_bias, "attn_v.bias", key, false);
+      if (ok) ok = vector_if_any(to.q_bias, "attn_q.bias", query);
+      if (ok) ok = vector_if_any(to.k_bias, "attn_k.bias", key);
+      if (ok) ok = vector_if_any(to.v_bias, "attn_v.bias", key);
     }
     if (ok) ok = matrix(to.out, "attn_output.weight", width, query);
-    if (ok) ok = vector(to.out_bias, "attn_output.bias", width, false);
-    if (ok) ok = vector(to.q_norm, "attn_q_norm.weight", head, false);
-    if (ok) ok = vector(to.k_norm, "attn_k_norm.weight", head, false);
+    if (ok) ok = vector_if_any(to.out_bias, "attn_output.bias", width);
+    if (!model_.architecture->head_norms) return ok;
+    if (ok) ok = vector(to.q_norm, "attn_q_norm.weight", head);
+    if (ok) ok = vector(to.k_norm, "attn_k_norm.weight", head);
     return ok;
   }
 
@@ -88,7 +93,7 @@ class Binder {
     Result<void> ok = matrix(to.in, "ssm_in.weight", shape.projection(), model_.embedding);
     if (ok) ok = matrix(to.out, "ssm_out.weight", model_.embedding, shape.inner);
     if (ok) ok = vector(to.conv, "ssm_conv1d.weight", shape.conv_channels() * shape.conv_kernel);
-    if (ok) ok = vector(to.conv_bias, "ssm_conv1d.bias", shape.conv_channels(), false);
+    if (ok) ok = vector_if_any(to.conv_bias, "ssm_conv1d.bias", shape.conv_channels());
     if (ok) ok = vector(to.dt_bias, "ssm_dt.bias", shape.heads);
     if (ok) ok = vector(to.a, "ssm_a", shape.heads);
     if (ok) ok = vector(to.d, "ssm_d", shape.heads);
@@ -99,32 +104,21 @@ class Binder {
   Result<void> feed_forward(FeedForwardWeights& to, const Layer& layer) {
     const std::uint64_t width = layer.feed_forward;
     Result<void> ok = vector(to.norm, "ffn_norm.weight", model_.embedding);
-    if (ok && has("ffn_gate.weight")) {
+    if (ok && !model_.architecture->gate_in_up) {
       ok = matrix(to.gate, "ffn_gate.weight", width, model_.embedding);
       if (ok) ok = matrix(to.up, "ffn_up.weight", width, model_.embedding);
     } else if (ok) {
-      // One matrix for both: the gate's rows stand first.
       Weight both;
       ok = matrix(both, "ffn_up.weight", 2 * width, model_.embedding);
       to.gate = both.part(0, layer.feed_forward);
       to.up = both.part(layer.feed_forward, layer.feed_forward);
     }
     if (ok) ok = matrix(to.down, "ffn_down.weight", model_.embedding, width);
-    if (ok) ok = vector(to.post_norm, "post_ffw_norm.weight", model_.embedding, false);
+    if (ok && model_.architecture->post_norms) ok = vector(to.post_norm, "post_ffw_norm.weight", model_.embedding);
     return ok;
   }
 
  private:
-  Result<gguf::Tensor> find(std::string_view name, std::uint64_t rows, std::uint64_t cols) const {
-    auto tensor = file_.tensor(prefix_ + std::string(name));
-    if (!tensor) return tensor;
-    if (tensor->shape[0] != cols || tensor->rows() != rows) {
-      return fail(fmt::format("{}: tensor '{}' has {} rows of {}, {} of {} expected", file_.path(), tensor->name,
-                              tensor->rows(), tensor->shape[0], rows, cols));
-    }
-    return tensor;
-  }
-
   const gguf::File& file_;
   const Hyperparameters& model_;
   Weights& weights_;
@@ -154,7 +148,9 @@ Result<Weights> load_weights(const gguf::File& file, const Hyperparameters& mode
     } else {
       ok = bind.mamba2(to.mixer.emplace<Mamba2Weights>());
     }
-    if (ok) ok = bind.vector(to.post_norm, "post_attention_norm.weight", model.embedding, false);
+    if (ok && model.architecture->post_norms) {
+      ok = bind.vector(to.post_norm, "post_attention_norm.weight", model.embedding);
+    }
     if (ok && layer.feed_forward > 0) ok = bind.feed_forward(to.feed_forward.emplace(), layer);
   }
   if (!ok) return std::unexpected(ok.error());

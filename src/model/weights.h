@@ -1,12 +1,13 @@
-// A model's tensors, bound: each found by name, its shape and type checked, its bytes left where the file has them. A
-// layer is what it is made of, a mixer and perhaps a feed-forward part, so that an architecture needs no struct of its
-// own.
+// A model's tensors, bound: each found by name, its type checked, its bytes left where the file has them. A layer is
+// what it is made of, a mixer and perhaps a feed-forward part, so that an architecture needs no struct of its own.
 //
-// Who may call: load_weights() anyone; the result does not change and may be read by any thread.
+// Who may call: load_weights() with a file that check_tensors() (tensors.h) let pass and keys as long as values; the
+//   result does not change and may be read by any thread.
 // What holds: views into the file's mapping, valid as long as the gguf::File; small vectors that are not f32 in the
-// file
-//   are kept as f32 here.
-// How it fails: with one line that names the file, the tensor, and what was expected of it.
+//   file are kept as f32 here.
+// How it fails: with one line that names the file and the tensor: it is of a type that Quire cannot compute with, or
+// the
+//   file has no tensors at all.
 #pragma once
 
 #include <deque>
