@@ -16,12 +16,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 sees overlapping copies in plain string concatenation where there are none (its bug 105329).
   target_compile_options(quire-options INTERFACE -Wno-restrict)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  # libstdc++ 12 offers std::expected only to compilers that claim the final form of concepts; clang 14 has all of it
-  # that <expected> uses and claims less.
-  set(QUIRE_CLANG_EXPECTED -D__cpp_concepts=202002L -Wno-macro-redefined -Wno-builtin-macro-redefined)
-  target_compile_options(quire-options INTERFACE ${QUIRE_CLANG_EXPECTED})
-endif()
 
 # quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...]): a library of every *.cpp of the folder that
 # is not a test, a benchmark or a fuzzer (x_test.cpp, x_bench.cpp, x_fuzz.cpp).
@@ -69,10 +63,14 @@ function(quire_test module)
   endforeach()
 endfunction()
 
-# quire_fuzzer(<module> <source> [DEPS ...]): a libFuzzer program, built by `make fuzz`.
+# quire_fuzzer(<module> <source> [DEPS ...]): a libFuzzer program. The target `fuzzers` builds all of them and what they
+# need; `make fuzz` runs them.
 function(quire_fuzzer module source)
   if(NOT QUIRE_FUZZERS)
     return()
+  endif()
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
   endif()
   cmake_parse_arguments(F "" "" "DEPS" ${ARGN})
   get_filename_component(name ${source} NAME_WE)
@@ -80,4 +78,5 @@ function(quire_fuzzer module source)
   target_link_libraries(${name} PRIVATE quire::${module} quire-options ${F_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
+  add_dependencies(fuzzers ${name})
 endfunction()

@@ -17,7 +17,7 @@ inline void relax() {
 }  // namespace
 
 ThreadTeam::ThreadTeam(std::uint32_t threads) {
-  for (std::uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
+  for (std::uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
 }
 
 ThreadTeam::~ThreadTeam() {
@@ -28,14 +28,19 @@ ThreadTeam::~ThreadTeam() {
 }
 
 void ThreadTeam::start_and_join() {
-  if (!workers_.empty()) {
-    running_.store(static_cast<std::uint32_t>(workers_.size()), std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
+  if (workers_.empty()) {
+    work_(context_, 0, 1);
+    return;
   }
-  work_(context_, 0, size());
-  // With more threads than cores the others may not be running at all: then the core is better left to them.
-  for (int looks = 0; running_.load(std::memory_order_acquire) != 0; ++looks) {
+  done_.store(0, std::memory_order_relaxed);
+  const std::uint32_t round = round_.load(std::memory_order_relaxed) + 1;
+  ticket_.store(std::uint64_t{round} << 32, std::memory_order_release);
+  round_.store(round, std::memory_order_release);
+  round_.notify_all();
+  do_parts();
+  // What is left are parts that somebody has begun. With more threads than cores they may not be running just now:
+  // then the core is better left to them.
+  for (int looks = 0; done_.load(std::memory_order_acquire) != size(); ++looks) {
     if (looks < kLooks) {
       relax();
     } else {
@@ -44,15 +49,26 @@ void ThreadTeam::start_and_join() {
   }
 }
 
-void ThreadTeam::serve(std::uint32_t thread) {
+void ThreadTeam::do_parts() {
+  std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(ticket) < size()) {
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      continue;
+    }
+    work_(context_, static_cast<std::uint32_t>(ticket), size());
+    done_.fetch_add(1, std::memory_order_release);
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadTeam::serve() {
   std::uint32_t seen = 0;
   for (;;) {
     for (int looks = 0; looks < kLooks && round_.load(std::memory_order_acquire) == seen; ++looks) relax();
     round_.wait(seen, std::memory_order_acquire);
-    ++seen;  // rounds are never skipped: the next begins when all are done with this one
+    seen = round_.load(std::memory_order_acquire);
     if (ending_.load(std::memory_order_relaxed)) return;
-    work_(context_, thread, size());
-    running_.fetch_sub(1, std::memory_order_release);
+    do_parts();
   }
 }
 

@@ -1,6 +1,9 @@
 // A fixed team of threads that do one thing together at a time. The caller is one of them.
 //
-//   team.run([&](std::uint32_t thread, std::uint32_t threads) { ... });   // returns when all have
+//   team.run([&](std::uint32_t part, std::uint32_t parts) { ... });   // returns when every part is done
+//
+// A piece of work has as many parts as there are threads, and each part is done once, by whoever comes first. So on a
+// machine that is busy with other things nobody waits for a thread that has no core: the caller does its part too.
 //
 // Who may call: one thread, the same each time; run() does not nest. Nothing is allocated per call. Between calls the
 // workers look for work for a moment and then sleep, so that a busy engine makes no system call and an idle one no
@@ -28,8 +31,8 @@ class ThreadTeam {
   template <typename Work>
   void run(Work&& work) {
     using Plain = std::remove_reference_t<Work>;
-    work_ = [](const void* context, std::uint32_t thread, std::uint32_t threads) {
-      (*static_cast<Plain*>(const_cast<void*>(context)))(thread, threads);
+    work_ = [](const void* context, std::uint32_t part, std::uint32_t parts) {
+      (*static_cast<Plain*>(const_cast<void*>(context)))(part, parts);
     };
     context_ = std::addressof(work);
     start_and_join();
@@ -37,12 +40,16 @@ class ThreadTeam {
 
  private:
   void start_and_join();
-  void serve(std::uint32_t thread);
+  void serve();
+  void do_parts();
 
   void (*work_)(const void*, std::uint32_t, std::uint32_t) = nullptr;
   const void* context_ = nullptr;
-  std::atomic<std::uint32_t> round_{0};    // changes when there is work
-  std::atomic<std::uint32_t> running_{0};  // workers that are not done with this round
+  std::atomic<std::uint32_t> round_{0};  // changes when there is work
+  // The round and the next part of it that nobody has taken. Both in one word, so that who comes late for one round
+  // cannot take a part of another.
+  std::atomic<std::uint64_t> ticket_{UINT32_MAX};
+  std::atomic<std::uint32_t> done_{0};  // parts of this round
   std::atomic<bool> ending_{false};
   std::vector<std::thread> workers_;
 };

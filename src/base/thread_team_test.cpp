@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-TEST(ThreadTeam, EveryThreadWorksOncePerRoundAndRunReturnsWhenAllAreDone) {
+TEST(ThreadTeam, EveryPartIsDoneOncePerRoundAndRunReturnsWhenAllAre) {
   for (const std::uint32_t threads : {1u, 2u, 3u, 5u}) {
     ThreadTeam team(threads);
     ASSERT_EQ(team.size(), threads);
@@ -32,6 +32,23 @@ TEST(ThreadTeam, WakesAfterASleep) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
   }
   EXPECT_EQ(done.load(), 9);
+}
+
+// Somebody who has taken a part sleeps in it; the others' parts are all done meanwhile, by whoever is there.
+TEST(ThreadTeam, NobodyWaitsForAThreadThatHasNotBegun) {
+  ThreadTeam team(4);
+  std::atomic<int> others{0};
+  for (int round = 0; round < 20; ++round) {
+    others = 0;
+    team.run([&](std::uint32_t part, std::uint32_t) {
+      if (part != 0) {
+        ++others;
+        return;
+      }
+      while (others.load() < 3) std::this_thread::yield();
+    });
+    EXPECT_EQ(others.load(), 3);
+  }
 }
 
 TEST(ThreadTeam, EndsWithoutEverHavingWorked) { const ThreadTeam team(4); }

@@ -13,7 +13,7 @@ Line PipeReader::read() {
   for (std::size_t searched = 0;;) {
     const std::size_t at = buffer_.find('\n', searched);
     if (at != std::string::npos || buffer_.size() >= kMaxLineBytes) {
-      const bool whole = at != std::string::npos && at <= kMaxLineBytes;
+      const bool whole = at <= kMaxLineBytes;  // npos is larger
       const std::size_t length = whole ? at : kMaxLineBytes;
       Line line{Line::Kind::text, buffer_.substr(0, length)};
       buffer_.erase(0, whole ? length + 1 : length);

@@ -86,7 +86,7 @@ TEST(Program, NobodyReadingIsNoReasonToTalk) {
   if (child == 0) {
     ::dup2(pipe[1], STDOUT_FILENO);
     ::dup2(::open((folder / "err").c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
-    testing::become_program({"run", "-p", "Once upon a time", "--temp", "0"});
+    testing::become(testing::kProgram, {"run", "-p", "Once upon a time", "--temp", "0"});
   }
   ::close(pipe[0]);
   ::close(pipe[1]);

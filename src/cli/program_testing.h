@@ -1,18 +1,23 @@
-// For tests of the program as a process: with pipes whose other end takes its time, and behind a terminal.
+// For tests of the program as a process: with files, with pipes whose other end takes its time, and behind a terminal.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,12 +29,44 @@ namespace quire::cli::testing {
 
 using gguf::testing::TemporaryFolder;
 
+inline constexpr const char* kProgram = QUIRE_BUILD_DIR "/src/cli/quire";
+
 struct Ended : Outcome {
   long peak_kib = 0;  // resident memory at its largest
 };
 
-[[noreturn]] inline void become_program(const std::vector<std::string>& arguments) {
-  const std::string program = QUIRE_BUILD_DIR "/src/cli/quire";
+// Bytes that a process reads or writes instead of a file: no pipe, so that neither side waits for the other.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view text = "") : fd_(::memfd_create("quire-test", MFD_CLOEXEC)) {
+    EXPECT_EQ(::write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::lseek(fd_, 0, SEEK_SET);
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  ~MemoryFile() { ::close(fd_); }
+
+  int fd() const { return fd_; }
+  std::string text() const {
+    std::string text(static_cast<std::size_t>(::lseek(fd_, 0, SEEK_END)), '\0');
+    EXPECT_EQ(::pread(fd_, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    return text;
+  }
+
+ private:
+  int fd_;
+};
+
+struct ProcessOptions {
+  std::string input;                     // on standard input
+  std::vector<std::string> pieces;       // there through a pipe instead, one after the other; the last one ends it
+  std::optional<std::string> out_path;   // where standard output goes instead; "": nowhere, it is closed
+  std::vector<std::string> environment;  // "NAME=value", besides the test's own
+  bool close_input = false;
+  bool as_nobody = false;  // without root's rights; exit code 126 if that cannot be
+};
+
+[[noreturn]] inline void become(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -39,34 +76,57 @@ struct Ended : Outcome {
 
 inline int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// The program with standard input, output and error in files; input is a pipe that gets `pieces` one after the other.
-inline Ended start(const std::vector<std::string>& arguments, const std::vector<std::string>& pieces = {}) {
-  const TemporaryFolder folder;
-  int input[2];
-  EXPECT_EQ(::pipe2(input, O_CLOEXEC), 0);
+inline Ended run_process(const std::string& program, const std::vector<std::string>& arguments,
+                         const ProcessOptions& options = {}) {
+  const MemoryFile in(options.input), out, err;
+  int pipe[2] = {-1, -1};
+  if (!options.pieces.empty()) {
+    EXPECT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  }
   const pid_t child = ::fork();
   if (child == 0) {
-    ::dup2(input[0], STDIN_FILENO);
-    ::dup2(::open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
-    ::dup2(::open((folder / "err").c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
-    become_program(arguments);
+    for (const std::string& variable : options.environment) ::putenv(const_cast<char*>(variable.c_str()));
+    ::dup2(options.pieces.empty() ? in.fd() : pipe[0], STDIN_FILENO);
+    if (options.close_input) ::close(STDIN_FILENO);
+    ::dup2(err.fd(), STDERR_FILENO);
+    if (!options.out_path) {
+      ::dup2(out.fd(), STDOUT_FILENO);
+    } else if (options.out_path->empty()) {
+      ::close(STDOUT_FILENO);
+    } else {
+      ::dup2(::open(options.out_path->c_str(), O_WRONLY), STDOUT_FILENO);
+    }
+    if (options.as_nobody && ::geteuid() == 0) {
+      constexpr uid_t kNobody = 65534;
+      if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0 || ::access(program.c_str(), X_OK) != 0) ::_exit(126);
+    }
+    become(program, arguments);
   }
-  ::close(input[0]);
-  std::signal(SIGPIPE, SIG_IGN);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (::write(input[1], pieces[i].data(), pieces[i].size()) < 0) break;
+  EXPECT_GT(child, 0);
+  if (!options.pieces.empty()) {
+    ::close(pipe[0]);
+    std::signal(SIGPIPE, SIG_IGN);
+    for (std::size_t i = 0; i < options.pieces.size(); ++i) {
+      if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (::write(pipe[1], options.pieces[i].data(), options.pieces[i].size()) < 0) break;
+    }
+    ::close(pipe[1]);
   }
-  ::close(input[1]);
   int status = 0;
   rusage usage = {};
-  ::wait4(child, &status, 0, &usage);
+  while (::wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
   Ended ended;
   ended.exit_code = exit_code(status);
-  ended.out = read_file(folder / "out");
-  ended.err = read_file(folder / "err");
+  ended.out = out.text();
+  ended.err = err.text();
   ended.peak_kib = usage.ru_maxrss;
   return ended;
+}
+
+// The program; its standard input is a pipe that gets these pieces, or empty.
+inline Ended start(const std::vector<std::string>& arguments, std::vector<std::string> pieces = {}) {
+  return run_process(kProgram, arguments, {.pieces = std::move(pieces)});
 }
 
 // The program behind a terminal of its own. All that waits, waits for seconds and not for ever.
@@ -79,7 +139,7 @@ class Terminal {
       ::setenv("TERM", "xterm", 1);
       ::setenv("LC_ALL", "C.UTF-8", 1);
       ::setenv("XDG_STATE_HOME", state_folder.c_str(), 1);
-      become_program(arguments);
+      become(kProgram, arguments);
     }
   }
   ~Terminal() {

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "quire/cli/cli_testing.h"
 #include "quire/cli/mutation_testing.h"
+#include "quire/cli/program_testing.h"
 #include "quire/gguf/gguf_testing.h"
 #include "quire/model/model_testing.h"
 
@@ -24,14 +24,13 @@ using model::testing::TestModel;
 using testing::demo_model;
 using testing::expect_refusal;
 using ::testing::HasSubstr;
+using testing::kProgram;
 using testing::Mutator;
 using ::testing::Not;
 using testing::Outcome;
 using testing::ProcessOptions;
 using testing::read_file;
 using testing::write_file;
-
-constexpr const char* kProgram = QUIRE_BUILD_DIR "/src/cli/quire";
 
 Outcome quire(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
   return testing::run_process(kProgram, arguments, options);

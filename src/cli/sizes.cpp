@@ -22,7 +22,8 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
       power = static_cast<int>(found) + 1;
       unit.remove_prefix(1);
     }
-    if (unit != "" && unit != "B" && unit != "b" && (power == 0 || (unit != "iB" && unit != "ib"))) return std::nullopt;
+    if (!unit.empty() && unit != "B" && unit != "b" && (power == 0 || (unit != "iB" && unit != "ib")))
+      return std::nullopt;
   }
   const double bytes = std::floor(std::ldexp(number, 10 * power));
   if (bytes < 1 || bytes >= 0x1p64) return std::nullopt;

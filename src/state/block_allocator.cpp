@@ -20,13 +20,14 @@ BlockAllocator::BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32
       class_id_(class_id),
       cells_per_slab_(cells_per_slab) {
   QUIRE_CHECK(cells_per_slab > 0, "a slab holds at least one object of each class");
+  QUIRE_CHECK(class_id < kMaxClasses, "a generation has room for the class");
   QUIRE_CHECK(std::uint64_t{arena.total_slabs()} * cells_per_slab < kNoIndex, "objects are counted in 32 bits");
   build(arena.total_slabs());
 }
 
 void BlockAllocator::build(std::uint32_t slabs) {
   slabs_.resize(slabs);
-  cells_.resize(std::size_t{slabs} * cells_per_slab_);
+  cells_.resize(std::size_t{slabs} * cells_per_slab_, Cell{.generation = std::uint32_t{class_id_} << kLifeBits});
   for (std::uint32_t slab = 0; slab < slabs; ++slab) {
     const std::uint32_t first = slab * cells_per_slab_;
     slabs_[slab].free_head = first;
@@ -89,7 +90,7 @@ void BlockAllocator::return_cell(std::uint32_t index) {
   const std::uint32_t slab = arena_ == nullptr ? 0 : index / cells_per_slab_;
   Slab& s = slabs_[slab];
   Cell& cell = cells_[index];
-  ++cell.generation;
+  cell.generation = (cell.generation & ~kLifeMask) | ((cell.generation + 1) & kLifeMask);
   cell.references = 0;
   cell.kept = 0;
   if (cell.pinned) {
@@ -288,9 +289,10 @@ std::expected<void, const char*> BlockAllocator::check_integrity() const {
   std::uint32_t held = 0, cached = 0, attached = 0, free_cells = 0, pinned_slabs = 0, open = 0;
   for (std::uint32_t slab = 0; slab < slabs_.size(); ++slab) {
     const Slab& s = slabs_[slab];
+    const std::uint32_t first = slab * cells_per_slab_;
     std::uint32_t live = 0, pinned = 0, in_list = 0;
     for (std::uint32_t i = 0; i < cells_per_slab_; ++i) {
-      const Cell& cell = cells_[slab * cells_per_slab_ + i];
+      const Cell& cell = cells_[first + i];
       if (cell.references > 0) {
         ++held;
         ++live;
@@ -301,7 +303,7 @@ std::expected<void, const char*> BlockAllocator::check_integrity() const {
       if (cell.pinned) ++pinned;
     }
     for (std::uint32_t i = s.free_head; i != kNoIndex; i = cells_[i].next) {
-      if (i / cells_per_slab_ != slab) return std::unexpected("a free list leaves its slab");
+      if (i < first || i - first >= cells_per_slab_) return std::unexpected("a free list leaves its slab");
       if (cells_[i].references > 0 || cells_[i].kept) return std::unexpected("a live page stands in a free list");
       if (++in_list > cells_per_slab_) return std::unexpected("a free list runs in a circle");
     }

@@ -10,8 +10,9 @@
 // An allocator stands alone with a fixed capacity, or shares an arena: then it takes slabs as it needs cells and gives
 // each back with its last page, and its totals count what it could have now.
 //
-// Freeing a free page, an index out of range or a stale id is an error in every build type and changes nothing.
-// Owned by one pool and single-threaded, like everything here.
+// Freeing a free page, an index out of range or a stale id is an error in every build type and changes nothing. So is
+// an id of another class of the same arena: the class stands in the upper bits of a generation. (The lower ones count,
+// and begin again after 2^28 lives of a cell.) Owned by one pool and single-threaded, like everything here.
 #pragma once
 
 #include <cstdint>
@@ -95,6 +96,9 @@ class BlockAllocator {
     std::uint32_t prev = kNoIndex;  // cached list
     std::uint32_t next = kNoIndex;  // cached list, or the slab's free list
   };
+  static constexpr std::uint32_t kLifeBits = 28;  // of a generation; above them is the class
+  static constexpr std::uint32_t kMaxClasses = 1u << (32 - kLifeBits);
+  static constexpr std::uint32_t kLifeMask = (1u << kLifeBits) - 1;
   struct Slab {
     std::uint32_t free_head = kNoIndex;
     std::uint32_t live = 0;

@@ -5,6 +5,14 @@
 #include "quire/base/check.h"
 
 namespace quire {
+namespace {
+
+std::uint32_t pages_per_slab(const Arena& arena, std::uint64_t page_bytes) {
+  QUIRE_CHECK(page_bytes > 0, "a shape that was checked has bytes");
+  return static_cast<std::uint32_t>(arena.slab_bytes() / page_bytes);
+}
+
+}  // namespace
 
 BlockPool::BlockPool(std::unique_ptr<Arena> own, const PageShape& shape, std::uint32_t capacity, bool scrub)
     : own_arena_(std::move(own)),
@@ -21,7 +29,7 @@ BlockPool::BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shap
       page_bytes_(shape.page_bytes()),
       unit_(std::gcd(arena.slab_bytes(), page_bytes_)),
       scrub_(scrub),
-      allocator_(arena, class_id, static_cast<std::uint32_t>(arena.slab_bytes() / shape.page_bytes())) {
+      allocator_(arena, class_id, pages_per_slab(arena, page_bytes_)) {
   QUIRE_CHECK(arena.slab_bytes() / unit_ * arena.total_slabs() < kNoIndex, "locations are counted in 32 bits");
 }
 

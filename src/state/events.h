@@ -25,7 +25,7 @@ struct PoolEvent {
     PageCopied,          // object: page copied from, detail: page copied to
     PageMoved,           // object: page moved from, detail: page moved to
     SlotTaken,           // object: slot, detail: request
-    SlotMoved,       // object: slot moved from, detail: slot moved to
+    SlotMoved,           // object: slot moved from, detail: slot moved to
     SlotReleased,        // object: slot
     CheckpointStored,    // object: slot, detail: position
     CheckpointDropped,   // object: slot

@@ -31,7 +31,7 @@ TEST_P(EveryCall, RefusedInTurnLeavesNothingHalfDone) {
   std::uint64_t refusals = 0;
   const std::uint32_t step = percent() >= 100 ? 1 : 100 / std::max(1u, percent());
   for (std::uint32_t variant = 0; variant < 3; ++variant) {
-    const std::uint32_t seed = GetParam() + 5 * (variant * 7919 + 1013);
+    const std::uint32_t seed = GetParam() + RandomOps::kModels * (variant * 7919 + 1013);
     const auto words = words_of(seed, 150);
     for (std::uint64_t call = 0;; call += step) {
       CountingDevice device;
@@ -56,12 +56,12 @@ TEST_P(EveryCall, RefusedInTurnLeavesNothingHalfDone) {
 }
 
 std::string model_name(const ::testing::TestParamInfo<std::uint32_t>& model) {
-  static constexpr const char* kNames[] = {"Attention", "Windowed", "Recurrent", "Hybrid", "Everything"};
+  static constexpr const char* kNames[] = {"Attention", "Windowed", "Recurrent", "Hybrid", "Everything", "WindowsOnly"};
   return kNames[model.param];
 }
 
 // Seeds that give each of RandomOps::Model.
-INSTANTIATE_TEST_SUITE_P(Device, EveryCall, ::testing::Values(0u, 1u, 2u, 3u, 4u), model_name);
+INSTANTIATE_TEST_SUITE_P(Device, EveryCall, ::testing::Range(0u, RandomOps::kModels), model_name);
 
 TEST(DeviceFailures, AtRandomDuringLongLivesChangeNoByte) {
   const std::uint32_t lives = std::max(5u, 100 * percent() / 100);

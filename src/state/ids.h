@@ -22,7 +22,7 @@ struct GenerationalId {
   friend bool operator==(const GenerationalId&, const GenerationalId&) = default;
 };
 
-using PageId = GenerationalId<struct PageTag>;          // a physical page of one layer group
+using PageId = GenerationalId<struct PageTag>;          // a physical page of one layer group, no other takes it
 using SlotId = GenerationalId<struct SlotTag>;          // a recurrent state
 using SequenceId = GenerationalId<struct SequenceTag>;  // a live sequence of a SequencePool
 

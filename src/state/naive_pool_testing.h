@@ -72,6 +72,7 @@ class NaivePool {
   bool reserve(const std::vector<std::pair<int, std::uint32_t>>& demands) {
     std::uint32_t need = 0, need_without_copies = 0;
     std::map<int, int> left, left_without;  // holders of a page that have not copied it yet
+    std::vector<int> only_published;        // half-full pages that are copied for the index's sake alone
     for (const auto& [name, tokens] : demands) {
       const Sequence& s = sequences_[name];
       if (s.tokens.size() + tokens > max_tokens_) return false;
@@ -84,13 +85,16 @@ class NaivePool {
       left.try_emplace(page, pages_[page].references);
       left_without.try_emplace(page, pages_[page].references);
       if (left[page] > 1 || pages_[page].published) ++need, --left[page];
-      if (left_without[page] > 1) ++need_without_copies, --left_without[page];
+      if (left_without[page] > 1) {
+        ++need_without_copies, --left_without[page];
+      } else if (pages_[page].published) {
+        only_published.push_back(page);
+      }
     }
     if (held() + need > total_) {
       if (held() + need_without_copies > total_) return false;
-      for (const auto& [name, tokens] : demands) {
-        const Sequence& s = sequences_[name];
-        if (tokens > 0 && must_copy(s, true) && !must_copy(s, false)) forget_from(*pages_[half_full_page(s)].published);
+      for (const int page : only_published) {
+        if (pages_[page].published) forget_from(*pages_[page].published);
       }
       need = need_without_copies;
     }
@@ -162,6 +166,28 @@ class NaivePool {
       s.path.pop_back();
     }
     sequences_.erase(name);
+  }
+
+  // A sequence that was released comes back with its bytes; blocks that are still known are shared.
+  bool restore(int name, const std::vector<Token>& tokens, Namespace name_space) {
+    if (sequences_.size() == max_sequences_) return false;
+    Sequence s{.name_space = name_space, .tokens = tokens};
+    const std::size_t blocks = (tokens.size() + block_ - 1) / block_;
+    while ((s.path.size() + 1) * block_ <= tokens.size()) {
+      Key key = key_of(name_space, tokens, s.path.size() + 1);
+      if (!cache_.contains(key)) break;
+      s.pages.push_back(cache_[key].page);
+      s.path.push_back(std::move(key));
+    }
+    const auto shared = std::count_if(s.pages.begin(), s.pages.end(), [&](int p) { return pages_[p].references > 0; });
+    if (held() + blocks - static_cast<std::size_t>(shared) > total_) return false;
+    for (const Key& key : s.path) ++cache_[key].holders;
+    for (const int page : s.pages) ++pages_[page].references;
+    while (held() + cached() + blocks - s.pages.size() > total_) evict_one();
+    while (s.pages.size() < blocks) s.pages.push_back(take());
+    sequences_[name] = std::move(s);
+    commit(name, {});
+    return true;
   }
 
   void drop_cache() {

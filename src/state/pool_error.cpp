@@ -39,7 +39,7 @@ std::string PoolError::message() const {
     case Code::ShapeMismatch:
       return thing + " of another shape: " + number(wanted) + " expected, " + number(available) + " given";
     case Code::DeviceFailure: return "the device refused to " + thing + " " + number(wanted) + " bytes";
-    case Code::InvalidArgument: return thing;
+    case Code::InvalidArgument: return what;
   }
   return "?";
 }

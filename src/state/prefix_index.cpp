@@ -32,8 +32,9 @@ PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std:
       checkpoints_(checkpoints ? max_nodes : 0) {
   key_mask_.low = hash_bits >= 64 ? UINT64_MAX : (std::uint64_t{1} << hash_bits) - 1;
   key_mask_.high = hash_bits >= 128 ? UINT64_MAX : hash_bits <= 64 ? 0 : (std::uint64_t{1} << (hash_bits - 64)) - 1;
-  const std::size_t entries = std::bit_ceil(std::size_t{max_nodes} * 2 + 2);
+  const std::size_t entries = std::bit_ceil(std::max<std::size_t>(std::size_t{max_nodes} * 2 + 2, kBucket * 2));
   by_key_.resize(entries);
+  roots_.assign(entries, kNoIndex);
   by_content_.assign(entries, kNoIndex);
   ghosts_.assign(entries, 0);
   mask_ = entries - 1;
@@ -75,10 +76,19 @@ bool PrefixIndex::is_child(std::uint32_t node, const Key& key, Namespace name_sp
 std::uint32_t PrefixIndex::find(const Key& key, Namespace name_space, std::uint32_t parent,
                                 std::span<const Token> tokens) const {
   const auto tag = static_cast<std::uint32_t>(key.low);
-  for (std::uint64_t i = key.low & mask_; by_key_[i].node != kNoIndex; i = (i + 1) & mask_) {
-    if (by_key_[i].tag == tag && is_child(by_key_[i].node, key, name_space, parent, tokens)) return by_key_[i].node;
+  for (std::uint64_t bucket = home(key.low);; bucket = next_bucket(bucket)) {
+    const Entry* entries = by_key_.data() + bucket * kBucket;
+    std::uint32_t same = 0, empty = 0;
+    for (std::uint32_t i = 0; i < kBucket; ++i) {
+      same |= std::uint32_t{entries[i].tag == tag} << i;
+      empty |= std::uint32_t{entries[i].node == kNoIndex} << i;
+    }
+    for (same &= ~empty; same != 0; same &= same - 1) {
+      const std::uint32_t node = entries[std::countr_zero(same)].node;
+      if (is_child(node, key, name_space, parent, tokens)) return node;
+    }
+    if (empty != 0) return kNoIndex;
   }
-  return kNoIndex;
 }
 
 // The keys of a path follow from its tokens alone, so they are computed ahead, and table entries, nodes and tokens of a
@@ -94,11 +104,14 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
     for (std::uint32_t i = 0; i < count; ++i) {
       key = child_key(key, tokens.subspan(std::size_t{begin + i} * block_size_, block_size_));
       keys[i] = key;
-      __builtin_prefetch(by_key_.data() + (key.low & mask_));
+      __builtin_prefetch(by_key_.data() + home(key.low) * kBucket);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t guess = by_key_[keys[i].low & mask_].node;
-      if (guess == kNoIndex) break;  // an empty home: the path ends here at the latest
+      const Entry* entries = by_key_.data() + home(keys[i].low) * kBucket;
+      const auto tag = static_cast<std::uint32_t>(keys[i].low);
+      std::uint32_t guess = kNoIndex;
+      for (std::uint32_t e = 0; e < kBucket; ++e) guess = entries[e].tag == tag ? entries[e].node : guess;
+      if (guess == kNoIndex) break;  // most likely the path ends here
       __builtin_prefetch(nodes_.data() + guess);
       __builtin_prefetch(tokens_.data() + std::size_t{guess} * block_size_);
     }
@@ -116,7 +129,11 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
 PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t parent,
                                            std::span<const Token> tokens) const {
   const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
-  return {find(key, name_space, parent, tokens), key};
+  // Both tables are far away where there are many nodes: they are asked for together, and early.
+  __builtin_prefetch(by_key_.data() + home(key.low) * kBucket, 1);
+  const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  __builtin_prefetch(by_content_.data() + (content & mask_), 1);
+  return {find(key, name_space, parent, tokens), key, content};
 }
 
 PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t parent,
@@ -133,10 +150,9 @@ PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t
 PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::uint32_t parent,
                                                     std::span<const Token> tokens) const {
   PartialMatch best;
-  std::uint32_t child = parent == kNoIndex ? root_child_ : nodes_[parent].first_child;
+  std::uint32_t child = parent == kNoIndex ? roots_[root_place(name_space)] : nodes_[parent].first_child;
   for (std::uint32_t looks = 0; child != kNoIndex && looks < kPartialLooks;
        ++looks, child = nodes_[child].next_sibling) {
-    if (nodes_[child].name_space != name_space) continue;
     const auto theirs = this->tokens(child);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end()).first;
     const auto same = static_cast<std::uint32_t>(end - tokens.begin());
@@ -146,47 +162,89 @@ PrefixIndex::PartialMatch PrefixIndex::find_partial(Namespace name_space, std::u
 }
 
 void PrefixIndex::table_insert(const Key& key, std::uint32_t node) {
-  std::uint64_t i = key.low & mask_;
-  while (by_key_[i].node != kNoIndex) i = (i + 1) & mask_;
-  by_key_[i] = {static_cast<std::uint32_t>(key.low), node};
+  for (std::uint64_t bucket = home(key.low);; bucket = next_bucket(bucket)) {
+    Entry* entries = by_key_.data() + bucket * kBucket;
+    std::uint32_t empty = 0;
+    for (std::uint32_t i = 0; i < kBucket; ++i) empty |= std::uint32_t{entries[i].node == kNoIndex} << i;
+    if (empty == 0) continue;
+    entries[std::countr_zero(empty)] = {static_cast<std::uint32_t>(key.low), node};
+    return;
+  }
 }
 
-// Removal by shifting back what was pushed aside, so that searches stay as short as if the entry had never been there.
+// Where the bucket was full, entries that it pushed aside are brought back into the hole, so that searches stay as
+// short as if the entry had never been there.
 void PrefixIndex::table_remove(const Key& key, std::uint32_t node) {
-  std::uint64_t hole = key.low & mask_;
-  while (by_key_[hole].node != node) {
-    QUIRE_CHECK(by_key_[hole].node != kNoIndex, "every node is in the table");
-    hole = (hole + 1) & mask_;
+  const auto bucket_at = [&](std::uint64_t bucket) { return std::span(by_key_).subspan(bucket * kBucket, kBucket); };
+  const auto is_full = [&](std::uint64_t bucket) {
+    std::uint32_t used = 0;
+    for (const Entry& entry : bucket_at(bucket)) used += entry.node != kNoIndex;
+    return used == kBucket;
+  };
+  std::uint64_t bucket = home(key.low);
+  Entry* hole = nullptr;
+  for (;; bucket = next_bucket(bucket)) {
+    std::uint32_t here = 0;
+    for (std::uint32_t i = 0; i < kBucket; ++i) here |= std::uint32_t{bucket_at(bucket)[i].node == node} << i;
+    if (here != 0) {
+      hole = &bucket_at(bucket)[std::countr_zero(here)];
+      break;
+    }
+    QUIRE_CHECK(is_full(bucket), "every node is in the table");
   }
-  for (std::uint64_t i = (hole + 1) & mask_; by_key_[i].node != kNoIndex; i = (i + 1) & mask_) {
-    if (((i - by_key_[i].tag) & mask_) >= ((i - hole) & mask_)) {
-      by_key_[hole] = by_key_[i];
-      hole = i;
+  for (std::uint64_t from = bucket; is_full(from);) {
+    from = next_bucket(from);
+    for (Entry& entry : bucket_at(from)) {
+      const std::uint64_t displaced = (from - home(entry.tag)) & (mask_ / kBucket);
+      if (entry.node == kNoIndex || displaced < ((from - bucket) & (mask_ / kBucket))) continue;
+      *hole = entry;
+      hole = &entry;
+      bucket = from;
+      break;
     }
   }
-  by_key_[hole] = Entry{};
+  *hole = Entry{};
+}
+
+// Where the first blocks of a namespace begin, or the empty place where they would. There is always an empty one: half
+// of the table is, even if every node is a first block of a namespace of its own.
+std::uint64_t PrefixIndex::root_place(Namespace name_space) const {
+  std::uint64_t i = root_key(name_space).low & mask_;
+  while (roots_[i] != kNoIndex && nodes_[roots_[i]].name_space != name_space) i = (i + 1) & mask_;
+  return i;
+}
+
+void PrefixIndex::root_remove(std::uint64_t place) {
+  for (std::uint64_t i = (place + 1) & mask_; roots_[i] != kNoIndex; i = (i + 1) & mask_) {
+    const std::uint64_t home = root_key(nodes_[roots_[i]].name_space).low;
+    if (((i - home) & mask_) >= ((i - place) & mask_)) {
+      roots_[place] = roots_[i];
+      place = i;
+    }
+  }
+  roots_[place] = kNoIndex;
 }
 
 std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
-                                  const Key& key) {
+                                  const Found& absent) {
   QUIRE_CHECK(!full() && tokens.size() == block_size_, "there is room, and a node is a whole block");
   const std::uint32_t index = unused_head_;
   Node& n = nodes_[index];
   unused_head_ = n.next_sibling;
   n = Node{};
-  n.key = key;
-  n.content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  n.key = absent.key;
+  n.content = absent.content;
   n.name_space = name_space;
   n.parent = parent;
   n.block = parent == kNoIndex ? 0 : nodes_[parent].block + 1;
   n.holders = 1;
-  std::uint32_t& children = parent == kNoIndex ? root_child_ : nodes_[parent].first_child;
+  std::uint32_t& children = parent == kNoIndex ? roots_[root_place(name_space)] : nodes_[parent].first_child;
   n.next_sibling = children;
   if (children != kNoIndex) nodes_[children].prev_sibling = index;
   children = index;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + std::ptrdiff_t(std::size_t{index} * block_size_));
   std::fill_n(pages_.begin() + std::ptrdiff_t(std::size_t{index} * groups_), groups_, PageId{});
-  table_insert(key, index);
+  table_insert(absent.key, index);
   by_content_[n.content & mask_] = index;
   ++used_;
   return index;
@@ -202,20 +260,28 @@ void PrefixIndex::remove(std::uint32_t node) {
   ghosts_[n.key.low & mask_] = n.key.high | 1;
   if (n.prev_sibling != kNoIndex) {
     nodes_[n.prev_sibling].next_sibling = n.next_sibling;
+  } else if (n.parent != kNoIndex) {
+    nodes_[n.parent].first_child = n.next_sibling;
+  } else if (const std::uint64_t place = root_place(n.name_space); n.next_sibling != kNoIndex) {
+    roots_[place] = n.next_sibling;
   } else {
-    (n.parent == kNoIndex ? root_child_ : nodes_[n.parent].first_child) = n.next_sibling;
+    root_remove(place);
   }
   if (n.next_sibling != kNoIndex) nodes_[n.next_sibling].prev_sibling = n.prev_sibling;
   n = Node{};
   n.next_sibling = unused_head_;
   unused_head_ = node;
   --used_;
-  // Who evicts one often evicts the next soon: what it takes can be on its way meanwhile.
-  if (lru_head_ != kNoIndex) {
-    __builtin_prefetch(by_key_.data() + (nodes_[lru_head_].key.low & mask_), 1);
-    __builtin_prefetch(pages_.data() + std::size_t{lru_head_} * groups_);
-    __builtin_prefetch(tokens_.data() + std::size_t{lru_head_} * block_size_, 1);
-  }
+  // Who evicts one often evicts the next soon: what it takes can be on its way meanwhile. Of the one after that only
+  // the number is known as yet, and that it will be looked at.
+  if (lru_head_ == kNoIndex) return;
+  const Node& next = nodes_[lru_head_];
+  __builtin_prefetch(by_key_.data() + home(next.key.low) * kBucket, 1);
+  __builtin_prefetch(ghosts_.data() + (next.key.low & mask_), 1);
+  if (next.lru_next == kNoIndex) return;
+  __builtin_prefetch(nodes_.data() + next.lru_next, 1);
+  __builtin_prefetch(pages_.data() + std::size_t{next.lru_next} * groups_);
+  __builtin_prefetch(tokens_.data() + std::size_t{next.lru_next} * block_size_, 1);
 }
 
 void PrefixIndex::hold(std::uint32_t node) {
@@ -298,9 +364,16 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
     if (find(n.key, n.name_space, n.parent, tokens(i)) != i)
       return std::unexpected("a node cannot be found by its key");
   }
-  for (std::uint32_t c = root_child_; c != kNoIndex; c = nodes_[c].next_sibling) {
-    if (!nodes_[c].used() || nodes_[c].parent != kNoIndex) return std::unexpected("the list of roots is torn");
-    if (++children > nodes_.size()) return std::unexpected("the list of roots runs in a circle");
+  for (const std::uint32_t first : roots_) {
+    if (first == kNoIndex) continue;
+    const Namespace name_space = nodes_[first].name_space;
+    if (roots_[root_place(name_space)] != first) return std::unexpected("a namespace cannot be found, or stands twice");
+    for (std::uint32_t c = first, before = kNoIndex; c != kNoIndex; before = c, c = nodes_[c].next_sibling) {
+      const Node& n = nodes_[c];
+      if (!n.used() || n.parent != kNoIndex) return std::unexpected("a list of roots is torn");
+      if (n.name_space != name_space || n.prev_sibling != before) return std::unexpected("a list of roots is mixed up");
+      if (++children > nodes_.size()) return std::unexpected("a list of roots runs in a circle");
+    }
   }
   if (children != used) return std::unexpected("a node is not among its parent's children");
   for (const Entry& entry : by_key_) entries += entry.node != kNoIndex;

@@ -55,16 +55,18 @@ class PrefixIndex {
   // --- finding
   // Follows `tokens` block by block from the root as far as nodes exist; writes them to `path` and says how many.
   std::uint32_t match(Namespace name_space, std::span<const Token> tokens, std::span<std::uint32_t> path) const;
-  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex; and the key it has or would have.
+  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex; and what it is or would be known by.
   struct Found {
     std::uint32_t node;
     Key key;
+    std::uint64_t content;
   };
   Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // The child whose first tokens agree with the most of `tokens` (fewer than a block), and how many do. Looks at a
-  // bounded number of children, the latest first.
+  // bounded number of children, the latest first; at the root at those of this namespace, however many others there
+  // are.
   struct PartialMatch {
     std::uint32_t node = kNoIndex;
     std::uint32_t tokens = 0;
@@ -76,8 +78,8 @@ class PrefixIndex {
 
   // --- changing
   bool full() const { return unused_head_ == kNoIndex; }
-  // A new node, held once, with the key that find_child gave. There must be room, and no such child yet.
-  std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens, const Key& key);
+  // A new node, held once, for a child that find_child did not find. There must be room.
+  std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens, const Found& absent);
   // Forgets an unheld node without children. The caller has taken its pages and checkpoint.
   void remove(std::uint32_t node);
   void hold(std::uint32_t node);
@@ -121,6 +123,9 @@ class PrefixIndex {
     std::uint32_t tag = 0;  // the low half of key.low: the entry's home, and most of a comparison
     std::uint32_t node = kNoIndex;
   };
+  // Entries are searched by the line of the processor's cache: those of a line at once, which it can guess its way
+  // through while the line is still on its way. All lines between an entry's home and where it stands are full.
+  static constexpr std::uint64_t kBucket = 8;
   struct Checkpoint {
     SlotId id;
     std::uint32_t prev = kNoIndex;
@@ -133,6 +138,10 @@ class PrefixIndex {
   bool is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
                 std::span<const Token> tokens) const;
   std::uint32_t find(const Key& key, Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  std::uint64_t root_place(Namespace name_space) const;
+  void root_remove(std::uint64_t place);
+  std::uint64_t home(std::uint64_t low) const { return (low & mask_) / kBucket; }
+  std::uint64_t next_bucket(std::uint64_t bucket) const { return (bucket + 1) & (mask_ / kBucket); }
   void table_insert(const Key& key, std::uint32_t node);
   void table_remove(const Key& key, std::uint32_t node);
   void lru_append(std::uint32_t node);
@@ -145,12 +154,12 @@ class PrefixIndex {
   LargeVector<Token> tokens_;            // [max_nodes][block_size]
   LargeVector<PageId> pages_;            // [max_nodes][groups]
   LargeVector<Checkpoint> checkpoints_;  // [max_nodes], or none
-  LargeVector<Entry> by_key_;            // open addressing, a power of two
+  LargeVector<Entry> by_key_;            // open addressing in buckets, a power of two
+  LargeVector<std::uint32_t> roots_;     // the same by namespace: the first block that it published last
   // For explanations only, and therefore without searching: a new entry overwrites an old one at the same place.
   LargeVector<std::uint32_t> by_content_;  // a node with this content, to be checked against the node itself
   LargeVector<std::uint64_t> ghosts_;      // fingerprints of evicted nodes
   std::uint64_t mask_ = 0;
-  std::uint32_t root_child_ = kNoIndex;
   std::uint32_t unused_head_ = kNoIndex;
   std::uint32_t lru_head_ = kNoIndex;
   std::uint32_t lru_tail_ = kNoIndex;

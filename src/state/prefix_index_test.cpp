@@ -28,7 +28,7 @@ std::vector<std::uint32_t> insert_path(PrefixIndex& index, Namespace name_space,
     const PrefixIndex::Found found = index.find_child(name_space, parent, block);
     std::uint32_t node = found.node;
     if (node == kNoIndex) {
-      node = index.insert(name_space, parent, block, found.key);
+      node = index.insert(name_space, parent, block, found);
     } else {
       index.hold(node);
     }
@@ -225,6 +225,36 @@ TEST(PrefixIndex, APartialMatchIsTheChildWithTheMostTokensInCommon) {
   EXPECT_EQ(find({11, 12}).tokens, 0u);
   EXPECT_EQ(find({11, 12}).node, kNoIndex);
   EXPECT_EQ(find({}).tokens, 0u);
+}
+
+TEST(PrefixIndex, APartialMatchAtTheRootIsFoundHoweverManyPrefixesOtherNamespacesHave) {
+  for (const std::uint32_t hash_bits : {128u, 2u}) {
+    PrefixIndex index(512, kBlock, 1, false, hash_bits);
+    std::vector<std::vector<std::uint32_t>> mine, theirs;
+    for (Namespace n = 0; n < 8; ++n) mine.push_back(insert_path(index, n, joined({7, 8}, counting(100, 2))));
+    for (Token t = 0; t < 200; ++t) {
+      theirs.push_back(insert_path(index, 1000 + static_cast<Namespace>(t % 20), counting(1000 * (t + 1), 4)));
+    }
+    EXPECT_TRUE(sound(index));
+    const std::vector<Token> tokens = {7, 8, 9};
+    for (Namespace n = 0; n < 8; ++n) {
+      const auto found = index.find_partial(n, kNoIndex, tokens);
+      EXPECT_EQ(found.node, mine[n][0]);
+      EXPECT_EQ(found.tokens, 2u);
+    }
+    EXPECT_EQ(index.find_partial(8, kNoIndex, tokens).node, kNoIndex);  // a namespace that nobody used
+    // Namespaces come and go; those that stay are still found.
+    for (std::size_t i = 0; i < theirs.size(); ++i) {
+      let_go(index, theirs[i]);
+      index.remove(theirs[i][0]);
+      ASSERT_TRUE(sound(index));
+    }
+    let_go(index, mine[3]);
+    index.remove(mine[3][0]);
+    EXPECT_TRUE(sound(index));
+    EXPECT_EQ(index.find_partial(3, kNoIndex, tokens).node, kNoIndex);
+    EXPECT_EQ(index.find_partial(4, kNoIndex, tokens).node, mine[4][0]);
+  }
 }
 
 TEST(PrefixIndex, HasRoomForSoManyNodesAndNoMore) {

@@ -16,17 +16,19 @@ namespace quire::testing {
 
 class RandomOps {
  public:
-  enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything };
+  enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything, WindowsOnly };
+  static constexpr std::uint32_t kModels = 6;  // a seed's model is its remainder
 
   explicit RandomOps(std::uint32_t seed, Device* device = nullptr) {
-    model_ = static_cast<Model>(seed % 5);
+    model_ = static_cast<Model>(seed % kModels);
     const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
-    const ToyModel toy = model_ == Model::Attention   ? ToyModel::attention(block_size)
-                         : model_ == Model::Windowed  ? ToyModel::windowed(window, block_size)
-                         : model_ == Model::Recurrent ? ToyModel::recurrent(block_size)
-                         : model_ == Model::Hybrid    ? ToyModel::hybrid(block_size)
-                                                      : ToyModel::everything(window, block_size);
+    const ToyModel toy = model_ == Model::Attention    ? ToyModel::attention(block_size)
+                         : model_ == Model::Windowed   ? ToyModel::windowed(window, block_size)
+                         : model_ == Model::Recurrent  ? ToyModel::recurrent(block_size)
+                         : model_ == Model::Hybrid     ? ToyModel::hybrid(block_size)
+                         : model_ == Model::Everything ? ToyModel::everything(window, block_size)
+                                                       : ToyModel::windows_only(window, block_size);
     PoolConfig config{.layout = toy.layout(), .max_sequences = 6, .max_tokens = 48};
     std::uint64_t largest = 0;
     for (const PageShape& shape : config.layout.groups) largest = std::max(largest, shape.page_bytes());
@@ -71,8 +73,8 @@ class RandomOps {
       case 9:
       case 10: fork(); break;
       case 11: rewind(); break;
-      case 12:
-      case 13: release(); break;
+      case 12: release(); break;
+      case 13: leave_or_return(); break;
       case 14: plain(); break;
       case 15: odd(); break;
       default: break;
@@ -88,7 +90,7 @@ class RandomOps {
       a_ = 0;
       release();
     }
-    for (const PageId page : plain_pages_) (void)pool().free_kv(page);
+    for (const PlainPage& page : plain_pages_) (void)pool().free_kv(page.id, page.group);
     for (const std::uint32_t slot : plain_slots_) (void)pool().release_ssm(slot);
     check();
     pool().drop_cache();
@@ -108,6 +110,16 @@ class RandomOps {
   struct Live {
     int name;
     ToyEngine::Sequence sequence;
+  };
+
+  struct Away {
+    Live live;
+    SavedSequence saved;
+  };
+
+  struct PlainPage {
+    PageId id;
+    std::uint32_t group;
   };
 
   void report(std::string what) {
@@ -287,15 +299,53 @@ class RandomOps {
     if (pool().reserve(id, 1).has_value()) report("reserve: a stale id was taken");
   }
 
+  // A sequence is saved and released, or one that was comes back, with every byte it had.
+  void leave_or_return() {
+    if (away_.size() < 3 && !live_.empty() && (a_ % 3 != 0 || away_.empty())) {
+      const std::size_t which = b_ % live_.size();
+      auto saved = pool().save(live_[which].sequence.id);
+      if (refused_by_device(saved)) return verify_all();
+      if (!saved) return report("save: " + saved.error().message());
+      if (saved->bytes != pool().holding(live_[which].sequence.id)->saved_bytes)
+        report("save: other bytes than promised");
+      away_.push_back({live_[which], std::move(*saved)});
+      a_ = static_cast<std::uint32_t>(which);
+      return release();
+    }
+    if (away_.empty()) return;
+    Away& back = away_[b_ % away_.size()];
+    const bool promised = pool().can_restore(back.saved, 0, {}).has_value();
+    const auto id = pool().restore(back.saved);
+    if (refused_by_device(id)) return verify_all();
+    if (id.has_value() != promised) return report("restore: can_restore had said otherwise");
+    const ToyEngine::Sequence& sequence = back.live.sequence;
+    if (naive_ && naive_->restore(next_name_, sequence.tokens, sequence.name_space) != id.has_value()) {
+      return report("restore: naive and pool disagree whether it fits");
+    }
+    if (!id) {
+      if (id.error().code != PoolError::Code::Exhausted) report("restore: " + id.error().message());
+      return;
+    }
+    live_.push_back({next_name_++, back.live.sequence});
+    live_.back().sequence.id = *id;
+    away_.erase(away_.begin() + (&back - away_.data()));
+    verify_all();
+  }
+
   // Objects that belong to nobody's sequence, in the same arena.
   void plain() {
     if (naive_) return;
+    const auto groups = static_cast<std::uint32_t>(pool().layout().groups.size());
     if (a_ % 2 == 0 && pool().layout().has_attention()) {
       if (plain_pages_.size() < 2) {
-        if (const auto page = pool().alloc_kv()) plain_pages_.push_back(*page);
+        const std::uint32_t group = b_ % groups;
+        if (const auto page = pool().alloc_kv(group)) plain_pages_.push_back({*page, group});
       } else {
-        if (!pool().free_kv(plain_pages_.back())) report("free_kv: refused its own page");
-        if (pool().free_kv(plain_pages_.back())) report("free_kv: took a page twice");
+        const PlainPage page = plain_pages_.back();
+        if (groups > 1 && pool().free_kv(page.id, (page.group + 1) % groups))
+          report("free_kv: took another group's page");
+        if (!pool().free_kv(page.id, page.group)) report("free_kv: refused its own page");
+        if (pool().free_kv(page.id, page.group)) report("free_kv: took a page twice");
         plain_pages_.pop_back();
       }
     } else if (pool().layout().has_recurrent()) {
@@ -367,7 +417,8 @@ class RandomOps {
   std::unique_ptr<NaivePool> naive_;
   bool device_may_fail_ = false;
   std::vector<Live> live_;
-  std::vector<PageId> plain_pages_;
+  std::vector<Away> away_;
+  std::vector<PlainPage> plain_pages_;
   std::vector<std::uint32_t> plain_slots_;
   int next_name_ = 1;
   std::uint64_t ops_ = 0;

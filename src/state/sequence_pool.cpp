@@ -152,8 +152,8 @@ PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
   if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
   Need need{};
   need[group] = 1;
-  if (!feasible(need)) return std::unexpected(refusal(need));
-  if (auto ok = make_room(need, Effort::Everything); !ok) return std::unexpected(ok.error());
+  if (!feasible(need)) return refuse(refusal(need));
+  if (auto ok = make_room(need, Effort::Everything); !ok) return refuse(ok.error());
   const auto page = pools_[group]->allocate();
   QUIRE_CHECK(page.has_value(), "room was made");
   (void)allocator(group).pin(*page);
@@ -173,10 +173,10 @@ PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
   if (request == 0) return std::unexpected(PoolError::invalid_argument("request id 0 means none"));
   Need need{};
   need[state_class()] = 1;
-  if (!feasible(need)) return std::unexpected(refusal(need));
-  if (auto ok = make_room(need, Effort::Everything); !ok) return std::unexpected(ok.error());
+  if (!feasible(need)) return refuse(refusal(need));
+  if (auto ok = make_room(need, Effort::Everything); !ok) return refuse(ok.error());
   auto slot = states_->alloc(request);
-  if (!slot) return slot;
+  if (!slot) return refuse(slot.error());
   (void)states_->allocator().pin({slot->index, slot->generation});
   slot_infos_[slot->index] = SlotInfo{};
   events_->record(Kind::SlotTaken, state_class(), slot->index, request);
@@ -218,7 +218,7 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   if (request.prompt.size() > config_.max_tokens) {
     return std::unexpected(PoolError::too_long("tokens", request.prompt.size(), config_.max_tokens));
   }
-  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
 
   Match found;
   found.hit.end = HitEnd::Disabled;
@@ -230,10 +230,7 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
     found = Match{.hit = {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::NoRoom}};
     need = need_to_attach(found, path_);
   }
-  if (!feasible(need)) {
-    ++counters_.refusals;
-    return std::unexpected(refusal(need));
-  }
+  if (!feasible(need)) return refuse(refusal(need));
 
   const std::uint32_t index = free_sequences_.back();
   Sequence& sequence = sequences_[index];
@@ -243,7 +240,7 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   sequence.name_space = request.name_space;
   if (auto ok = attach(sequence, found, path_); !ok) {
     detach(sequence);
-    return std::unexpected(ok.error());
+    return refuse(ok.error());
   }
   free_sequences_.pop_back();
   if (found.length() > 0) std::memcpy(sequence.tokens.get(), request.prompt.data(), found.length() * sizeof(Token));

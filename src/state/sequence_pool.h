@@ -31,6 +31,7 @@
 #include "quire/state/kv_cache.h"
 #include "quire/state/paged_seq_state.h"
 #include "quire/state/prefix_index.h"
+#include "quire/state/saved_sequence.h"
 #include "quire/state/ssm_state_pool.h"
 
 namespace quire {
@@ -87,7 +88,8 @@ struct PoolStats {
   std::array<std::uint64_t, kHitEnds> hit_ends{};  // by HitEnd
   std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;
   std::uint64_t checkpoints_stored = 0, checkpoints_dropped = 0, checkpoints_restored = 0, checkpoints_skipped = 0;
-  std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0, refusals = 0;
+  std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
+  std::uint64_t refusals = 0;  // operations that ended with Exhausted; asking beforehand is no refusal
   std::uint64_t scrub_failures = 0;
 };
 
@@ -100,6 +102,7 @@ class SequencePool {
 
   // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until
   // given back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
+  // A page given back in the name of another group than its own is refused like a stale one.
   bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
   bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
   bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
@@ -162,6 +165,24 @@ class SequencePool {
   PoolResult<std::span<const PageId>> pages(SequenceId id, std::uint32_t group) const;
   PoolResult<SlotId> slot(SequenceId id) const;
 
+  // --- sequences that make room for others and come back
+  struct Holding {
+    std::uint64_t saved_bytes = 0;    // what a copy of the sequence takes
+    std::uint64_t own_bytes = 0;      // what nobody else holds: given back, or cached, when it is released
+    std::uint32_t shared_tokens = 0;  // a beginning that others hold, and from which it could be gone on
+  };
+  PoolResult<Holding> holding(SequenceId id) const;
+  // A copy of all that the sequence remembers, in host memory. The sequence stays as it is.
+  PoolResult<SavedSequence> save(SequenceId id) const;
+  // The sequence again, as it was when it was saved, in this pool or one of the same layout. Pages that the index still
+  // knows are taken from there.
+  PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
+  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand.
+  PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::span<const Demand> others) const;
+  // The same for create() and room for `tokens` in all; layers with a window are written in chunks of `chunk`.
+  PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                             std::span<const Demand> others) const;
+
   // Forgets everything that no sequence holds.
   void drop_cache();
 
@@ -212,6 +233,7 @@ class SequencePool {
   using Need = std::array<std::uint32_t, 16>;  // objects by class
   bool feasible(const Need& more) const;
   PoolError refusal(const Need& need) const;
+  std::unexpected<PoolError> refuse(const PoolError& error);
   PoolResult<void> make_room(const Need& need, Effort effort);
   bool evict_one(const Need& need, Effort effort);
   PoolResult<bool> compact_one(const Need& need);
@@ -238,6 +260,11 @@ class SequencePool {
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
+  // coming back (sequence_pool_save.cpp)
+  std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
+  Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
+  PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
+  PoolResult<void> fits_beside(Need need, std::span<const Demand> others) const;
   struct ResumePoint {
     std::uint32_t position = 0;
     bool in_place = true;  // tables and state of the sequence serve as they are
@@ -249,7 +276,7 @@ class SequencePool {
   };
   PoolResult<Plan> plan(std::span<const Demand> demands) const;
   bool copies(std::span<const Demand> demands, std::size_t index, std::uint32_t group, bool copy_kept) const;
-  void unpublish_last_page(Sequence& sequence);
+  void unpublish_last_page(std::span<const Demand> demands, std::size_t index);
   void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
   RequestId request_or_own(RequestId request) {
     return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63);

@@ -356,6 +356,35 @@ TEST(PoolStatistics, CountRefusalsForLackOfMemory) {
   EXPECT_EQ(pool.stats().refusals, 3u);
 }
 
+TEST(PoolStatistics, CountRefusalsOfPlainPagesAndStates) {
+  HostDevice device;
+  ToyEngine engine(device, pool_of(ToyModel::hybrid(), 2 * kHybridSlab));
+  SequencePool& pool = engine.pool();
+  while (pool.alloc_ssm(1)) {
+  }
+  EXPECT_EQ(pool.stats().refusals, 1u);
+  EXPECT_TRUE(refused(pool.alloc_kv(), Code::Exhausted));
+  EXPECT_EQ(pool.stats().refusals, 2u);
+  EXPECT_TRUE(refused(pool.alloc_kv(7), Code::InvalidSlot));  // nothing was short
+  EXPECT_TRUE(refused(pool.alloc_ssm(0), Code::InvalidArgument));
+  EXPECT_EQ(pool.stats().refusals, 2u);
+}
+
+TEST(PoolStatistics, CountRefusalsForLackOfASequence) {
+  HostDevice device;
+  PoolConfig config = pool_of(ToyModel::attention(), 4096);
+  config.max_sequences = 1;
+  ToyEngine engine(device, config);
+  SequencePool& pool = engine.pool();
+  const SequenceId id = pool.create({}).value().id;
+  EXPECT_TRUE(refused(pool.create({}), Code::Exhausted));
+  EXPECT_EQ(pool.stats().refusals, 1u);
+  EXPECT_TRUE(refused(pool.fork(id, 0), Code::Exhausted));
+  EXPECT_EQ(pool.stats().refusals, 2u);
+  EXPECT_TRUE(refused(pool.fork(id, 1), Code::NotWritten));  // cannot be meant, whatever there is room for
+  EXPECT_EQ(pool.stats().refusals, 2u);
+}
+
 TEST(PoolStatistics, CountObjectsThatWereMovedToEmptyASlab) {
   HostDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 6 * kHybridSlab);

@@ -30,7 +30,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
   Sequence* parent = find(id);
   if (parent == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   if (position > parent->length) return std::unexpected(PoolError::not_written(position));
-  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
   const ResumePoint point = resume_point(*parent, position);
   const std::uint32_t blocks = std::min(point.position / block_size(), parent->chain);
 
@@ -41,10 +41,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
   } else {
     need = need_to_attach(through_index, parent->nodes);
   }
-  if (!feasible(need)) {
-    ++counters_.refusals;
-    return std::unexpected(refusal(need));
-  }
+  if (!feasible(need)) return refuse(refusal(need));
 
   const std::uint32_t index = free_sequences_.back();
   Sequence& child = sequences_[index];
@@ -69,7 +66,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
   }
   if (!ok) {
     detach(child);
-    return std::unexpected(ok.error());
+    return refuse(ok.error());
   }
   free_sequences_.pop_back();
   std::memcpy(child.tokens.get(), parent->tokens.get(), point.position * sizeof(Token));

@@ -124,7 +124,7 @@ void SequencePool::publish(Sequence& sequence) {
         sequence.publishing = false;  // every node is held: this sequence goes on without the index
         return;
       }
-      node = index_->insert(sequence.name_space, parent, tokens, found.key);
+      node = index_->insert(sequence.name_space, parent, tokens, found);
       for (std::uint32_t g = 0; g < groups(); ++g) {
         const PageId page = sequence.groups[g].table().page(block);
         if (page.valid()) publish_page(node, g, page, block);

@@ -103,6 +103,26 @@ TEST(Reservation, OfAllHoldersOfAPageNeedsACopyForAllButOne) {
   EXPECT_TRUE(done(pool.reserve(all)));
 }
 
+TEST(Reservation, OfAllHoldersOfAPageThatTheIndexKnowsNeedsACopyForAllButOneWhereThereIsNoRoomForMore) {
+  HostDevice device;
+  ToyEngine engine(device, pool_of(ToyModel::attention(), 3 * kPage));
+  SequencePool& pool = engine.pool();
+  auto a = written(engine, counting(0, 8));
+  auto b = engine.fork(a, 6).value();
+  ASSERT_TRUE(done(engine.rewind(a, 6)));
+  ASSERT_EQ(pool.stats().pages[0].held, 2u);  // both stand in the second page, which is published
+  const std::vector<Demand> both{{a.id, 1}, {b.id, 1}};
+  EXPECT_TRUE(done(pool.can_reserve(both)));
+  ASSERT_TRUE(done(pool.reserve(both)));
+  EXPECT_EQ(pool.stats().pages_copied, 1u);
+  EXPECT_EQ(pool.stats().prefix_blocks, 1u);  // the second page was taken out of the index
+  EXPECT_TRUE(done(engine.write_and_commit(a, {70})));
+  EXPECT_TRUE(done(engine.write_and_commit(b, {80})));
+  EXPECT_EQ(engine.verify(a), "");
+  EXPECT_EQ(engine.verify(b), "");
+  EXPECT_TRUE(sound(pool));
+}
+
 TEST(Reservation, OneUnknownSequenceRefusesTheWhole) {
   HostDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));

@@ -57,12 +57,13 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demand
   return Plan{without_copies, true};
 }
 
-// Takes the half-full last page out of the index where only the index shares it, so that it can be written without a
-// copy.
-void SequencePool::unpublish_last_page(Sequence& sequence) {
+// Takes the half-full last page of a demand out of the index where only the index shares it once those before have
+// their copies, so that it can be written without one.
+void SequencePool::unpublish_last_page(std::span<const Demand> demands, std::size_t index) {
+  const Sequence& sequence = *find(demands[index].id);
   const std::uint32_t block = sequence.length / block_size();
   for (std::uint32_t g = 0; g < groups(); ++g) {
-    if (!sequence.groups[g].must_copy() || sequence.groups[g].must_copy(false)) continue;
+    if (!copies(demands, index, g, true) || copies(demands, index, g, false)) continue;
     const PageId page = sequence.groups[g].table().page(block);
     const std::uint32_t node = page_infos_[g][page.index].node;
     if (index_->node(node).holders > 0) {
@@ -96,16 +97,11 @@ PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
 
 PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
   const auto planned = plan(demands);
-  if (!planned) {
-    if (planned.error().code == PoolError::Code::Exhausted) ++counters_.refusals;
-    return std::unexpected(planned.error());
-  }
+  if (!planned) return refuse(planned.error());
   if (planned->unpublish) {
-    for (const Demand& demand : demands) {
-      if (demand.tokens > 0) unpublish_last_page(*find(demand.id));
-    }
+    for (std::size_t index = 0; index < demands.size(); ++index) unpublish_last_page(demands, index);
   }
-  if (auto ok = make_room(planned->need, Effort::Everything); !ok) return ok;
+  if (auto ok = make_room(planned->need, Effort::Everything); !ok) return refuse(ok.error());
 
   std::size_t grown = 0;
   const auto undo_all = [&] {
@@ -120,7 +116,7 @@ PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
       const auto growth = group.grow(sequence.length + demand.tokens);
       if (!growth) {
         undo_all();
-        return std::unexpected(growth.error());
+        return refuse(growth.error());
       }
       group.finish(*growth);  // at once: the next holder of a page that was copied may then write it in place
       growths_[grown++] = *growth;

@@ -35,6 +35,12 @@ PoolError SequencePool::refusal(const Need& need) const {
   return PoolError::exhausted("bytes", wanted, total - std::min(total, held));
 }
 
+// The end of an operation that failed: what was short is counted.
+std::unexpected<PoolError> SequencePool::refuse(const PoolError& error) {
+  if (error.code == PoolError::Code::Exhausted) ++counters_.refusals;
+  return std::unexpected(error);
+}
+
 PoolResult<void> SequencePool::make_room(const Need& need, Effort effort) {
   const auto slabs_short = [&] {
     std::uint64_t slabs = 0;

@@ -108,6 +108,26 @@ TEST(SequencePool, PlainPagesBelongToALayerGroup) {
   EXPECT_TRUE(done(pool->free_kv(page, 1)));
 }
 
+TEST(SequencePool, APlainPageIsNotGivenBackInTheNameOfAnotherGroup) {
+  HostDevice device;
+  const auto pool = SequencePool::create(device, pool_of(ToyModel::windowed(8), 16 * kPage)).value();
+  std::vector<PageId> pages[2];
+  for (std::uint32_t g : {0u, 1u, 0u, 1u, 0u, 1u, 0u, 1u}) pages[g].push_back(pool->alloc_kv(g).value());
+  bool same_index = false;
+  for (const PageId page : pages[0]) {
+    for (const PageId other : pages[1]) same_index = same_index || page.index == other.index;
+    EXPECT_FALSE(done(pool->free_kv(page, 1)));
+  }
+  EXPECT_TRUE(same_index) << "the groups have no page of the same index, so the test shows nothing";
+  for (const PageId page : pages[1]) EXPECT_FALSE(done(pool->free_kv(page, 0)));
+  EXPECT_EQ(pool->stats().pages[0].held, pages[0].size());
+  EXPECT_EQ(pool->stats().pages[1].held, pages[1].size());
+  for (std::uint32_t g : {0u, 1u}) {
+    for (const PageId page : pages[g]) EXPECT_TRUE(done(pool->free_kv(page, g)));
+  }
+  EXPECT_TRUE(sound(*pool));
+}
+
 TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
   HostDevice device;
   for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {

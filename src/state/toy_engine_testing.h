@@ -24,6 +24,12 @@ struct ToyModel {
   static ToyModel windowed(std::uint32_t window, std::uint32_t block_size = 4) {
     return {{LayerDesc::attention(1, 4), LayerDesc::attention(2, 4, ElementType::F16, window)}, block_size};
   }
+  // No layer that sees everything: two windows, the smaller one half as long.
+  static ToyModel windows_only(std::uint32_t window, std::uint32_t block_size = 4) {
+    return {{LayerDesc::attention(1, 4, ElementType::F16, window),
+             LayerDesc::attention(2, 4, ElementType::F16, (window + 1) / 2)},
+            block_size};
+  }
   static ToyModel recurrent(std::uint32_t block_size = 4) {
     return {{LayerDesc::recurrent(64, 128), LayerDesc::recurrent(64, 128)}, block_size};
   }

@@ -20,20 +20,19 @@ namespace {
 // Tokens that end what a model says, in the spelling of the families that have them. Files name EOS and seldom the
 // rest.
 constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>",          // Llama 3
-    "<|eom_id|>",          // Llama 3
-    "<|im_end|>",          // ChatML
-    "<|end|>",             // Phi-3
-    "<end_of_turn>",       // Gemma
-    "<|endoftext|>",       // GPT-2, Qwen, Phi
-    "<|end_of_text|>",     // Llama 3, Granite
-    "<|fim_pad|>",         // Qwen, when it fills a gap in a file ...
-    "<|repo_name|>",       // ... and goes on to the next repository
-    "<|file_sep|>",        // ... or file
-    "<EOT>",               // CodeLlama
-    "<end_of_utterance>",  // SmolVLM
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",  // DeepSeek
+    "<|eot_id|>",                               // Llama 3
+    "<|eom_id|>",                               // Llama 3
+    "<|im_end|>",                               // ChatML
+    "<|end|>",                                  // Phi-3
+    "<end_of_turn>",                            // Gemma
+    "<|endoftext|>",                            // GPT-2, Qwen, Phi
+    "<|end_of_text|>",                          // Llama 3, Granite
+    "<|fim_pad|>",                              // Qwen, when it fills a gap in a file ...
+    "<|repo_name|>",                            // ... and goes on to the next repository
+    "<|file_sep|>",                             // ... or file
+    "<EOT>",                                    // CodeLlama
+    "<end_of_utterance>",                       // SmolVLM
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",  // DeepSeek
 };
 
 // Phi-3's that do not swallow the white space behind them.

@@ -101,23 +101,30 @@ void CpuBackend::matmul(Rows out, const Weight& weight, Rows x, const float* bia
       for_each(x.rows, quantize);
     }
   }
-  team_.run([&](std::uint32_t thread, std::uint32_t threads) {
-    Scratch& scratch = scratch_[thread];
-    const auto begin = static_cast<std::uint32_t>(std::uint64_t{weight.rows} * thread / threads);
-    const auto end = static_cast<std::uint32_t>(std::uint64_t{weight.rows} * (thread + 1) / threads);
-    cpu::QuantRow row{scratch.q.data(), scratch.scales.data(), scratch.offsets.data(), false};
-    for (std::uint32_t n = begin; n < end; ++n) {
-      const std::byte* data = weight.data + n * weight.row_bytes;
-      const float add = bias == nullptr ? 0.0f : bias[n];
-      if (plain) {
-        kernels_.unpack_float(weight.type, data, weight.cols, scratch.row.data());
-        for (std::uint32_t i = 0; i < x.rows; ++i) {
-          out.row(i)[n] = kernels_.dot(scratch.row.data(), x.row(i), x.cols) + add;
-        }
-      } else {
-        kernels_.unpack_quant(weight.type, data, weight.cols, row);
-        for (std::uint32_t i = 0; i < x.rows; ++i) out.row(i)[n] = kernels_.dot_quant(row, input(i), x.cols) + add;
+  // Rows of weights go in pieces to whoever is free, so that nobody waits long for one who lost its core.
+  constexpr std::uint32_t kPieces = 8, kSmallestPiece = 16;
+  const std::uint32_t piece = std::max(kSmallestPiece, divide_up(weight.rows, team_.size() * kPieces));
+  std::atomic<std::uint32_t> next{0};
+  const auto multiply_row = [&](std::uint32_t n, Scratch& scratch, cpu::QuantRow& row) {
+    const std::byte* data = weight.data + n * weight.row_bytes;
+    const float add = bias == nullptr ? 0.0f : bias[n];
+    if (plain) {
+      kernels_.unpack_float(weight.type, data, weight.cols, scratch.row.data());
+      for (std::uint32_t i = 0; i < x.rows; ++i) {
+        out.row(i)[n] = kernels_.dot(scratch.row.data(), x.row(i), x.cols) + add;
       }
+    } else {
+      kernels_.unpack_quant(weight.type, data, weight.cols, row);
+      for (std::uint32_t i = 0; i < x.rows; ++i) out.row(i)[n] = kernels_.dot_quant(row, input(i), x.cols) + add;
+    }
+  };
+  team_.run([&](std::uint32_t part, std::uint32_t) {
+    Scratch& scratch = scratch_[part];
+    cpu::QuantRow row{scratch.q.data(), scratch.scales.data(), scratch.offsets.data(), false};
+    for (;;) {
+      const std::uint32_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+      if (begin >= weight.rows) return;
+      for (std::uint32_t n = begin; n < std::min(weight.rows, begin + piece); ++n) multiply_row(n, scratch, row);
     }
   });
 }

@@ -1,0 +1,238 @@
+// Sequences that leave the pool for a while and come back, and whether there would be room for one that comes.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "quire/base/check.h"
+#include "quire/state/sequence_pool.h"
+#include "quire/state/sequence_pool_internal.h"
+
+namespace quire {
+namespace {
+
+using Kind = PoolEvent::Kind;
+
+}  // namespace
+
+PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  Holding holding;
+  const std::uint32_t blocks = divide_up(sequence->length, block_size());
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const BlockTable& table = sequence->groups[g].table();
+    holding.saved_bytes += std::uint64_t{blocks - std::min(blocks, table.first())} * object_bytes(g);
+    for (std::uint32_t b = table.first(); b < table.size(); ++b) {
+      holding.own_bytes += allocator(g).references_at(table.page(b).index) == 1 ? object_bytes(g) : 0;
+    }
+  }
+  if (states_) {
+    holding.saved_bytes += object_bytes(state_class());
+    holding.own_bytes += object_bytes(state_class());
+  }
+  // A path's holders hold its beginning too, so the shared part is a beginning.
+  for (std::uint32_t b = 0; b < sequence->chain && index_->node(sequence->nodes[b]).holders > 1; ++b) {
+    if (!states_ || index_->has_checkpoint(sequence->nodes[b])) holding.shared_tokens = (b + 1) * block_size();
+  }
+  return holding;
+}
+
+PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  SavedSequence saved{.name_space = sequence->name_space, .bytes = holding(id)->saved_bytes};
+  try {
+    saved.tokens.assign(sequence->tokens.get(), sequence->tokens.get() + sequence->length);
+    saved.first_blocks.reserve(groups());
+    saved.data = std::make_unique_for_overwrite<std::byte[]>(saved.bytes);
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(PoolError::exhausted("bytes of host memory", saved.bytes, 0));
+  }
+  std::byte* to = saved.data.get();
+  const std::uint32_t blocks = divide_up(sequence->length, block_size());
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const BlockTable& table = sequence->groups[g].table();
+    saved.first_blocks.push_back(std::min(blocks, table.first()));
+    for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b) {
+      if (auto ok = arena_->device().download(to, pools_[g]->address(table.page(b).index), object_bytes(g)); !ok) {
+        return std::unexpected(ok.error());
+      }
+      to += object_bytes(g);
+    }
+  }
+  if (states_) {
+    const std::byte* from = states_->at(sequence->slot.index).state().view().base;
+    if (auto ok = arena_->device().download(to, from, object_bytes(state_class())); !ok) {
+      return std::unexpected(ok.error());
+    }
+  }
+  return saved;
+}
+
+// The blocks of a saved sequence that the index still has: their pages are taken instead of copies.
+std::uint32_t SequencePool::still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const {
+  if (!config_.prefix_cache) return 0;
+  const std::uint32_t known = index_->match(saved.name_space, saved.tokens, path);
+  for (std::uint32_t b = 0; b < known; ++b) {
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      if (b >= saved.first_blocks[g] && !index_->page(path[b], g).valid()) return b;
+    }
+  }
+  return known;
+}
+
+SequencePool::Need SequencePool::need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path,
+                                                 std::uint32_t known) const {
+  Need need{};
+  const auto blocks = static_cast<std::uint32_t>(divide_up(saved.tokens.size(), std::size_t{block_size()}));
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b) {
+      need[g] += b >= known || allocator(g).references_at(index_->page(path[b], g).index) == 0;
+    }
+  }
+  if (states_) need[state_class()] = 1;
+  return need;
+}
+
+PoolResult<void> SequencePool::fits_beside(Need need, std::span<const Demand> others) const {
+  if (!others.empty()) {
+    const auto planned = plan(others);
+    if (!planned) return std::unexpected(planned.error());
+    for (std::size_t c = 0; c < need.size(); ++c) need[c] += planned->need[c];
+  }
+  if (!feasible(need)) return std::unexpected(refusal(need));
+  return {};
+}
+
+PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint32_t more,
+                                           std::span<const Demand> others) const {
+  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  Need need = need_to_restore(saved, path_, still_known(saved, path_));
+  const std::size_t length = saved.tokens.size();
+  const std::size_t grown =
+      divide_up(length + more, std::size_t{block_size()}) - divide_up(length, std::size_t{block_size()});
+  for (std::uint32_t g = 0; g < groups(); ++g) need[g] += static_cast<std::uint32_t>(grown);
+  return fits_beside(need, others);
+}
+
+PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {
+  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
+  if (length > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", length, config_.max_tokens));
+  if (saved.first_blocks.size() != groups()) {
+    return std::unexpected(PoolError::shape_mismatch("layer groups", groups(), saved.first_blocks.size()));
+  }
+  const std::uint32_t blocks = divide_up(length, block_size());
+  std::uint64_t bytes = states_ ? object_bytes(state_class()) : 0;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (saved.first_blocks[g] > window_start(g, length) / block_size()) {
+      return std::unexpected(
+          PoolError::shape_mismatch("first block", window_start(g, length) / block_size(), saved.first_blocks[g]));
+    }
+    bytes += std::uint64_t{blocks - saved.first_blocks[g]} * object_bytes(g);
+  }
+  if (bytes != saved.bytes) return std::unexpected(PoolError::shape_mismatch("bytes", bytes, saved.bytes));
+  if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
+  const std::uint32_t known = still_known(saved, path_);
+  const Need need = need_to_restore(saved, path_, known);
+  if (!feasible(need)) return refuse(refusal(need));
+
+  const std::uint32_t index = free_sequences_.back();
+  Sequence& sequence = sequences_[index];
+  sequence.live = true;
+  sequence.publishing = config_.prefix_cache;
+  sequence.request = request_or_own(request);
+  sequence.name_space = saved.name_space;
+  if (auto ok = fill(sequence, saved, known); !ok) {
+    detach(sequence);
+    return refuse(ok.error());
+  }
+  free_sequences_.pop_back();
+  std::ranges::copy(saved.tokens, sequence.tokens.get());
+  if (sequence.publishing) publish(sequence);
+  ++counters_.sequences;
+  counters_.sequences_high_water = std::max(counters_.sequences_high_water, counters_.sequences);
+  events_->record(Kind::SequenceCreated, 0, index, length);
+  return SequenceId{index, sequence.generation};
+}
+
+// Gives an empty sequence the pages that are known, pages with the saved bytes for the others, and the state. On
+// failure the caller detaches.
+PoolResult<void> SequencePool::fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known) {
+  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
+  const std::uint32_t blocks = divide_up(length, block_size());
+  for (std::uint32_t b = 0; b < known; ++b) {
+    index_->hold(path_[b]);
+    sequence.nodes[b] = path_[b];
+  }
+  sequence.chain = known;
+  Need fresh{};
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t first = saved.first_blocks[g];
+    for (std::uint32_t b = 0; b < std::max(known, first); ++b) {
+      if (b < first) {
+        sequence.groups[g].adopt_given_back();
+        continue;
+      }
+      const PageId page = index_->page(path_[b], g);
+      const auto ok = pools_[g]->acquire(page);
+      QUIRE_CHECK(ok.has_value(), "the index names live pages");
+      sequence.groups[g].adopt(page);
+    }
+    fresh[g] = blocks - std::max(known, first);
+  }
+  if (states_) fresh[state_class()] = 1;
+  if (auto ok = make_room(fresh, Effort::Everything); !ok) return ok;
+
+  const std::byte* from = saved.data.get();
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    PagedSeqState& group = sequence.groups[g];
+    const auto growth = group.grow(length);
+    if (!growth) return std::unexpected(growth.error());
+    group.finish(*growth);
+    note_pages(sequence, g, *growth);
+    for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b, from += object_bytes(g)) {
+      if (b < growth->old_blocks) continue;
+      std::byte* to = pools_[g]->address(group.table().page(b).index);
+      if (auto ok = arena_->device().upload(to, from, object_bytes(g)); !ok) return ok;
+    }
+    group.set_length(length);
+    if (auto ok = group.sync(); !ok) return ok;
+  }
+  sequence.stand_at(length, block_size());
+  if (!states_) return {};
+  if (auto ok = give_slot(sequence, kNoIndex); !ok) return ok;
+  SequenceSlot& slot = states_->at(sequence.slot.index);
+  if (auto ok = arena_->device().upload(slot.state().view().base, from, object_bytes(state_class())); !ok) return ok;
+  const auto ok = slot.step(length);
+  QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
+  return {};
+}
+
+PoolResult<void> SequencePool::can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                                         std::span<const Demand> others) const {
+  if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
+  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  Match found;
+  if (request.reuse && config_.prefix_cache) found = match(request.prompt, request.name_space, path_);
+  const auto with = [&](const Match& match) {
+    Need need = need_to_attach(match, path_);
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      const std::uint32_t window = layout().groups[g].window;
+      const std::uint32_t until = window == 0 ? tokens : std::min(tokens, match.length() + chunk);
+      const bool partial = match.partial_tokens > 0;
+      const std::uint32_t there = match.blocks + (partial ? 1 : 0);
+      const std::uint32_t blocks = divide_up(until, block_size());
+      need[g] += blocks - std::min(blocks, there);
+      // A page that another sequence holds too is copied; one that only the index has need not be.
+      if (partial) {
+        need[g] += allocator(g).references_at(index_->page(match.partial_node, g).index) > 0;
+      }
+    }
+    return need;
+  };
+  auto fits = fits_beside(with(found), others);
+  if (fits || found.length() == 0) return fits;
+  return fits_beside(with(Match{}), others);
+}
+
+}  // namespace quire
