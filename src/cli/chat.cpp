@@ -222,7 +222,7 @@ Result<std::string> converse(Chat& chat, LineReader& lines, const Console& conso
       continue;
     }
     if (!dialogue.take(line.text)) {
-      if (dialogue.failure()) return std::unexpected(*dialogue.failure());
+      if (const auto& failure = dialogue.failure()) return std::unexpected(*failure);
       // Whoever cannot be written to is dealt with by the caller, who will meet the same error.
       return dialogue.error() ? "\n" : "";
     }

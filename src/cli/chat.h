@@ -64,7 +64,7 @@ class Chat {
   std::unique_ptr<engine::Session> session_;
   text::Tokenizer tokenizer_;
   std::unique_ptr<text::ChatPrompt> prompt_;  // refers to the tokenizer
-  engine::Sampler sampler_;
+  engine::LoneSampler sampler_;
   boost::json::array messages_;
   std::chrono::local_seconds now_;  // one time for the whole conversation, so that its beginning stays what it was
 };

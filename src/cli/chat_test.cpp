@@ -124,7 +124,7 @@ TEST(Chat, AKeptSequenceAnswersAsOneComputedAnew) {
     const auto ids = *encoder.encode({{"messages", asked}, {"add_generation_prompt", true}}, {});
     auto session = *engine::Session::create(std::move(*model::Model::load(demo_model(kind))), {.threads = 1});
     ASSERT_TRUE(session->read(ids));
-    engine::Sampler sampler({.temperature = 0}, session->model().numbers().vocabulary);
+    engine::LoneSampler sampler({.temperature = 0}, session->model().numbers().vocabulary);
     std::string answer;
     ASSERT_TRUE(generate(*session, sampler, tokenizer, {.at_start = true}, [&](text::TokenId, std::string_view piece) {
       answer += piece;

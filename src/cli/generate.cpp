@@ -27,7 +27,7 @@ std::string_view word(Ending ending) {
   return "";
 }
 
-Result<Generated> generate(engine::Session& session, engine::Sampler& sampler, const text::Tokenizer& tokenizer,
+Result<Generated> generate(engine::Session& session, engine::LoneSampler& sampler, const text::Tokenizer& tokenizer,
                            const GenerateOptions& options, const TextSink& sink) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();

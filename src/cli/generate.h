@@ -42,7 +42,7 @@ struct GenerateOptions {
 using TextSink = std::function<bool(text::TokenId token, std::string_view text)>;
 
 // Something has been read.
-Result<Generated> generate(engine::Session& session, engine::Sampler& sampler, const text::Tokenizer& tokenizer,
+Result<Generated> generate(engine::Session& session, engine::LoneSampler& sampler, const text::Tokenizer& tokenizer,
                            const GenerateOptions& options, const TextSink& sink);
 
 }  // namespace quire::cli

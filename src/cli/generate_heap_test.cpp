@@ -69,7 +69,7 @@ TEST_P(GenerateHeap, NothingIsAllocatedForAToken) {
       const auto tokenizer = *text::Tokenizer::from_gguf(session->model().file());
       const auto ids = *tokenizer.encode("Once upon a time there was");
       ASSERT_TRUE(session->read(ids));
-      engine::Sampler sampler({.temperature = temperature, .seed = 1}, session->model().numbers().vocabulary);
+      engine::LoneSampler sampler({.temperature = temperature, .seed = 1}, session->model().numbers().vocabulary);
       NullOutput out;
       Style terminal;
       terminal.terminal = true;

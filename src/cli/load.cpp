@@ -36,24 +36,34 @@ void page_in(const gguf::File& file, Progress& progress) {
 
 }  // namespace
 
-Result<std::unique_ptr<engine::Session>> load(const ModelOptions& options, engine::SessionOptions session,
-                                              const Console& console) {
+Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console) {
   std::string path = options.model;
   if (path.empty()) {
     auto bundled = bundled_model();
     if (!bundled) return std::unexpected(bundled.error());
     path = std::move(*bundled);
   }
-  if (!options.variant.empty()) {
-    session.kernels = cpu::kernels_by_name(options.variant.c_str());
-    if (session.kernels == nullptr) return fail(fmt::format("this machine cannot run the {} variant", options.variant));
-  }
   auto model = model::Model::load(path);
+  if (!model) return model;
+  Progress progress(console.err, console.err_style, "loading");
+  page_in((*model)->file(), progress);
+  return model;
+}
+
+Result<const cpu::Kernels*> kernels_of(const ModelOptions& options) {
+  if (options.variant.empty()) return nullptr;
+  const cpu::Kernels* kernels = cpu::kernels_by_name(options.variant.c_str());
+  if (kernels == nullptr) return fail(fmt::format("this machine cannot run the {} variant", options.variant));
+  return kernels;
+}
+
+Result<std::unique_ptr<engine::Session>> load(const ModelOptions& options, engine::SessionOptions session,
+                                              const Console& console) {
+  const auto kernels = kernels_of(options);
+  if (!kernels) return std::unexpected(kernels.error());
+  auto model = load_model(options, console);
   if (!model) return std::unexpected(model.error());
-  {
-    Progress progress(console.err, console.err_style, "loading");
-    page_in((*model)->file(), progress);
-  }
+  session.kernels = *kernels;
   session.threads = options.threads;
   session.context = options.context;
   session.memory = options.memory;

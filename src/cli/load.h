@@ -24,7 +24,10 @@ struct ModelOptions {
   std::string variant;  // of the kernels; empty: the best
 };
 
-// What is not in the options comes from `session`.
+// The model alone; and the kernels that the options name (null: none, the best there are).
+Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console);
+Result<const cpu::Kernels*> kernels_of(const ModelOptions& options);
+// Ready for one sequence. What is not in the options comes from `session`.
 Result<std::unique_ptr<engine::Session>> load(const ModelOptions& options, engine::SessionOptions session,
                                               const Console& console);
 

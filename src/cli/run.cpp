@@ -62,7 +62,7 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
   if (ids->size() > (*session)->context()) {
     return fail(fmt::format("the prompt has {} tokens, and the context only {}", ids->size(), (*session)->context()));
   }
-  engine::Sampler sampler(options.sampler, (*session)->model().numbers().vocabulary);
+  engine::LoneSampler sampler(options.sampler, (*session)->model().numbers().vocabulary);
 
   Sink sink{.console = console, .keep = options.json};
   if (options.echo) (void)sink(text::kNoToken, options.prompt);

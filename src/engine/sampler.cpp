@@ -41,6 +41,19 @@ Result<void> check(const SamplerOptions& options) {
   if (!(options.min_p >= 0 && options.min_p <= 1)) {
     return fail(fmt::format("a min-p of {} is not between 0 and 1", options.min_p));
   }
+  if (!(options.repetition_penalty > 0 && options.repetition_penalty <= 100)) {
+    return fail(fmt::format("a repetition penalty of {} is not above 0 and at most 100", options.repetition_penalty));
+  }
+  if (!(std::abs(options.presence_penalty) <= 100)) {
+    return fail(fmt::format("a presence penalty of {} is not between -100 and 100", options.presence_penalty));
+  }
+  if (!(std::abs(options.frequency_penalty) <= 100)) {
+    return fail(fmt::format("a frequency penalty of {} is not between -100 and 100", options.frequency_penalty));
+  }
+  for (const auto& [token, bias] : options.logit_bias) {
+    if (token < 0) return fail(fmt::format("a logit bias for token {}, which cannot be", token));
+    if (std::isnan(bias)) return fail(fmt::format("a logit bias for token {} that is no number", token));
+  }
   return {};
 }
 
@@ -51,56 +64,131 @@ double random_number(std::uint64_t seed, std::uint64_t position) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-Sampler::Sampler(const SamplerOptions& options, std::uint32_t vocabulary) : options_(options) {
-  QUIRE_CHECK(check(options).has_value(), "options are checked where they come from");
-  if (options.temperature > 0) candidates_.reserve(vocabulary);
+SamplerScratch::SamplerScratch(std::uint32_t vocabulary) {
+  candidates_.reserve(vocabulary);
+  logits_.reserve(vocabulary);
 }
 
-bool Sampler::behind(const Candidate& a, const Candidate& b) {
+bool SamplerScratch::behind(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit < b.logit : a.id > b.id;
 }
 
-std::optional<Token> Sampler::sample(std::span<const float> logits, std::uint64_t position) {
+Sampler::Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs)
+    : options_(options), logprobs_(logprobs) {
+  QUIRE_CHECK(check(options).has_value(), "options are checked where they come from");
+  const bool penalties =
+      options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
+  if (penalties) seen_.resize(vocabulary);
+  if (logprobs > 0) alternatives_.reserve(std::min<std::size_t>(static_cast<std::size_t>(logprobs), vocabulary));
+}
+
+void Sampler::see_prompt(std::span<const Token> prompt) {
+  if (!penalizes()) return;
+  for (const Token token : prompt) seen_[static_cast<std::size_t>(token)] |= kInPrompt;
+}
+
+void Sampler::see(Token token) {
+  if (penalizes()) ++seen_[static_cast<std::size_t>(token)];
+}
+
+// The logits that the request's own options make of the model's.
+std::span<const float> Sampler::adjusted(std::span<const float> logits, SamplerScratch& scratch) const {
+  if (!penalizes() && options_.logit_bias.empty()) return logits;
+  std::vector<float>& own = scratch.logits_;
+  own.assign(logits.begin(), logits.end());
+  if (penalizes()) {
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (seen_[i] == 0) continue;
+      const double penalty = options_.repetition_penalty;
+      double logit = own[i];
+      logit = logit > 0 ? logit / penalty : logit * penalty;
+      const std::uint32_t times = seen_[i] & ~kInPrompt;
+      if (times > 0) logit -= options_.presence_penalty + times * options_.frequency_penalty;
+      own[i] = static_cast<float>(logit);
+    }
+  }
+  for (const auto& [token, bias] : options_.logit_bias) {
+    if (static_cast<std::size_t>(token) < own.size()) own[static_cast<std::size_t>(token)] += bias;
+  }
+  return own;
+}
+
+void Sampler::tell_logprobs(std::span<const float> logits, Sampled& sampled, SamplerScratch& scratch) {
+  const std::optional<Token> first = first_of(logits);
+  const double highest = logits[static_cast<std::size_t>(*first)];
+  double sum = 0;
+  for (const float logit : logits) {
+    if (!std::isnan(logit)) sum += std::exp(logit - highest);
+  }
+  const double all = highest + std::log(sum);
+  const auto logprob = [&](Token token) { return static_cast<float>(logits[static_cast<std::size_t>(token)] - all); };
+  sampled.logprob = logprob(*sampled.token);
+  alternatives_.clear();
+  if (logprobs_ <= 0) return;
+  auto& candidates = scratch.candidates_;
+  candidates.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isnan(logits[i])) candidates.push_back({logits[i], static_cast<Token>(i), 0});
+  }
+  const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(logprobs_), candidates.size());
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
+                    [](const Candidate& a, const Candidate& b) { return SamplerScratch::behind(b, a); });
+  for (std::size_t i = 0; i < count; ++i) {
+    alternatives_.push_back({candidates[i].id, logprob(candidates[i].id)});
+  }
+  sampled.alternatives = alternatives_;
+}
+
+Sampled Sampler::sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch) {
+  Sampled sampled{.token = pick(adjusted(logits, scratch), position, scratch)};
+  if (sampled.token && logprobs_ >= 0) tell_logprobs(logits, sampled, scratch);
+  return sampled;
+}
+
+std::optional<Token> Sampler::pick(std::span<const float> logits, std::uint64_t position,
+                                   SamplerScratch& scratch) const {
+  auto& candidates = scratch.candidates_;
+  constexpr auto behind = SamplerScratch::behind;
   const std::optional<Token> first = first_of(logits);
   if (!first || options_.temperature == 0) return first;
   const double highest = logits[static_cast<std::size_t>(*first)];
   if (!std::isfinite(highest)) return first;
 
-  QUIRE_CHECK(logits.size() <= candidates_.capacity(), "logits are those of the vocabulary");
-  candidates_.clear();
+  QUIRE_CHECK(logits.size() <= candidates.capacity(), "logits are those of the vocabulary");
+  candidates.clear();
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isnan(logits[i])) candidates_.push_back({logits[i], static_cast<Token>(i), 0});
+    if (!std::isnan(logits[i])) candidates.push_back({logits[i], static_cast<Token>(i), 0});
   }
-  if (options_.top_k > 0 && options_.top_k < candidates_.size()) {
-    const auto end = candidates_.begin() + options_.top_k;
-    std::nth_element(candidates_.begin(), end, candidates_.end(),
+  if (options_.top_k > 0 && options_.top_k < candidates.size()) {
+    const auto end = candidates.begin() + options_.top_k;
+    std::nth_element(candidates.begin(), end, candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return behind(b, a); });
-    candidates_.erase(end, candidates_.end());
+    candidates.erase(end, candidates.end());
   }
   double sum = 0;
-  for (Candidate& candidate : candidates_) {
+  for (Candidate& candidate : candidates) {
     candidate.weight = std::exp((candidate.logit - highest) / options_.temperature);
     sum += candidate.weight;
   }
 
   // Of the order only the beginning is wanted, so the rest stays a heap: what was taken stands at the end, last first.
-  std::make_heap(candidates_.begin(), candidates_.end(), behind);
+  std::make_heap(candidates.begin(), candidates.end(), behind);
   const double random = random_number(options_.seed, position);
   const bool all = options_.top_p >= 1 && options_.min_p <= 0;
   const double enough = all ? random * sum : options_.top_p * sum;
   double kept = 0;
-  auto rest = candidates_.end();
-  while (rest != candidates_.begin()) {
+  auto rest = candidates.end();
+  while (rest != candidates.begin()) {
     // The first is always kept: its weight is 1.
-    if (candidates_.front().weight < options_.min_p) break;
-    kept += candidates_.front().weight;
-    std::pop_heap(candidates_.begin(), rest, behind);
+    if (candidates.front().weight < options_.min_p) break;
+    kept += candidates.front().weight;
+    std::pop_heap(candidates.begin(), rest, behind);
     --rest;
     if (all ? kept > enough : kept >= enough) break;
   }
   if (all) return rest->id;
   double passed = 0;
-  for (auto candidate = candidates_.end(); candidate-- != rest;) {
+  for (auto candidate = candidates.end(); candidate-- != rest;) {
     passed += candidate->weight;
     if (passed > random * kept) return candidate->id;
   }

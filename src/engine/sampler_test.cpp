@@ -17,10 +17,10 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-constexpr SamplerOptions kPlain{.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 7};
+const SamplerOptions kPlain{.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 7};
 
 std::map<Token, int> counts(const SamplerOptions& options, const std::vector<float>& logits, int draws) {
-  Sampler sampler(options, static_cast<std::uint32_t>(logits.size()));
+  LoneSampler sampler(options, static_cast<std::uint32_t>(logits.size()));
   std::map<Token, int> out;
   for (int i = 0; i < draws; ++i) ++out[sampler.sample(logits, static_cast<std::uint64_t>(i)).value()];
   return out;
@@ -39,7 +39,7 @@ std::vector<float> logs(std::vector<double> probabilities) {
 }
 
 TEST(Sampler, TemperatureZeroTakesTheHighestAndOfEqualOnesTheFirst) {
-  Sampler sampler({.temperature = 0}, 5);
+  LoneSampler sampler({.temperature = 0}, 5);
   EXPECT_EQ(sampler.sample(std::vector<float>{1, 5, 3, 5, 2}, 0), 1);
   EXPECT_EQ(sampler.sample(std::vector<float>{-3, -2, -9}, 1), 1);
 }
@@ -48,7 +48,7 @@ TEST(Sampler, NaNIsNeverPickedAndNothingIsPickedWhereThereIsNothingElse) {
   for (const double temperature : {0.0, 1.0}) {
     SamplerOptions options = kPlain;
     options.temperature = temperature;
-    Sampler sampler(options, 3);
+    LoneSampler sampler(options, 3);
     for (std::uint64_t i = 0; i < 100; ++i) EXPECT_NE(sampler.sample(std::vector<float>{kNan, 1, 2}, i), 0);
     EXPECT_EQ(sampler.sample(std::vector<float>{kNan, kNan, kNan}, 0), std::nullopt);
     EXPECT_EQ(sampler.sample(std::vector<float>{}, 0), std::nullopt);
@@ -56,7 +56,7 @@ TEST(Sampler, NaNIsNeverPickedAndNothingIsPickedWhereThereIsNothingElse) {
 }
 
 TEST(Sampler, InfinityIsACertainty) {
-  Sampler sampler(kPlain, 3);
+  LoneSampler sampler(kPlain, 3);
   for (std::uint64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(sampler.sample(std::vector<float>{1, kInfinity, 2}, i), 1);
     EXPECT_EQ(sampler.sample(std::vector<float>{-kInfinity, -kInfinity, 2}, i), 2);
@@ -153,7 +153,7 @@ TEST(Sampler, PicksWhatTheDefinitionPicks) {
                                  .top_p = random() % 3 == 0 ? 1 : 0.05 + static_cast<double>(random() % 90) / 100,
                                  .min_p = random() % 3 == 0 ? 0 : static_cast<double>(random() % 50) / 100,
                                  .seed = random()};
-    Sampler sampler(options, static_cast<std::uint32_t>(logits.size()));
+    LoneSampler sampler(options, static_cast<std::uint32_t>(logits.size()));
     for (std::uint64_t position = 0; position < 20; ++position) {
       EXPECT_EQ(sampler.sample(logits, position), by_definition(options, logits, position)) << round;
     }
@@ -162,7 +162,7 @@ TEST(Sampler, PicksWhatTheDefinitionPicks) {
 
 TEST(Sampler, ADrawDependsOnSeedAndPositionAndNothingElse) {
   const std::vector<float> logits = logs({0.2, 0.2, 0.2, 0.2, 0.2});
-  Sampler forwards(kPlain, 5), backwards(kPlain, 5);
+  LoneSampler forwards(kPlain, 5), backwards(kPlain, 5);
   std::vector<Token> one, other;
   for (std::uint64_t i = 0; i < 100; ++i) one.push_back(*forwards.sample(logits, i));
   for (std::uint64_t i = 100; i-- > 0;) other.push_back(*backwards.sample(logits, i));
@@ -170,7 +170,7 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionAndNothingElse) {
   EXPECT_EQ(one, other);
   SamplerOptions options = kPlain;
   options.seed = 8;
-  Sampler seeded(options, 5);
+  LoneSampler seeded(options, 5);
   std::vector<Token> another;
   for (std::uint64_t i = 0; i < 100; ++i) another.push_back(*seeded.sample(logits, i));
   EXPECT_NE(one, another);

@@ -1,0 +1,153 @@
+// Many sequences on one pool: continuous batching with prefix reuse, and no request lost to memory.
+//
+//   auto engine = Engine::create(executor, pool, {});
+//   auto id = (*engine)->submit(request, listener);    // or why not
+//   while ((*engine)->step()) {}                       // events reach the listener in here
+//
+// A step schedules, computes, samples and commits. Running answers get their token first; what is left of the step's
+// token budget reads prompts, in the order of rank: priority, then first come, first served. A prompt that another
+// request is reading right now waits for those pages instead of computing them again.
+//
+// When memory is full the pool forgets cached pages and checkpoints first; then the running sequence that is cheapest
+// to bring back is suspended, its state copied to host memory or computed again later, whichever was measured cheaper.
+// It goes on where it was. A resumed sequence writes a token before it can be suspended again.
+//
+// Who may call: one thread (service.h runs an engine on a thread of its own). Executor and pool outlive the engine and
+//   are used by nobody else meanwhile.
+// What holds: the bytes of an answer depend on the model, the prompt and the sampling options, and on nothing else. An
+//   admitted request ends by itself, by its client or by its deadline, never for memory. In steady state a step takes
+//   nothing from the heap.
+// How it fails: submit() refuses with a reason; nothing else fails.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "quire/engine/executor.h"
+#include "quire/engine/request.h"
+
+namespace quire::engine {
+
+class Scheduler;
+struct Choice;
+struct Scheduled;
+
+enum class SuspendBy : std::uint8_t { Cheaper, Copy, Recompute };
+
+struct EngineOptions {
+  std::uint32_t step_tokens = 0;    // the most in one step; 0: as many as the executor takes
+  std::uint32_t queue_limit = 256;  // requests that wait; more are refused
+  // While answers are running, prompts are read in pieces that let a step take about this many times as long as it
+  // would without them. 0: pieces as large as the budget.
+  double patience = 1.0;
+  std::chrono::milliseconds priority_worth{10'000};
+  std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
+  SuspendBy suspend_by = SuspendBy::Cheaper;
+  bool check_integrity = false;                 // of the pool, after every step (tests)
+  std::function<Clock::time_point()> now = {};  // none: Clock::now
+};
+
+struct EngineStats {
+  std::uint32_t waiting = 0;    // requests not yet admitted
+  std::uint32_t running = 0;    // sequences
+  std::uint32_t suspended = 0;  // sequences
+  std::uint64_t steps = 0;
+  std::uint64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, expired = 0;
+  std::uint64_t prompt_tokens = 0;     // of admitted requests
+  std::uint64_t cached_tokens = 0;     // of those, found in the pool
+  std::uint64_t computed_tokens = 0;   // read: prompts, and answers again after a suspension
+  std::uint64_t generated_tokens = 0;  // written
+  std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
+  std::uint64_t bytes_saved = 0, host_bytes = 0;  // ever; now
+  std::uint64_t prefix_waits = 0;                 // requests that waited for another's pages
+  double model_seconds = 0, total_seconds = 0;    // of all steps
+};
+
+// One choice of a request, for people who look.
+struct SequenceInfo {
+  enum class State : std::uint8_t { Waiting, Reading, Writing, Suspended };
+  RequestId request = 0;
+  std::uint32_t choice = 0;
+  State state = State::Waiting;
+  SequenceId sequence;  // valid while it is in the pool
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t tokens = 0;       // prompt and answer
+  std::uint32_t computed = 0;     // of them, in the pool
+  std::uint32_t max_tokens = 0;   // prompt and answer at most
+  bool waits_for_prefix = false;  // Waiting: another request is reading what it needs
+  Hit hit;
+  std::int32_t priority = 0;
+  std::uint32_t suspensions = 0;
+};
+const char* name(SequenceInfo::State state);
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(Executor& executor, SequencePool& pool, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Events for the request reach the listener until one that says `last`. `id`: one of the caller's own, not in use; 0:
+  // the engine makes one up.
+  std::expected<RequestId, Refusal> submit(Request request, std::shared_ptr<Listener> listener, RequestId id = 0);
+  // Frees everything it has, now; its listener hears that it is finished. False: there is no such request.
+  bool cancel(RequestId id);
+  void cancel_all(Finish why = Finish::Cancelled);
+
+  // One step. False: there was nothing to do.
+  bool step();
+  bool idle() const;  // no request, waiting or running
+  // Nothing more is taken; what is here is finished.
+  void stop_accepting() { accepting_ = false; }
+
+  EngineStats stats() const;
+  std::vector<SequenceInfo> sequences() const;
+  SequencePool& pool() { return *pool_; }
+  const SequencePool& pool() const { return *pool_; }
+  const EngineOptions& options() const { return options_; }
+  std::uint32_t vocabulary() const { return executor_->vocabulary(); }
+
+ private:
+  struct Job;
+  Engine(Executor& executor, SequencePool& pool, const EngineOptions& options);
+  Clock::time_point now() const { return options_.now ? options_.now() : Clock::now(); }
+  std::optional<Refusal> refusal(const Request& request) const;
+
+  void expire(Clock::time_point now);
+  Rows forward(std::span<const Scheduled> batch);
+  void sample(std::span<const Scheduled> batch, const Rows& logits);
+  void commit(std::span<const Scheduled> batch);
+
+  void start_siblings(Choice& first);
+  void accept(Choice& choice, const Sampled& sampled);
+  void finish(Choice& choice, Finish why, std::string_view stop = {}, Token stop_token = -1);
+  void end_job(Job& job, Finish why);
+  void tell_best(Job& job);
+  void tell(Job& job, const Event& event);
+  void forget_ended();
+
+  Executor* executor_;
+  SequencePool* pool_;
+  EngineOptions options_;
+  bool accepting_ = true;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;
+  std::vector<RequestId> ended_;  // jobs to forget when the step is over
+  Clock::time_point next_deadline_ = Clock::time_point::max();
+  RequestId last_id_ = 0;
+  SamplerScratch scratch_;
+  std::vector<Executor::Work> work_;  // scratch of a step
+  std::vector<Sampled> sampled_;      // by scheduled choice that wants one, then by sibling
+  EngineStats stats_;
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,107 @@
+// In steady state a step of the engine takes nothing from the heap: every allocation of this program is counted while
+// answers are running, on the model without weights and on the demo models.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "quire/engine/hosted_model.h"
+#include "quire/engine/weightless_testing.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations = 0;
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void* counted(std::size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  const auto a = static_cast<std::size_t>(alignment);
+  void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace quire::engine::testing {
+namespace {
+
+class Counter final : public Listener {
+ public:
+  void on_event(const Event& event) override { tokens += event.kind == Event::Kind::Token; }
+  std::uint64_t tokens = 0;
+};
+
+Request asked(std::uint32_t i, std::uint32_t vocabulary, std::uint32_t tokens) {
+  Request request{.max_tokens = tokens};
+  for (std::uint32_t t = 0; t < 10 + i; ++t) {
+    request.prompt.push_back(static_cast<Token>(scramble(i * 1000 + t) % vocabulary));
+  }
+  request.sampling = {.temperature = i % 2 == 0 ? 0.0 : 1.0, .seed = i};
+  if (i % 3 == 0) request.sampling.presence_penalty = 0.5;
+  if (i % 4 == 0) request.logprobs = 3;
+  return request;
+}
+
+void expect_no_allocation(Engine& engine, std::uint32_t requests, std::uint32_t tokens) {
+  const auto listener = std::make_shared<Counter>();
+  for (std::uint32_t i = 0; i < requests; ++i) {
+    ASSERT_TRUE(engine.submit(asked(i, engine.vocabulary(), tokens), listener).has_value());
+  }
+  while (listener->tokens < 3 * requests) ASSERT_TRUE(engine.step());
+  const std::uint64_t before = allocations, told = listener->tokens;
+  for (std::uint32_t i = 0; i < tokens / 2; ++i) engine.step();
+  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(listener->tokens - told, std::uint64_t{requests} * (tokens / 2));
+  while (engine.step()) {
+  }
+}
+
+TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid}) {
+    Fixture fixture({.kind = kind, .engine = {}});
+    expect_no_allocation(*fixture.engine, 16, 100);
+  }
+}
+
+class EngineHeapOnModels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EngineHeapOnModels, AStepOfRunningAnswersAllocatesNothing) {
+  auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/models/quire-demo-" + GetParam() + "-q8_0.gguf");
+  ASSERT_TRUE(model.has_value());
+  auto host = *HostedModel::create(std::move(*model), {.threads = 2, .context = 256, .max_sequences = 8});
+  expect_no_allocation(host->engine(), 8, 60);
+}
+
+INSTANTIATE_TEST_SUITE_P(Demo, EngineHeapOnModels, ::testing::Values("llama", "mamba2", "hybrid"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+TEST(EngineHeap, TheCounterCounts) {
+  const std::uint64_t before = allocations;
+  auto something = std::make_unique<int>(1);
+  EXPECT_EQ(*something, 1);
+  EXPECT_EQ(allocations - before, 1u);
+}
+
+}  // namespace
+}  // namespace quire::engine::testing

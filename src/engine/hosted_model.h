@@ -1,0 +1,67 @@
+// A model set up for many sequences: backend, pool, executor and engine, made together and in the order they need each
+// other. What a server and a benchmark stand on; one sequence for one person is session.h.
+//
+//   auto host = HostedModel::create(std::move(*model), {.max_sequences = 64});
+//   (*host)->engine().submit(...);                          // on this thread
+//   auto service = Service::start((*host)->release_engine());   // or on a thread of its own
+//
+// Who may call: one thread. An engine that was released is used by whoever has it, and gone before this is; model, pool
+//   and backend are then that thread's, except for what never changes (the model's file and numbers, the pool's
+//   config).
+// What holds: the pool takes all its memory in create() and admits a sequence of context() tokens.
+// How it fails: create() with one line that says which number is too large or too small.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "quire/backend/cpu/cpu_backend.h"
+#include "quire/base/error.h"
+#include "quire/engine/engine.h"
+#include "quire/engine/model_executor.h"
+#include "quire/model/model.h"
+#include "quire/state/sequence_pool.h"
+
+namespace quire::engine {
+
+struct HostOptions {
+  std::uint32_t threads = 0;  // 0: one for each core this process may use
+  std::uint32_t context = 0;  // tokens of one sequence; 0: the model's, or as many as the memory holds
+  // Bytes of the pool; 0: room for some sequences of the whole context, but at most half of what is free.
+  std::uint64_t memory = 0;
+  ElementType kv_type = ElementType::F16;
+  std::uint32_t max_sequences = 64;  // alive at once
+  std::uint32_t step_tokens = 256;   // in one step, unless more sequences than that are writing
+  bool prefix_cache = true;
+  std::uint32_t event_capacity = 1 << 14;  // of the pool's log
+  const cpu::Kernels* kernels = nullptr;   // null: the best this processor has
+  EngineOptions engine;                    // its step_tokens is left 0
+};
+
+class HostedModel {
+ public:
+  static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, HostOptions options);
+  ~HostedModel();
+  HostedModel(const HostedModel&) = delete;
+  HostedModel& operator=(const HostedModel&) = delete;
+
+  const model::Model& model() const { return *model_; }
+  SequencePool& pool() { return *pool_; }
+  const SequencePool& pool() const { return *pool_; }
+  const CpuBackend& backend() const { return *backend_; }
+  Executor& executor() { return *executor_; }
+  Engine& engine() { return *engine_; }  // until it is released
+  std::unique_ptr<Engine> release_engine() { return std::move(engine_); }
+  std::uint32_t context() const { return pool_->config().max_tokens; }
+
+ private:
+  HostedModel() = default;
+
+  std::unique_ptr<CpuBackend> backend_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<SequencePool> pool_;
+  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace quire::engine

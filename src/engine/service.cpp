@@ -1,0 +1,138 @@
+#include "quire/engine/service.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quire::engine {
+namespace {
+
+// A pool that has been left alone for so long is checked, once.
+constexpr std::chrono::milliseconds kQuiet{250};
+
+}  // namespace
+
+Service::Service(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+std::unique_ptr<Service> Service::start(std::unique_ptr<Engine> engine) {
+  std::unique_ptr<Service> service(new Service(std::move(engine)));
+  service->thread_ = std::thread([raw = service.get()] { raw->run(); });
+  return service;
+}
+
+Service::~Service() { stop(Clock::now()); }
+
+bool Service::post(std::function<void()> command) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return false;
+    commands_.push_back(std::move(command));
+  }
+  arrived_.notify_one();
+  return true;
+}
+
+RequestId Service::submit(Request request, std::shared_ptr<Listener> listener) {
+  const RequestId id = ++last_id_;
+  // std::function wants to copy what it holds; the request stands behind a pointer instead.
+  const auto refuse = [id](Listener& to, const Refusal& why) {
+    to.on_event({.kind = Event::Kind::Refused, .request = id, .last = true, .refusal = &why});
+  };
+  const bool posted = post([this, id, refuse, listener, held = std::make_shared<Request>(std::move(request))] {
+    if (auto taken = engine_->submit(std::move(*held), listener, id); !taken) refuse(*listener, taken.error());
+  });
+  if (!posted) refuse(*listener, {Refusal::Why::Stopping, "the engine has shut down"});
+  return id;
+}
+
+void Service::cancel(RequestId id) {
+  post([this, id] { engine_->cancel(id); });
+}
+
+bool Service::inspect(std::function<void(Engine&)> look) {
+  return post([this, look = std::move(look)] { look(*engine_); });
+}
+
+bool Service::stop(Clock::time_point deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    ending_ = true;
+    deadline_ = std::min(deadline_, deadline);
+  }
+  arrived_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  return finished_all_;
+}
+
+void Service::hurry(Clock::time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    deadline_ = std::min(deadline_, deadline);
+  }
+  arrived_.notify_one();
+}
+
+Service::Integrity Service::integrity() const {
+  const std::lock_guard lock(mutex_);
+  return integrity_;
+}
+
+void Service::check_pool() {
+  const auto sound = engine_->pool().check_integrity();
+  const std::lock_guard lock(mutex_);
+  integrity_ = {.checked = true, .sound = sound.has_value(), .problem = sound ? std::string() : sound.error()};
+}
+
+void Service::run() {
+  std::vector<std::function<void()>> commands;
+  bool busy = false;
+  bool checked = false;
+  Clock::time_point quiet_since = Clock::now();  // looking is no disturbance
+  for (;;) {
+    bool ending = false;
+    Clock::time_point deadline;
+    {
+      std::unique_lock lock(mutex_);
+      const auto woken = [&] { return !commands_.empty() || ending_; };
+      if (!busy && !woken()) {
+        if (!checked && !arrived_.wait_until(lock, quiet_since + kQuiet, woken)) {
+          lock.unlock();
+          check_pool();
+          checked = true;
+          continue;
+        }
+        arrived_.wait(lock, woken);
+      }
+      commands.swap(commands_);
+      ending = ending_;
+      deadline = deadline_;
+    }
+    for (auto& command : commands) command();
+    commands.clear();
+    if (ending) {
+      engine_->stop_accepting();
+      if (!engine_->idle() && Clock::now() >= deadline) {
+        {
+          const std::lock_guard lock(mutex_);
+          finished_all_ = false;
+        }
+        engine_->cancel_all();
+      }
+      if (engine_->idle()) {
+        check_pool();
+        // Commands that came too late still have listeners who wait for a word.
+        const std::lock_guard lock(mutex_);
+        ended_ = commands_.empty();
+        if (ended_) return;
+        continue;
+      }
+    }
+    if (engine_->step()) {
+      checked = false;
+      quiet_since = Clock::now();
+    }
+    busy = !engine_->idle();
+  }
+}
+
+}  // namespace quire::engine

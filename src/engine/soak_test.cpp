@@ -1,0 +1,150 @@
+// Requests of random lengths, prefixes, priorities and ends through an engine whose pool holds a tenth of what is asked
+// for at any time. Each must get its right answer. QUIRE_SOAK_REQUESTS says how many there are in all (`make soak`).
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "quire/engine/weightless_testing.h"
+
+namespace quire::engine::testing {
+namespace {
+
+std::uint64_t requests_in_all() {
+  const char* wanted = std::getenv("QUIRE_SOAK_REQUESTS");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 20'000;
+}
+
+struct Soak {
+  Kind kind;
+  std::uint64_t budget;
+};
+
+class SoakTest : public ::testing::TestWithParam<Soak> {};
+
+TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) {
+  constexpr std::uint32_t kVocabulary = 16, kOutstanding = 160, kContext = 96;
+  Fixture fixture({.kind = GetParam().kind,
+                   .budget = GetParam().budget,
+                   .max_sequences = 48,
+                   .max_tokens = kContext,
+                   .vocabulary = kVocabulary,
+                   .rows = 128,
+                   .engine = {.queue_limit = kOutstanding, .priority_worth = std::chrono::milliseconds(2)}});
+  std::mt19937_64 random(7);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
+
+  // Beginnings that requests share, some of which share a beginning themselves.
+  std::vector<std::vector<Token>> prefixes(1);
+  while (prefixes.size() < 40) {
+    std::vector<Token> prefix = prefixes[below(prefixes.size())];
+    for (std::uint32_t n = 1 + below(24); n > 0 && prefix.size() < 60; --n)
+      prefix.push_back(static_cast<Token>(below(kVocabulary)));
+    prefixes.push_back(std::move(prefix));
+  }
+
+  struct Open {
+    Request request;
+    std::shared_ptr<Collector> listener;
+    bool cancelled = false;
+  };
+  std::map<RequestId, Open> open;
+  const std::uint64_t total = requests_in_all() / 4;  // one of four kinds of models
+  std::uint64_t submitted = 0, ended = 0, cut = 0, steps = 0;
+  const auto check = [&](const Open& one) {
+    ASSERT_EQ(one.listener->problem, "");
+    const std::uint32_t count = one.request.n;
+    ASSERT_EQ(one.listener->choices.size(), count);
+    for (std::uint32_t c = 0; c < count; ++c) {
+      const Collector::Choice& got = one.listener->choices[c];
+      Answer right = right_answer(one.request, c, kVocabulary, kContext);
+      if (got.finish == Finish::Cancelled || got.finish == Finish::Deadline) {
+        ++cut;
+        ASSERT_LE(got.tokens.size(), right.tokens.size());
+        right.tokens.resize(got.tokens.size());
+        ASSERT_EQ(got.tokens, right.tokens);
+        continue;
+      }
+      ASSERT_EQ(got.answer(), right);
+    }
+  };
+
+  while (ended < total) {
+    while (submitted < total && open.size() < kOutstanding) {
+      Request request;
+      request.prompt = prefixes[below(prefixes.size())];
+      for (std::uint32_t n = 1 + below(12); n > 0; --n)
+        request.prompt.push_back(static_cast<Token>(below(kVocabulary)));
+      request.max_tokens = below(20) == 0 ? 0 : 1 + below(40);
+      request.n = below(12) == 0 ? 1 + below(4) : 1;
+      request.sampling.temperature = below(2) == 0 ? 0 : 1;
+      request.sampling.seed = random();
+      if (below(3) == 0) request.stop_tokens = {static_cast<Token>(below(kVocabulary))};
+      request.name_space = below(3);
+      request.reuse = below(10) != 0;
+      request.priority = static_cast<std::int32_t>(below(3)) - 1;
+      if (below(50) == 0) request.deadline = Clock::now() + std::chrono::microseconds(below(3000));
+      Open one{.request = request, .listener = std::make_shared<Collector>()};
+      const auto id = fixture.engine->submit(std::move(request), one.listener);
+      ASSERT_TRUE(id.has_value()) << id.error().message;
+      open.emplace(*id, std::move(one));
+      ++submitted;
+    }
+    if (below(16) == 0) {
+      auto victim = open.lower_bound(open.begin()->first + below(kOutstanding));
+      if (victim != open.end()) fixture.engine->cancel(victim->first);
+    }
+    const bool moved = fixture.engine->step();
+    ASSERT_EQ(fixture.model->problem, "");
+    for (auto at = open.begin(); at != open.end();) {
+      if (!at->second.listener->ended) {
+        ++at;
+        continue;
+      }
+      ASSERT_NO_FATAL_FAILURE(check(at->second));
+      at = open.erase(at);
+      ++ended;
+    }
+    ASSERT_TRUE(moved || open.empty() || fixture.engine->idle()) << "nobody gets on";
+    if (++steps % 1000 == 0) {
+      const auto sound = fixture.pool->check_integrity();
+      ASSERT_TRUE(sound.has_value()) << sound.error();
+    }
+  }
+
+  EXPECT_TRUE(fixture.engine->idle());
+  const EngineStats stats = fixture.engine->stats();
+  EXPECT_EQ(stats.running + stats.waiting + stats.suspended, 0u);
+  EXPECT_EQ(stats.host_bytes, 0u);
+  const PoolStats pool = fixture.pool->stats();
+  EXPECT_EQ(pool.sequences, 0u);
+  for (const ObjectCounts& pages : pool.pages) EXPECT_EQ(pages.held, 0u);
+  EXPECT_EQ(pool.states.held, 0u);
+  const auto sound = fixture.pool->check_integrity();
+  EXPECT_TRUE(sound.has_value()) << sound.error();
+  // The soak is one only if there was never enough.
+  EXPECT_GT(stats.suspensions_by_copy + stats.suspensions_by_recompute, total / 500);
+  EXPECT_GT(stats.cached_tokens, 0u);
+  EXPECT_GT(cut, 0u);
+  std::printf(
+      "%llu requests, %llu steps, %llu tokens, %.0f %% of prompts found, %llu suspensions by copy and %llu by "
+      "computing again, %llu waits for a prefix\n",
+      static_cast<unsigned long long>(ended), static_cast<unsigned long long>(stats.steps),
+      static_cast<unsigned long long>(stats.generated_tokens),
+      100.0 * static_cast<double>(stats.cached_tokens) / static_cast<double>(stats.prompt_tokens),
+      static_cast<unsigned long long>(stats.suspensions_by_copy),
+      static_cast<unsigned long long>(stats.suspensions_by_recompute),
+      static_cast<unsigned long long>(stats.prefix_waits));
+}
+
+// Of the 160 that are open at a time each has about 50 tokens in the end: 512 kB of pages at 64 bytes a token, 40 kB of
+// states at 256 bytes each, and both for the hybrid.
+INSTANTIATE_TEST_SUITE_P(Models, SoakTest,
+                         ::testing::Values(Soak{Kind::Attention, 48 << 10}, Soak{Kind::Windowed, 40 << 10},
+                                           Soak{Kind::Recurrent, 4 << 10}, Soak{Kind::Hybrid, 32 << 10}),
+                         [](const auto& soak) { return std::string(name(soak.param.kind)); });
+
+}  // namespace
+}  // namespace quire::engine::testing

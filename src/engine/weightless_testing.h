@@ -1,0 +1,269 @@
+// A model without weights. What its layers remember of a token is a number made from all tokens up to it; every step
+// reads the whole history back through the pool's views and compares. Its logits are made from that number too, so a
+// byte that is wrong anywhere ends in a complaint or in another answer. Cheap enough for millions of steps.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/executor.h"
+
+namespace quire::engine::testing {
+
+inline std::uint64_t scramble(std::uint64_t x) {
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93;
+  return x ^ (x >> 32);
+}
+
+inline constexpr std::uint64_t kBeginning = 0x5155495245;
+inline std::uint64_t remember(std::uint64_t before, Token token) {
+  return scramble(before + 0x9E3779B97F4A7C15 * (static_cast<std::uint64_t>(token) + 1));
+}
+inline void logits_after(std::uint64_t memory, std::span<float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(scramble(memory + i * 0x9E3779B97F4A7C15) >> 40) * 0x1p-22f;  // [0, 4)
+  }
+}
+
+enum class Kind { Attention, Windowed, Recurrent, Hybrid };
+inline const char* name(Kind kind) {
+  constexpr const char* kNames[] = {"Attention", "Windowed", "Recurrent", "Hybrid"};
+  return kNames[static_cast<int>(kind)];
+}
+
+inline StateLayout weightless_layout(Kind kind, std::uint32_t block_size = 8) {
+  std::vector<LayerDesc> layers;
+  const LayerDesc full = LayerDesc::attention(1, 4, ElementType::F32);
+  const LayerDesc window = LayerDesc::attention(1, 4, ElementType::F32, 20);
+  const LayerDesc recurrent = LayerDesc::recurrent(32, 96);
+  switch (kind) {
+    case Kind::Attention: layers = {full, full}; break;
+    case Kind::Windowed: layers = {full, window}; break;
+    case Kind::Recurrent: layers = {recurrent, recurrent}; break;
+    case Kind::Hybrid: layers = {recurrent, full, recurrent}; break;
+  }
+  return *StateLayout::from_layers(layers, block_size);
+}
+
+class Weightless final : public Executor {
+ public:
+  Weightless(SequencePool& pool, std::uint32_t vocabulary, std::uint32_t max_rows)
+      : pool_(&pool), vocabulary_(vocabulary), max_rows_(max_rows) {
+    logits_.resize(std::size_t{max_rows} * vocabulary);
+    history_.reserve(pool.config().max_tokens);
+  }
+  std::uint32_t vocabulary() const override { return vocabulary_; }
+  std::uint32_t max_rows() const override { return max_rows_; }
+  std::uint32_t max_logits() const override { return max_rows_; }
+
+  PoolResult<Rows> forward(std::span<const Work> work) override {
+    ++steps;
+    std::uint32_t rows = 0, tokens = 0;
+    for (const Work& item : work) {
+      const std::uint64_t memory = step(item);
+      tokens += static_cast<std::uint32_t>(item.tokens.size());
+      if (item.logits) logits_after(memory, std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
+    }
+    if (tokens > max_rows_) complain("more tokens in a step than it takes");
+    tokens_computed += tokens;
+    most_tokens = std::max(most_tokens, tokens);
+    if (on_step) on_step(work);
+    return Rows{logits_.data(), rows, vocabulary_, vocabulary_};
+  }
+
+  std::string problem;  // the first
+  std::uint64_t steps = 0, tokens_computed = 0;
+  std::uint32_t most_tokens = 0;  // in one step
+  std::function<void(std::span<const Work>)> on_step;
+
+ private:
+  void complain(std::string what) {
+    if (problem.empty()) problem = std::move(what);
+  }
+
+  std::uint64_t step(const Work& item) {
+    history_.clear();
+    std::uint64_t memory = kBeginning;
+    const std::span<const Token> before = pool_->tokens(item.id).value();
+    for (const Token token : before) history_.push_back(memory = remember(memory, token));
+    const auto held = static_cast<std::uint32_t>(history_.size());
+    for (const Token token : item.tokens) history_.push_back(memory = remember(memory, token));
+    for (std::uint32_t group = 0; group < pool_->layout().groups.size(); ++group) {
+      for (std::uint32_t layer = 0; layer < pool_->layout().groups[group].num_layers; ++layer) {
+        attend(*pool_->kv_view(item.id, group, layer), pool_->layout().groups[group].window, held);
+      }
+    }
+    if (pool_->layout().has_recurrent()) recur(*pool_->state_view(item.id), held);
+    return memory;
+  }
+
+  void attend(const KvView& view, std::uint32_t window, std::uint32_t held) {
+    for (std::uint32_t p = window == 0 || held + 1 <= window ? 0 : held + 1 - window; p < held; ++p) {
+      std::uint64_t k = 0, v = 0;
+      std::memcpy(&k, view.k(0, p), sizeof k);
+      std::memcpy(&v, view.v(0, p), sizeof v);
+      if (k != history_[p] || v != ~history_[p]) {
+        complain(fmt::format("position {} of {} does not hold what was written there", p, held));
+      }
+    }
+    for (std::uint32_t p = held; p < history_.size(); ++p) {
+      const std::uint64_t k = history_[p], v = ~history_[p];
+      std::memcpy(view.k(0, p), &k, sizeof k);
+      std::memcpy(view.v(0, p), &v, sizeof v);
+    }
+  }
+
+  void recur(const StateView& view, std::uint32_t held) {
+    const std::uint64_t expected = held == 0 ? 0 : history_[held - 1];
+    for (std::uint32_t layer = 0; layer < view.num_layers; ++layer) {
+      for (std::byte* at : {view.conv(layer), view.ssm(layer)}) {
+        std::uint64_t memory = 0;
+        std::memcpy(&memory, at, sizeof memory);
+        if (memory != expected) complain(fmt::format("the state after {} tokens is another one's", held));
+        std::memcpy(at, &history_.back(), sizeof memory);
+      }
+    }
+  }
+
+  SequencePool* pool_;
+  std::uint32_t vocabulary_;
+  std::uint32_t max_rows_;
+  std::vector<std::uint64_t> history_;
+  std::vector<float> logits_;
+};
+
+// What the answer has to be, without engine or pool.
+struct Answer {
+  std::vector<Token> tokens;
+  Finish finish = Finish::Length;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+inline Answer right_answer(const Request& request, std::uint32_t choice, std::uint32_t vocabulary,
+                           std::uint32_t context) {
+  Answer answer;
+  std::uint64_t memory = kBeginning;
+  for (const Token token : request.prompt) memory = remember(memory, token);
+  SamplerOptions options = request.sampling;
+  options.seed += choice;
+  LoneSampler sampler(options, vocabulary);
+  sampler.see_prompt(request.prompt);
+  std::vector<float> logits(vocabulary);
+  std::size_t length = request.prompt.size();
+  while (answer.tokens.size() < request.max_tokens && length < context) {
+    logits_after(memory, logits);
+    const Token token = *sampler.sample(logits, length++);
+    if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
+      answer.finish = Finish::Stop;
+      break;
+    }
+    sampler.see(token);
+    answer.tokens.push_back(token);
+    memory = remember(memory, token);
+  }
+  return answer;
+}
+
+// Collects what it is told.
+class Collector final : public Listener {
+ public:
+  struct Choice {
+    std::vector<Token> tokens;
+    std::vector<float> logprobs;
+    std::string text, stop;
+    Token stop_token = -1;
+    bool finished = false;
+    Finish finish = Finish::Stop;
+    Answer answer() const { return {tokens, finish}; }
+  };
+  void on_event(const Event& event) override {
+    if (ended) problem = "an event after the last";
+    if (choices.size() <= event.choice) choices.resize(event.choice + 1);
+    Choice& choice = choices[event.choice];
+    if (choice.finished) problem = "an event for a choice that has finished";
+    choice.text += event.text;
+    if (event.kind == Event::Kind::Token) {
+      if (event.index != choice.tokens.size()) problem = "a token out of order";
+      choice.tokens.push_back(event.token);
+      choice.logprobs.push_back(event.logprob);
+      for (const TokenLogprob& alternative : event.alternatives) alternatives.push_back(alternative);
+      if (on_token) on_token(event);
+    } else if (event.kind == Event::Kind::Finished) {
+      choice.finished = true;
+      choice.finish = event.finish;
+      choice.stop = event.stop;
+      choice.stop_token = event.stop_token;
+      usage = *event.usage;
+    } else {
+      refused = event.refusal->message;
+    }
+    ended = event.last;
+  }
+  std::vector<Choice> choices;
+  std::vector<TokenLogprob> alternatives;
+  Usage usage;
+  bool ended = false;
+  std::string problem, refused;
+  std::function<void(const Event&)> on_token;
+};
+
+// A pool, a model without weights and an engine.
+struct Fixture {
+  struct Options {
+    Kind kind = Kind::Attention;
+    std::uint64_t budget = 1 << 20;
+    std::uint32_t max_sequences = 16;
+    std::uint32_t max_tokens = 256;
+    std::uint32_t vocabulary = 32;
+    std::uint32_t rows = 64;
+    bool prefix_cache = true;
+    EngineOptions engine{.check_integrity = true};
+  };
+  explicit Fixture(const Options& options) {
+    PoolConfig config{.layout = weightless_layout(options.kind),
+                      .budget_bytes = options.budget,
+                      .max_sequences = options.max_sequences,
+                      .max_tokens = options.max_tokens,
+                      .prefix_cache = options.prefix_cache,
+                      .checkpoint_interval = 32,
+                      .max_recompute = 64};
+    config.event_capacity = 64;
+    pool = *SequencePool::create(device, config);
+    model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows);
+    engine = *Engine::create(*model, *pool, options.engine);
+  }
+  std::shared_ptr<Collector> submit(Request request) {
+    auto collector = std::make_shared<Collector>();
+    auto id = engine->submit(std::move(request), collector);
+    if (id) {
+      collector->usage.prompt_tokens = 0;
+      last = *id;
+    } else {
+      collector->refused = id.error().message;
+      refusal = id.error();
+    }
+    return collector;
+  }
+  void run() {
+    while (engine->step()) {
+    }
+  }
+  Answer right(const Request& request, std::uint32_t choice = 0) const {
+    return right_answer(request, choice, model->vocabulary(), pool->config().max_tokens);
+  }
+
+  HostDevice device;
+  std::unique_ptr<SequencePool> pool;
+  std::unique_ptr<Weightless> model;
+  std::unique_ptr<Engine> engine;
+  RequestId last = 0;
+  Refusal refusal;
+};
+
+}  // namespace quire::engine::testing
