@@ -11,7 +11,7 @@ define configure
 @cmake --preset $(1) >build/configure-$(1).log 2>&1 || { cat build/configure-$(1).log; exit 1; }
 endef
 
-.PHONY: help deps build test test-all serve asan tsan fuzz bench bench-state lint format clean
+.PHONY: help deps build test test-all serve soak asan tsan fuzz bench bench-state lint format clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +27,16 @@ test: build ## build, then run the tests
 	@ctest --preset release
 
 test-all: test ## the tests and the real clients: what CI runs
+	@tools/deps.sh clients
+	@tests/clients/run
 
-serve: build ## serve the bundled demo model (the server is not written yet: this says so)
-	@echo "there is no server yet; talk to the bundled model with: build/release/src/cli/quire chat" >&2; exit 1
+serve: deps ## serve the bundled demo model; SERVE="--port 8081" and the like are its options
+	$(call configure,release)
+	@cmake --build --preset release -j $(JOBS) --target quire
+	@exec build/release/src/cli/quire serve $(SERVE)
+
+soak: build ## a million requests through the engine, in a pool for a tenth of them
+	@QUIRE_SOAK_REQUESTS=1000000 build/release/src/engine/soak_test
 
 asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call configure,asan)
@@ -44,8 +51,7 @@ tsan: deps ## the tests under ThreadSanitizer
 fuzz: ## run every fuzzer for FUZZ_SECONDS (60) seconds
 	@tools/deps.sh fuzz
 	$(call configure,fuzz)
-	@cmake --build --preset fuzz -j $(JOBS)
-	@tools/fuzz.sh $(FUZZ_SECONDS)
+	@tools/fuzz.sh $(FUZZ_SECONDS) $(JOBS)
 
 bench-state: build ## benchmarks of the state library, with their targets
 	@build/release/src/state/state_bench
@@ -54,9 +60,8 @@ bench: bench-state ## all benchmarks
 
 lint: ## clang-format in check mode, and clang-tidy
 	@tools/deps.sh lint
-	@clang-format --dry-run --Werror $(SOURCES)
-	$(call configure,debug)
-	@tools/lint.sh build/debug
+	$(call configure,lint)
+	@tools/lint.sh build/lint
 
 format: ## rewrite the sources with clang-format
 	@tools/deps.sh lint

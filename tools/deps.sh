@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing for what is asked, and does nothing where all are there.
-# usage: tools/deps.sh [build] [fuzz] [lint]
+# usage: tools/deps.sh [build] [fuzz] [lint] [clients]
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libxxhash-dev
-       libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev libpcre2-dev libedit-dev)
+       libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev libpcre2-dev libedit-dev prometheus-cpp-dev)
 fuzz=(clang-16 libclang-rt-16-dev)
-lint=(clang-tidy-16 clang-format)
+lint=(clang-16 clang-tidy-16 clang-format)
+# Node.js and npm may come from elsewhere than Debian, and Debian's would not go beside them: the command is what counts.
+clients=(chromium fonts-dejavu-core curl)
+command -v node >/dev/null || clients+=(nodejs)
+command -v npm >/dev/null || clients+=(npm)
 
 wanted=()
 for set in "${@:-build}"; do
@@ -14,7 +18,8 @@ for set in "${@:-build}"; do
     build) wanted+=("${build[@]}") ;;
     fuzz) wanted+=("${build[@]}" "${fuzz[@]}") ;;
     lint) wanted+=("${build[@]}" "${lint[@]}") ;;
-    *) echo "deps.sh: unknown set '$set' (build, fuzz, lint)" >&2; exit 2 ;;
+    clients) wanted+=("${clients[@]}") ;;
+    *) echo "deps.sh: unknown set '$set' (build, fuzz, lint, clients)" >&2; exit 2 ;;
   esac
 done
 

@@ -17,6 +17,7 @@
 #include "quire/cli/model_commands.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
+#include "quire/cli/serve.h"
 #include "quire/cli/tokenize.h"
 #include "quire/text/utf8.h"
 
@@ -35,6 +36,8 @@ constexpr std::string_view kUsages[] = {
     "quire COMMAND ...",
     "quire run [-m FILE] -p TEXT|- [OPTIONS]",
     "quire chat [-m FILE] [OPTIONS]",
+    "quire serve [-m FILE] [--port N] [OPTIONS]",
+    "quire bench [-m FILE] [-w NAMES] [OPTIONS]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos] [--json] TEXT|-",
@@ -65,6 +68,7 @@ constexpr const char* kJsonHelp = "Print one line of JSON";
 constexpr const char* kExamples = R"(Examples:
   quire run -p "Once upon a time there was"
   quire chat
+  quire serve
   quire info model.gguf
   quire tokenize -m model.gguf "Once upon a time"
   quire tokenize -m model.gguf --ids - < story.txt
@@ -210,8 +214,9 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
   app.formatter(std::make_shared<HelpFormatter>());
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
-  const Command commands[] = {add_run(app, console), add_chat(app, console), add_info(app),
-                              add_tokenize(app),     add_render(app),        add_logits(app, console)};
+  const Command commands[] = {add_run(app, console),   add_chat(app, console), add_serve(app, console), add_info(app),
+                              add_tokenize(app),       add_render(app),        add_logits(app, console),
+                              add_bench(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");

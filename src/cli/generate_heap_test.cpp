@@ -1,53 +1,19 @@
 // A generated token takes nothing from the heap: every allocation of this program is counted, from the second token on,
 // through sampler, runner, model, pool and stream decoder.
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include <gtest/gtest.h>
 
+#include "quire/base/counted_heap_testing.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/cli/generate.h"
 #include "quire/cli/output.h"
 #include "quire/cli/terminal_text.h"
 
-namespace {
-
-std::atomic<std::uint64_t> allocations = 0;  // also of the team's threads
-
-void* counted(std::size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-void* counted(std::size_t bytes, std::align_val_t alignment) {
-  ++allocations;
-  const auto a = static_cast<std::size_t>(alignment);
-  void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-
 namespace quire::cli {
 namespace {
+
+using quire::testing::allocations;
 
 class NullOutput : public Output {
  public:

@@ -1,8 +1,7 @@
 #include "quire/cli/model_commands.h"
 
-#include <charconv>
+#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -11,73 +10,20 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "quire/cli/bench.h"
 #include "quire/cli/chat.h"
 #include "quire/cli/input.h"
 #include "quire/cli/line_reader.h"
 #include "quire/cli/logits.h"
-#include "quire/cli/printable.h"
+#include "quire/cli/options.h"
 #include "quire/cli/run.h"
-#include "quire/cli/sizes.h"
 
 namespace quire::cli {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& option, const std::string& value, std::string_view why) {
-  throw CLI::ValidationError(option, fmt::format("{} {}", printable(value, {.limit = 40, .quotes = true}), why));
-}
-
-// An option with a whole number.
-template <typename T>
-struct Range {
-  T least = 0;
-  T most = std::numeric_limits<T>::max();
-};
-template <typename T>
-CLI::Option* add_number(CLI::App& command, const std::string& name, T& value, Range<T> range, const std::string& help) {
-  const std::string flag = name.substr(name.find("--"));
-  return command
-      .add_option_function<std::string>(
-          name,
-          [flag, range, &value](const std::string& text) {
-            const char* const end = text.data() + text.size();
-            const auto [rest, error] = std::from_chars(text.data(), end, value);
-            if (rest != end || error != std::errc() || value < range.least || value > range.most) {
-              refuse(flag, text, fmt::format("is not a whole number from {} to {}", range.least, range.most));
-            }
-          },
-          help)
-      ->type_name("N");
-}
-
-void add_model_options(CLI::App& command, ModelOptions& options) {
-  constexpr std::uint32_t kMostThreads = 1024;
-  add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},
-                            "Threads to compute with (default: one for each core)");
-  add_number<std::uint32_t>(command, "--ctx", options.context, {1},
-                            "Tokens a sequence may have (default: the model's context, as far\nas the memory allows)");
-  command
-      .add_option_function<std::string>(
-          "--memory",
-          [&options](const std::string& text) {
-            const auto bytes = parse_bytes(text);
-            if (!bytes) refuse("--memory", text, "is not an amount of memory like 512M, 2G or 100000000");
-            options.memory = *bytes;
-          },
-          "Size of the pool that holds the sequence's state, e.g. 512M or 2G\n(default: what one sequence takes)")
-      ->type_name("SIZE");
-  command
-      .add_option_function<std::string>(
-          "--kv-type",
-          [&options](const std::string& text) {
-            if (text != "f16" && text != "f32") refuse("--kv-type", text, "is neither f16 nor f32");
-            options.kv_type = text == "f16" ? ElementType::F16 : ElementType::F32;
-          },
-          "How keys and values are kept (default: f16)")
-      ->type_name("f16|f32");
-}
 
 // What was not given comes from the clock of chance, so that two runs differ; the report says which it was.
 void add_sampler_options(CLI::App& command, engine::SamplerOptions& options) {
@@ -97,9 +43,6 @@ void add_sampler_options(CLI::App& command, engine::SamplerOptions& options) {
     if (const auto ok = check(options); !ok) throw CLI::ValidationError(ok.error().message);
   });
 }
-
-constexpr const char* kBundledHelp =
-    "The model: a GGUF file, or any part of a split one (default: the\nbundled demo model)";
 
 }  // namespace
 
@@ -156,6 +99,44 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
     const auto lines = make_line_editor("> ", history_path(), interrupt);
     return converse(**chat, *lines, console, &interrupt);
   };
+}
+
+std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand("bench", "Measure the engine on this machine");
+  auto options = std::make_shared<BenchOptions>();
+  command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "-w,--workload",
+          [options](const std::vector<std::string>& names) {
+            const auto& known = workload_names();
+            for (const std::string& name : names) {
+              if (std::ranges::find(known, name) == known.end()) {
+                refuse("--workload", name, fmt::format("is none of {}", fmt::join(known, ", ")));
+              }
+            }
+            options->workloads = names;
+          },
+          fmt::format("Of {}\n(default: all)", fmt::join(workload_names(), ", ")))
+      ->delimiter(',')
+      ->type_name("NAMES");
+  command->add_option("--batch", options->workload.batches, "Sequences at once in decode (default: 1,2,4,...,64)")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1024u))
+      ->type_name("N,...");
+  add_number<std::uint32_t>(*command, "--prompt", options->workload.context, {1, 1 << 20},
+                            "Tokens of the prompts (default: as the workload has it)");
+  add_number<std::uint32_t>(*command, "--tokens", options->workload.tokens, {1, 1 << 16},
+                            "Tokens of an answer (default: 64)");
+  add_number<std::uint32_t>(*command, "--repeat", options->workload.repeat, {1, 100},
+                            "Measure so often and tell the best (default: 3)");
+  add_model_options(*command, options->model);
+  command->add_flag("--json", options->json, "Print one JSON object per row");
+  command->footer(
+      "TTFT is the time to the first token (of shared-prefix, later: the longest).\n"
+      "Overhead is the share of a step spent outside the model: scheduler, pool,\n"
+      "sampling. Prompts are random tokens.");
+  return [options, &console](const Style&) { return bench(*options, console); };
 }
 
 std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const Console& console) {

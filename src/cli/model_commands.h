@@ -18,6 +18,7 @@ namespace quire::cli {
 // The console is used when the command is, and outlives it.
 std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Console& console);
 std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const Console& console);
+std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const Console& console);
 std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const Console& console);
 
 }  // namespace quire::cli

@@ -44,7 +44,7 @@ struct Choice {
 
   Hit hit;  // of the first admission
   bool admitted_before = false;
-  bool safe = false;  // from suspension: it has not written a token since it was brought in
+  bool safe = false;  // from suspension: it has not written a token since it was brought back
   std::uint32_t suspensions = 0;
   std::optional<SavedSequence> saved;  // Suspended by copy
   // Waiting: who is reading what it needs, and how far that one has to come. The number tells whether it is still the

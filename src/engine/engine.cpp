@@ -1,6 +1,7 @@
 #include "quire/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,9 @@ using State = Choice::State;
 constexpr std::uint32_t kMostChoices = 128;
 constexpr std::int32_t kMostLogprobs = 100;
 constexpr std::size_t kMostStops = 64;
+// Levels of priority and what one is worth: small enough for their product to be a time.
+constexpr std::int32_t kMostPriority = 1'000'000;
+constexpr std::chrono::hours kMostPriorityWorth{1};
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -53,7 +57,6 @@ struct Engine::Job {
   bool ended = false;
   Clock::time_point submitted;
   bool admitted = false;
-  bool answered = false;
   Usage usage;
   std::string text;  // scratch: what a token adds
 
@@ -62,6 +65,10 @@ struct Engine::Job {
 
 Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool& pool, const EngineOptions& options) {
   if (executor.max_rows() == 0 || executor.max_logits() == 0) return fail("an executor that takes no tokens");
+  if (options.priority_worth.count() < 0 || options.priority_worth > kMostPriorityWorth) {
+    return fail(fmt::format("a level of priority is worth {} ms of waiting, which is not between 0 and an hour",
+                            options.priority_worth.count()));
+  }
   return std::unique_ptr<Engine>(new Engine(executor, pool, options));
 }
 
@@ -69,7 +76,8 @@ Engine::Engine(Executor& executor, SequencePool& pool, const EngineOptions& opti
     : executor_(&executor), pool_(&pool), options_(options), scratch_(executor.vocabulary()) {
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
-  const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), rows});
+  // Each has a token in a step once it writes.
+  const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), budget});
   scheduler_ = std::make_unique<Scheduler>(pool, options_, budget, running);
   work_.reserve(running);
   sampled_.reserve(running + kMostChoices);
@@ -105,6 +113,10 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
   if (request.logprobs > kMostLogprobs) {
     return no(Why::Invalid, fmt::format("at most {} log-probabilities can be told with a token", kMostLogprobs));
   }
+  if (request.priority < -kMostPriority || request.priority > kMostPriority) {
+    return no(Why::Invalid, fmt::format("a priority of {} is not between {} and {}", request.priority, -kMostPriority,
+                                        kMostPriority));
+  }
   if (auto ok = check(request.sampling); !ok) return no(Why::Invalid, ok.error().message);
   if (!request.stop_strings.empty() && !request.text) {
     return no(Why::Invalid, "stop strings, and nothing that turns tokens into text");
@@ -126,10 +138,8 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
   if (auto ok = pool_->can_ever_fit(most, scheduler_->step_tokens()); !ok) {
     return no(Why::NeverFits, fmt::format("{} tokens do not fit into the pool: {}", most, ok.error().message()));
   }
-  std::size_t queued = 0;
-  for (const Choice* choice : scheduler_->waiting()) queued += choice->state == State::Waiting;
-  if (queued >= options_.queue_limit) {
-    return no(Why::QueueFull, fmt::format("{} requests are waiting already", queued));
+  if (scheduler_->queued() >= options_.queue_limit) {
+    return no(Why::QueueFull, fmt::format("{} requests are waiting already", scheduler_->queued()));
   }
   return std::nullopt;
 }
@@ -166,22 +176,29 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->prompt_tokens = prompt;
     choice->max_tokens = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(pool_->config().max_tokens, std::uint64_t{prompt} + asked.max_tokens));
-    choice->tokens.reserve(choice->max_tokens + 1);
-    choice->tokens.assign(asked.prompt.begin(), asked.prompt.end());
-    SamplerOptions sampling = asked.sampling;
-    sampling.seed += i;
-    const bool ranks = asked.best_of > asked.n;
-    choice->sampler = Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1));
-    choice->sampler.see_prompt(asked.prompt);
-    if (asked.text) choice->text = asked.text();
-    choice->stop = StopMatcher(asked.stop_strings);
     job->choices.push_back(std::move(choice));
   }
+  equip(*job, *job->choices.front());
   next_deadline_ = std::min(next_deadline_, asked.deadline);
   scheduler_->add(*job->choices.front());
   const RequestId given = job->id;
   jobs_.emplace(given, std::move(job));
   return given;
+}
+
+// Gives a choice its tokens and what it picks and tells them by. The first gets it when the request comes; the others
+// when they begin, so that a request that waits is no larger for the choices it wants.
+void Engine::equip(const Job& job, Choice& choice) {
+  const Request& asked = job.request;
+  choice.tokens.reserve(choice.max_tokens + 1);
+  choice.tokens.assign(asked.prompt.begin(), asked.prompt.end());
+  SamplerOptions sampling = asked.sampling;
+  sampling.seed += choice.index;
+  const bool ranks = asked.best_of > asked.n;
+  choice.sampler = Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1));
+  choice.sampler.see_prompt(asked.prompt);
+  if (asked.text) choice.text = asked.text();
+  choice.stop = StopMatcher(asked.stop_strings);
 }
 
 bool Engine::cancel(RequestId id) {
@@ -228,6 +245,7 @@ bool Engine::step() {
   expire(now());
   const std::span<const Scheduled> batch = scheduler_->schedule(stats_);
   if (!batch.empty()) {
+    note_admissions(batch);
     const Clock::time_point computing = Clock::now();
     const Rows logits = forward(batch);
     const double model_seconds = seconds(Clock::now() - computing);
@@ -244,6 +262,18 @@ bool Engine::step() {
     QUIRE_CHECK(sound.has_value(), "the pool explains every page it has");
   }
   return !batch.empty();
+}
+
+// Who is in its first step has waited until now.
+void Engine::note_admissions(std::span<const Scheduled> batch) {
+  for (const Scheduled& item : batch) {
+    if (item.choice->writes()) continue;
+    Job& job = *jobs_.at(item.choice->request);
+    if (job.admitted) continue;
+    job.admitted = true;
+    job.usage.hit = item.choice->hit;
+    job.usage.queued_seconds = seconds(now() - job.submitted);
+  }
 }
 
 Rows Engine::forward(std::span<const Scheduled> batch) {
@@ -271,6 +301,7 @@ void Engine::sample(std::span<const Scheduled> batch, const Rows& logits) {
     const bool first = !job.siblings_started;
     for (std::uint32_t i = 0; i < (first ? job.choices.size() : 1); ++i) {
       Choice& picks = first ? *job.choices[i] : choice;
+      if (first && i > 0) equip(job, picks);
       sampled_.push_back(picks.max_tokens == picks.prompt_tokens
                              ? Sampled{}
                              : picks.sampler.sample(values, picks.tokens.size(), scratch_));
@@ -287,11 +318,6 @@ void Engine::commit(std::span<const Scheduled> batch) {
     QUIRE_CHECK(ok.has_value(), "what was scheduled was reserved");
     choice.position += item.tokens;
     Job& job = *jobs_.at(choice.request);
-    if (!job.admitted) {
-      job.admitted = true;
-      job.usage.hit = choice.hit;
-      job.usage.queued_seconds = seconds(now() - job.submitted);
-    }
     if (choice.writes()) {
       ++stats_.generated_tokens;
     } else {
@@ -305,7 +331,6 @@ void Engine::commit(std::span<const Scheduled> batch) {
       continue;
     }
     job.siblings_started = true;
-    job.answered = true;
     job.usage.first_token_seconds = seconds(now() - job.submitted);
     start_siblings(choice);
     for (auto& each : job.choices) accept(*each, sampled_[next++]);
@@ -341,12 +366,12 @@ void Engine::accept(Choice& choice, const Sampled& sampled) {
   if (!sampled.token) return finish(choice, Finish::Failed);
   const Token token = *sampled.token;
   ++job.usage.completion_tokens;
+  choice.logprob_sum += sampled.logprob;
   if (std::ranges::find(job.request.stop_tokens, token) != job.request.stop_tokens.end()) {
     return finish(choice, Finish::Stop, {}, token);
   }
   choice.tokens.push_back(token);
   choice.sampler.see(token);
-  choice.logprob_sum += sampled.logprob;
   job.text.clear();
   if (choice.text) choice.text->push(token, job.text);
   const std::string_view text = choice.stop.push(job.text);
@@ -408,12 +433,14 @@ void Engine::finish(Choice& choice, Finish why, std::string_view stop, Token sto
   ended_.push_back(job.id);
 }
 
-// Of best_of choices the n likeliest, by the mean log-probability of their tokens; of equal ones the first.
+// Of best_of choices the n likeliest, by the mean log-probability of their tokens and the stop token; of equal ones the
+// first. One that has picked no token comes last.
 void Engine::tell_best(Job& job) {
   std::vector<Choice*> order;
   for (auto& choice : job.choices) order.push_back(choice.get());
   const auto mean = [](const Choice* c) {
-    return c->told.empty() ? 0 : c->logprob_sum / static_cast<double>(c->told.size());
+    const std::size_t picked = c->told.size() + (c->finish_token >= 0 ? 1 : 0);
+    return picked == 0 ? -std::numeric_limits<double>::infinity() : c->logprob_sum / static_cast<double>(picked);
   };
   std::ranges::stable_sort(order, [&](const Choice* a, const Choice* b) { return mean(a) > mean(b); });
   for (std::uint32_t i = 0; i < job.request.n; ++i) {
@@ -460,9 +487,8 @@ void Engine::forget_ended() {
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.running = static_cast<std::uint32_t>(scheduler_->running().size());
-  for (const Choice* choice : scheduler_->waiting()) {
-    ++(choice->state == State::Suspended ? stats.suspended : stats.waiting);
-  }
+  stats.waiting = scheduler_->queued();
+  stats.suspended = static_cast<std::uint32_t>(scheduler_->waiting().size()) - stats.waiting;
   stats.host_bytes = scheduler_->host_bytes();
   return stats;
 }

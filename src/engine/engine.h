@@ -43,11 +43,11 @@ struct Scheduled;
 enum class SuspendBy : std::uint8_t { Cheaper, Copy, Recompute };
 
 struct EngineOptions {
-  std::uint32_t step_tokens = 0;    // the most in one step; 0: as many as the executor takes
+  std::uint32_t step_tokens = 0;    // the most in one step, so no more than that run; 0: as many as the executor takes
   std::uint32_t queue_limit = 256;  // requests that wait; more are refused
-  // While answers are running, prompts are read in pieces that let a step take about this many times as long as it
-  // would without them. 0: pieces as large as the budget.
-  double patience = 1.0;
+  // While answers are running, prompts are read in pieces that make a step longer by about this share of what it takes
+  // without them. 0: pieces as large as the budget.
+  double patience = 0.5;
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
@@ -123,10 +123,12 @@ class Engine {
   std::optional<Refusal> refusal(const Request& request) const;
 
   void expire(Clock::time_point now);
+  void note_admissions(std::span<const Scheduled> batch);
   Rows forward(std::span<const Scheduled> batch);
   void sample(std::span<const Scheduled> batch, const Rows& logits);
   void commit(std::span<const Scheduled> batch);
 
+  void equip(const Job& job, Choice& choice);
   void start_siblings(Choice& first);
   void accept(Choice& choice, const Sampled& sampled);
   void finish(Choice& choice, Finish why, std::string_view stop = {}, Token stop_token = -1);

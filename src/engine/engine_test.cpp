@@ -1,5 +1,6 @@
 #include "quire/engine/engine.h"
 
+#include <limits>
 #include <random>
 #include <set>
 
@@ -197,6 +198,38 @@ TEST_P(EngineOnEachKind, MoreChoicesThanFitAtOnceAreAllAnswered) {
   EXPECT_EQ(fixture.model->problem, "");
   ASSERT_EQ(heard->choices.size(), 8u);
   for (std::uint32_t i = 0; i < 8; ++i) EXPECT_EQ(heard->choices[i].answer(), fixture.right(request, i));
+  EXPECT_EQ(fixture.engine->stats().resumed, 0u) << "who begins late was not suspended";
+}
+
+TEST(Engine, ManyChoicesDoNotMakeAStepLongerThanItsBudget) {
+  Fixture fixture({.engine = {.step_tokens = 4, .check_integrity = true}});
+  Request request = seeded(some_tokens(10), 6, 1);
+  request.n = 12;
+  const auto heard = fixture.submit(request);
+  fixture.run();
+  EXPECT_LE(fixture.model->most_tokens, 4u);
+  for (std::uint32_t i = 0; i < 12; ++i) EXPECT_EQ(heard->choices[i].answer(), fixture.right(request, i));
+}
+
+TEST(Engine, ARequestThatWaitsIsNoLargerForTheChoicesItWants) {
+  Fixture fixture({.vocabulary = 26});
+  int equipped = 0;
+  Request request = seeded(some_tokens(30, 1, 26), 2, 1);
+  request.n = 100;
+  request.text = [&] {
+    ++equipped;
+    return std::make_unique<Letters>();
+  };
+  const auto heard = fixture.submit(request);
+  EXPECT_EQ(equipped, 1);
+  const auto cancelled = fixture.submit(request);
+  EXPECT_TRUE(fixture.engine->cancel(fixture.last));
+  EXPECT_EQ(cancelled->problem, "");
+  EXPECT_EQ(cancelled->choices.size(), 100u);
+  EXPECT_EQ(equipped, 2);
+  fixture.run();
+  EXPECT_EQ(equipped, 101);
+  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(heard->choices[i].text.size(), 3u) << i;
 }
 
 TEST(Engine, BestOfTellsTheLikeliestOnlyAndInOrder) {
@@ -224,6 +257,23 @@ TEST(Engine, BestOfTellsTheLikeliestOnlyAndInOrder) {
   EXPECT_EQ(heard->choices[1].tokens, ranked[1].second);
 }
 
+TEST(Engine, BestOfWeighsTheStopTokenToo) {
+  Fixture fixture({});
+  Request request = seeded(some_tokens(20), 6, 2);
+  request.n = 8;
+  request.logprobs = 0;
+  const auto all = fixture.submit(request);
+  fixture.run();
+  // The unlikeliest beginning of all ends its answer at once.
+  const auto worst = std::ranges::min_element(all->choices, {}, [](const auto& choice) { return choice.logprobs[0]; });
+  request.stop_tokens = {worst->tokens[0]};
+  request.n = 1;
+  request.best_of = 8;
+  const auto best = fixture.submit(request);
+  fixture.run();
+  EXPECT_FALSE(best->choices[0].tokens.empty());
+}
+
 // --- scheduling
 
 TEST(Engine, AnswersKeepFlowingWhileALongPromptIsRead) {
@@ -238,6 +288,47 @@ TEST(Engine, AnswersKeepFlowingWhileALongPromptIsRead) {
     before = writer->choices[0].tokens.size();
   }
   EXPECT_TRUE(reader->ended);
+  fixture.run();
+}
+
+TEST_P(EngineOnEachKind, AnswersKeepFlowingWhileAPromptIsReadThatLeavesThemNoRoomToGrow) {
+  if (GetParam() == Kind::Recurrent) GTEST_SKIP() << "a recurrent sequence does not grow";
+  for (std::uint64_t budget = 10 << 10; budget <= 24 << 10; budget += 512) {
+    SCOPED_TRACE(budget);
+    Fixture fixture({.kind = GetParam(), .budget = budget, .engine = {.step_tokens = 8, .check_integrity = true}});
+    const Request writes = greedy(some_tokens(8), 120);
+    const Request reads = greedy(some_tokens(200, 2), 1);
+    const auto writer = fixture.submit(writes);
+    fixture.engine->step();
+    const auto reader = fixture.submit(reads);
+    if (!reader->refused.empty()) continue;
+    for (std::size_t tokens = 2; !writer->ended; ++tokens) {
+      ASSERT_TRUE(fixture.engine->step());
+      ASSERT_EQ(writer->choices[0].tokens.size(), tokens) << "a token in every step";
+    }
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    EXPECT_EQ(writer->choices[0].answer(), fixture.right(writes));
+    EXPECT_EQ(reader->choices[0].answer(), fixture.right(reads));
+  }
+}
+
+TEST(Engine, NobodyWaitsForThePagesOfOneWhoIsServedLater) {
+  Fixture fixture({.engine = {.step_tokens = 16, .check_integrity = true}});
+  const auto ask = [&](std::uint64_t seed, std::int32_t priority) {
+    Request request = greedy(some_tokens(160, seed), 1);
+    request.priority = priority;
+    return fixture.submit(request);
+  };
+  const auto low = ask(1, 0);
+  fixture.engine->step();
+  std::vector<std::shared_ptr<Collector>> middle;
+  for (std::uint64_t i = 0; i < 5; ++i) middle.push_back(ask(10 + i, 1));
+  fixture.engine->step();
+  const auto high = ask(1, 2);  // what the low one is reading
+  while (!high->ended) ASSERT_TRUE(fixture.engine->step());
+  for (const auto& one : middle) EXPECT_FALSE(one->ended);
+  EXPECT_FALSE(low->ended);
   fixture.run();
 }
 
@@ -298,6 +389,17 @@ TEST(Engine, AFullQueueIsAnAnswer) {
   EXPECT_EQ(fixture.engine->stats().refused, 1u);
 }
 
+TEST(Engine, AQueueMayBeAsLongAsOneLikes) {
+  Fixture fixture({.engine = {.queue_limit = 4'000'000'000, .check_integrity = true}});
+  for (std::uint64_t i = 0; i < 3000; ++i) fixture.submit(greedy(some_tokens(10, i), 1));
+  EXPECT_EQ(fixture.engine->stats().waiting, 3000u);
+  fixture.engine->cancel(fixture.last);
+  EXPECT_EQ(fixture.engine->stats().waiting, 2999u);
+  fixture.run();
+  EXPECT_EQ(fixture.engine->stats().finished, 2999u);
+  EXPECT_EQ(fixture.engine->stats().waiting, 0u);
+}
+
 TEST_P(EngineOnEachKind, CancellingFreesEverythingAtOnce) {
   Fixture fixture({.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}});
   Request request = seeded(some_tokens(60), 100, 1);
@@ -344,6 +446,21 @@ TEST(Engine, ADeadlineEndsARequestWhereverItIs) {
   EXPECT_TRUE(fixture.engine->idle());
 }
 
+TEST(Engine, WaitingEndsWhenTheReadingBegins) {
+  Clock::time_point time{};
+  Options options{.max_tokens = 512};
+  options.engine.step_tokens = 16;
+  options.engine.now = [&] { return time; };
+  Fixture fixture(options);
+  fixture.model->on_step = [&](auto) { time += std::chrono::seconds(1); };
+  const auto heard = fixture.submit(greedy(some_tokens(64), 3));
+  time += std::chrono::seconds(5);
+  fixture.run();
+  EXPECT_EQ(heard->usage.queued_seconds, 5);
+  EXPECT_EQ(heard->usage.first_token_seconds, 5 + 4);
+  EXPECT_EQ(heard->usage.total_seconds, 5 + 4 + 2);
+}
+
 // --- what is refused at the door
 
 TEST(Engine, WhatCannotBeMeantIsRefusedByName) {
@@ -359,6 +476,8 @@ TEST(Engine, WhatCannotBeMeantIsRefusedByName) {
   EXPECT_EQ(why([](Request& r) { r.n = 0; }), "n and best_of can be from 1 to 128");
   EXPECT_EQ(why([](Request& r) { r.n = 3, r.best_of = 2; }), "best_of (2) is less than n (3)");
   EXPECT_EQ(why([](Request& r) { r.logprobs = 101; }), "at most 100 log-probabilities can be told with a token");
+  EXPECT_EQ(why([](Request& r) { r.priority = 2'000'000'000; }),
+            "a priority of 2000000000 is not between -1000000 and 1000000");
   EXPECT_EQ(why([](Request& r) { r.sampling.top_p = 0; }), "a top-p of 0 is not above 0 and at most 1");
   EXPECT_EQ(why([](Request& r) { r.stop_strings = {"x"}; }), "stop strings, and nothing that turns tokens into text");
   EXPECT_EQ(why([](Request& r) {
@@ -383,6 +502,51 @@ TEST(Engine, WhatCanNeverFitIsRefusedAtTheDoorWithTheNumbers) {
   const auto fits = fixture.submit(greedy(some_tokens(30), 34));
   fixture.run();
   EXPECT_EQ(fits->choices[0].tokens.size(), 34u);
+}
+
+TEST(Engine, ALevelOfPriorityIsWorthATimeThatCanBeCounted) {
+  Fixture fixture({});
+  for (const std::chrono::milliseconds worth : {std::chrono::milliseconds(-1), std::chrono::milliseconds::max()}) {
+    const auto made = Engine::create(*fixture.model, *fixture.pool, {.priority_worth = worth});
+    ASSERT_FALSE(made.has_value());
+    EXPECT_TRUE(made.error().message.ends_with("which is not between 0 and an hour")) << made.error().message;
+  }
+}
+
+// Numbers that nobody means, in requests to a pool that is too small for them: each ends, or is refused.
+TEST_P(EngineOnEachKind, HostileRequestsEndOrAreRefused) {
+  Fixture fixture({.kind = GetParam(), .budget = 24 << 10, .max_sequences = 5, .max_tokens = 64, .rows = 16});
+  constexpr std::uint32_t kExtremes[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 0x7fffffff, 0x80000000, 0xffffffff};
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::mt19937_64 random(3);
+  const auto any = [&] { return kExtremes[random() % std::size(kExtremes)]; };
+  const auto sometimes = [&] { return random() % 4 == 0; };
+  std::vector<std::shared_ptr<Collector>> taken;
+  for (int i = 0; i < 1000; ++i) {
+    Request request = seeded(some_tokens(std::min(any(), 70u), random() % 4), any(), random());
+    if (sometimes()) request.n = any();
+    if (sometimes()) request.best_of = any();
+    if (sometimes()) request.logprobs = static_cast<std::int32_t>(any());
+    if (sometimes()) request.priority = static_cast<std::int32_t>(any());
+    if (sometimes()) request.sampling.logit_bias = {{static_cast<Token>(any()), kInfinity}, {3, -kInfinity}};
+    if (sometimes()) request.sampling.top_k = any();
+    if (sometimes()) request.sampling.frequency_penalty = 100;
+    if (sometimes()) request.stop_tokens = {static_cast<Token>(any()), 5};
+    if (sometimes()) request.deadline = Clock::time_point::min();
+    const auto heard = fixture.submit(request);
+    if (heard->refused.empty()) taken.push_back(heard);
+    for (auto steps = random() % 40; steps > 0; --steps) fixture.engine->step();
+    if (sometimes()) fixture.engine->cancel(fixture.last);
+  }
+  fixture.run();
+  EXPECT_TRUE(fixture.engine->idle());
+  EXPECT_EQ(fixture.model->problem, "");
+  EXPECT_GT(taken.size(), 100u);
+  for (const auto& heard : taken) {
+    EXPECT_TRUE(heard->ended);
+    EXPECT_EQ(heard->problem, "");
+  }
+  EXPECT_EQ(fixture.engine->stats().host_bytes, 0u);
 }
 
 // --- prefixes
@@ -516,8 +680,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineSuspends,
 TEST_P(EngineSuspends, WhoIsSuspendedGoesOnWhereItWasAndNobodyNoticesButByTheClock) {
   const auto [kind, by] = GetParam();
   const bool pages = kind != Kind::Recurrent;
-  Fixture fixture(
-      {.kind = kind, .budget = pages ? 24u << 10 : 1u << 10, .engine = {.suspend_by = by, .check_integrity = true}});
+  Fixture fixture({.kind = kind,
+                   .budget = pages ? 24u << 10 : 1u << 10,
+                   .engine = {.patience = 0, .suspend_by = by, .check_integrity = true}});
   std::vector<Request> requests;
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint64_t i = 0; i < 12; ++i) {
@@ -543,7 +708,8 @@ TEST_P(EngineSuspends, WhoIsSuspendedGoesOnWhereItWasAndNobodyNoticesButByTheClo
 TEST_P(EngineSuspends, AResumedSequenceWritesATokenBeforeItIsSuspendedAgain) {
   const auto [kind, by] = GetParam();
   if (kind == Kind::Recurrent) GTEST_SKIP() << "a recurrent sequence does not grow";
-  Fixture fixture({.kind = kind, .budget = 16 << 10, .engine = {.suspend_by = by, .check_integrity = true}});
+  Fixture fixture(
+      {.kind = kind, .budget = 16 << 10, .engine = {.patience = 0, .suspend_by = by, .check_integrity = true}});
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint64_t i = 0; i < 8; ++i) heard.push_back(fixture.submit(seeded(some_tokens(20, i), 60, i)));
   while (fixture.engine->step()) {
@@ -556,6 +722,27 @@ TEST_P(EngineSuspends, AResumedSequenceWritesATokenBeforeItIsSuspendedAgain) {
   }
   EXPECT_GT(suspensions, 0u);
   EXPECT_LT(suspensions, tokens / 4);
+}
+
+// Several long prompts, and room for one and a bit: those behind come in, have to go half way and come back.
+TEST_P(EngineSuspends, WhoHasToGoWhileItReadsComesBack) {
+  const auto [kind, by] = GetParam();
+  for (std::uint64_t budget = 6 << 10; budget <= 16 << 10; budget += 256) {
+    Fixture fixture({.kind = kind,
+                     .budget = budget,
+                     .engine = {.step_tokens = 16, .patience = 0, .suspend_by = by, .check_integrity = true}});
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      requests.push_back(seeded(some_tokens(150, i), 20, i));
+      heard.push_back(fixture.submit(requests.back()));
+    }
+    if (!heard.back()->refused.empty()) continue;
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    ASSERT_TRUE(fixture.engine->idle()) << budget;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i]));
+  }
 }
 
 TEST(Engine, CopiesStayWithinTheHostMemoryTheyMayHave) {

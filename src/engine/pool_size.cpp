@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/base/machine.h"
 #include "quire/base/numbers.h"
 #include "quire/state/arena.h"
 
@@ -86,6 +87,51 @@ std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, con
     }
   }
   return low;
+}
+
+Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t trained, const PoolWish& wish,
+                                  SequenceNeeds needs) {
+  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  if (wish.context > trained) {
+    return fail(fmt::format("a context of {} tokens is longer than the {} that the model was trained for", wish.context,
+                            trained));
+  }
+  const MachineMemory machine = machine_memory();
+  if (wish.memory > machine.total) {
+    return fail(fmt::format("a pool of {:.1f} MiB is more memory than this machine has ({:.1f} MiB)",
+                            mebibytes(wish.memory), mebibytes(machine.total)));
+  }
+  needs.tokens = wish.context != 0 ? wish.context : trained;
+  const auto one = bytes_for(layout, needs);
+  if (!one) return std::unexpected(one.error());
+
+  std::uint64_t bytes = wish.memory;
+  if (bytes == 0) {
+    const std::uint64_t state = layout.has_recurrent() ? layout.recurrent.bytes() : 0;
+    const auto many = checked_mul(*one, std::uint64_t{wish.contexts});
+    const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
+    const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
+    bytes = std::min(wanted.value_or(UINT64_MAX), machine.available / 2);
+    // One sequence of the context that was asked for is tried, even if it takes more than half.
+    if (wish.context != 0) bytes = std::max(bytes, *one);
+    if (bytes > machine.total) {
+      return fail(fmt::format("a context of {} tokens takes {:.1f} MiB, more memory than this machine has ({:.1f} MiB)",
+                              needs.tokens, mebibytes(*one), mebibytes(machine.total)));
+    }
+  }
+  const std::uint32_t tokens = tokens_within(layout, bytes, needs);
+  if (wish.context != 0 && tokens < wish.context) {
+    return fail(fmt::format("a pool of {:.1f} MiB is too small for one sequence of {} tokens, which takes {:.1f} MiB",
+                            mebibytes(bytes), wish.context, mebibytes(*one)));
+  }
+  if (tokens < std::min(trained, layout.block_size)) {
+    needs.tokens = std::min(trained, layout.block_size);
+    const auto least = bytes_for(layout, needs);
+    if (!least) return std::unexpected(least.error());
+    return fail(fmt::format("a pool of {:.2f} MiB is too small for one sequence: {} tokens take {:.2f} MiB",
+                            mebibytes(bytes), needs.tokens, mebibytes(*least)));
+  }
+  return PoolSize{tokens, bytes};
 }
 
 }  // namespace quire::engine

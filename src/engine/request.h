@@ -43,7 +43,7 @@ struct Request {
   Namespace name_space = 0;                           // prefixes are reused within one
   bool reuse = true;                                  // of cached prefixes
   // A level is worth EngineOptions::priority_worth of waiting: who is a level higher goes before those who have waited
-  // up to so much longer. So nobody waits for ever.
+  // up to so much longer. So nobody waits for ever. From minus a million to a million.
   std::int32_t priority = 0;
   Clock::time_point deadline = Clock::time_point::max();
 };

@@ -83,8 +83,6 @@ class Sampler {
   Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch);
 
   const SamplerOptions& options() const { return options_; }
-  // The same with another seed; what was seen is kept.
-  void reseed(std::uint64_t seed) { options_.seed = seed; }
 
  private:
   using Candidate = SamplerScratch::Candidate;

@@ -13,10 +13,10 @@ using State = Choice::State;
 constexpr std::uint32_t kLooks = 128;
 // Nobody waits for more than so many others' pages, one after the other: in a small pool they may be gone each time.
 constexpr std::uint32_t kMostWaits = 4;
-// A piece of a prompt is at least this long, however impatient the answers beside it.
-constexpr std::uint32_t kSmallestPiece = 16;
 // How much of what was measured before still counts.
 constexpr double kMemory = 0.8;
+// A queue of this length takes nothing from the heap as it grows.
+constexpr std::size_t kQueue = 1024;
 
 void blend(double& average, double value) {
   average = average == 0 ? value : kMemory * average + (1 - kMemory) * value;
@@ -35,19 +35,24 @@ Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint
   running_.reserve(max_running);
   batch_.reserve(max_running);
   demands_.reserve(max_running + 1);
-  waiting_.reserve(options.queue_limit + max_running);
+  waiting_.reserve(std::min<std::size_t>(options.queue_limit, kQueue) + max_running);
 }
 
 void Scheduler::insert(std::vector<Choice*>& list, Choice& choice) {
   list.insert(std::ranges::upper_bound(list, &choice, by_rank), &choice);
 }
 
-void Scheduler::erase(std::vector<Choice*>& list, const Choice& choice) {
+bool Scheduler::erase(std::vector<Choice*>& list, const Choice& choice) {
   const auto at = std::ranges::find(list, &choice);
-  if (at != list.end()) list.erase(at);
+  if (at == list.end()) return false;
+  list.erase(at);
+  return true;
 }
 
-void Scheduler::add(Choice& choice) { insert(waiting_, choice); }
+void Scheduler::add(Choice& choice) {
+  if (choice.state == State::Waiting) ++queued_;
+  insert(waiting_, choice);
+}
 
 void Scheduler::add_running(Choice& choice, SequenceId sequence) {
   choice.sequence = sequence;
@@ -61,8 +66,8 @@ void Scheduler::remove(Choice& choice) {
     QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
     choice.sequence = SequenceId{};
     erase(running_, choice);
-  } else {
-    erase(waiting_, choice);
+  } else if (erase(waiting_, choice) && choice.state == State::Waiting) {
+    --queued_;
   }
   if (choice.saved) host_bytes_ -= choice.saved->bytes;
   choice.saved.reset();
@@ -101,17 +106,24 @@ void Scheduler::admit(EngineStats& stats) {
 
 bool Scheduler::bring_in(Choice& choice, EngineStats& stats) {
   if (running_.size() == max_running_) return false;
-  // Those who run shall not have to make room for it at once.
+  // Those who run shall not have to make room for it at once, nor stop half way through a prompt that has not all its
+  // room yet.
   demands_.clear();
   for (const Choice* other : running_) {
     const std::uint32_t left = pool_->config().max_tokens - other->position;
-    if (other->writes()) demands_.push_back({other->sequence, std::min(left, pool_->layout().block_size)});
+    demands_.push_back(
+        {other->sequence, other->writes() ? std::min(left, pool_->layout().block_size) : other->pending()});
   }
   if (choice.saved) {
     if (!pool_->can_restore(*choice.saved, choice.pending(), demands_)) return false;
     const auto start = Clock::now();
     const auto sequence = pool_->restore(*choice.saved, choice.request);
     if (!sequence) return false;
+    if (!pool_->reserve(*sequence, choice.pending())) {
+      const auto ok = pool_->release(*sequence);
+      QUIRE_CHECK(ok.has_value(), "the sequence was just made");
+      return false;
+    }
     blend(copy_seconds_, seconds_since(start) / static_cast<double>(choice.saved->bytes));
     choice.sequence = *sequence;
     choice.position = static_cast<std::uint32_t>(choice.saved->tokens.size());
@@ -120,9 +132,10 @@ bool Scheduler::bring_in(Choice& choice, EngineStats& stats) {
   } else if (!begin(choice, demands_, stats)) {
     return false;
   }
-  if (choice.state == State::Suspended) ++stats.resumed;
+  if (choice.state == State::Waiting) --queued_;
+  choice.safe = choice.suspensions > 0;
+  if (choice.safe) ++stats.resumed;
   choice.state = choice.generated() > 0 && choice.pending() == 1 ? State::Writing : State::Reading;
-  choice.safe = true;
   choice.leader = nullptr;
   return true;
 }
@@ -139,7 +152,9 @@ bool Scheduler::begin(Choice& choice, std::span<const SequencePool::Demand> othe
     // All the room is taken now, so that the reading does not stop half way. Where layers forget, that would be more
     // than is ever needed at once: there it is the room for the first piece.
     const std::uint32_t missing = length - created->hit.tokens;
-    if (pool_->reserve(created->id, has_windows_ ? std::min(missing, step_tokens_) : missing)) {
+    const bool has_room = pool_->reserve(created->id, has_windows_ ? std::min(missing, step_tokens_) : missing) &&
+                          pool_->can_reserve(others);
+    if (has_room) {
       choice.sequence = created->id;
       choice.position = created->hit.tokens;
       plan_stops(choice, created->hit);
@@ -153,7 +168,7 @@ bool Scheduler::begin(Choice& choice, std::span<const SequencePool::Demand> othe
     }
     const auto ok = pool_->release(created->id);
     QUIRE_CHECK(ok.has_value(), "the sequence was just made");
-    // What it would reuse may itself be in the way.
+    // What it would reuse may itself be in the way: can_admit() may have found room only without it.
     if (!request.reuse || !running_.empty()) return false;
     request.reuse = false;
   }
@@ -176,7 +191,8 @@ void Scheduler::plan_stops(Choice& choice, const Hit& hit) const {
 }
 
 // Whether a running choice is about to publish pages that this one would reuse. Then it waits for them, and a recurrent
-// model is told to keep a state where the two part.
+// model is told to keep a state where the two part. Nobody waits for one behind it in rank, which may have to wait
+// itself for all those between them.
 bool Scheduler::waits_for_prefix(Choice& choice, EngineStats& stats) {
   if (choice.leader != nullptr) {
     const auto at = std::ranges::find(running_, choice.leader);
@@ -189,6 +205,7 @@ bool Scheduler::waits_for_prefix(Choice& choice, EngineStats& stats) {
   Choice* best = nullptr;
   std::uint32_t best_until = 0;
   for (Choice* other : running_) {
+    if (choice.rank < other->rank) break;
     if (other->state != State::Reading || other->name_space != choice.name_space || !other->reuse) continue;
     const std::size_t usable = std::min(choice.tokens.size() - 1, other->tokens.size());
     const auto end = choice.tokens.begin() + static_cast<std::ptrdiff_t>(usable);
@@ -247,7 +264,7 @@ void Scheduler::add_readers(EngineStats& stats) {
       step_tokens_ - std::min<std::uint32_t>(step_tokens_, static_cast<std::uint32_t>(batch_.size()));
   if (!batch_.empty() && options_->patience > 0 && write_step_seconds_ > 0 && read_seconds_ > 0) {
     const double tokens = options_->patience * write_step_seconds_ / read_seconds_;
-    if (tokens < budget) budget = std::min(budget, std::max(kSmallestPiece, static_cast<std::uint32_t>(tokens)));
+    if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // however impatient they are
   }
   for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
     Choice& choice = *running_[i];
@@ -316,7 +333,11 @@ bool Scheduler::cost_of(const Choice& choice, Cost& cost) const {
   if (!holding || holding->own_bytes == 0) return false;
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
   const double recompute = read_seconds_ * (choice.position - holding->shared_tokens);
-  const bool allowed = holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
+  // Of a prompt of which nothing was read there is nothing to copy. Where layers forget, one that is half read may
+  // never find the room that can_restore() wants for the rest of it in one piece.
+  const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Reading);
+  const bool allowed =
+      copyable && holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
   cost.copy = allowed && options_->suspend_by != SuspendBy::Recompute &&
               (options_->suspend_by == SuspendBy::Copy || copy < recompute);
   cost.seconds = cost.copy ? copy : recompute;

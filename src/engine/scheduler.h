@@ -5,10 +5,11 @@
 // running answer its token, then reads prompts with what is left of the budget. All room that the step needs is
 // reserved when it returns.
 //
-// Memory. A choice is brought in only with room for all the tokens it has, and a block for everyone who is running. Who
-// then needs more and finds none takes it from those behind in rank: the one that is cheapest to bring back is
-// suspended. The first in rank can take from all others, and alone it fits (the engine refuses what does not), so there
-// is always someone who gets on. Who finds nobody behind keeps what it has and waits in place.
+// Memory. A choice is brought in only with room for all the tokens it has, a block for every answer that is running and
+// the rest of every prompt. Who then needs more and finds none takes it from those behind in rank: the one that is
+// cheapest to bring back is suspended, but for those who were brought back and have not written a token since. Who
+// finds nobody keeps what it has and waits in place; where everybody does, the last in rank gives way. The first in
+// rank fits alone (the engine refuses what does not), so there is always someone who gets on.
 //
 // Who may call: the engine.
 #pragma once
@@ -39,6 +40,7 @@ class Scheduler {
   std::uint32_t step_tokens() const { return step_tokens_; }
   std::uint32_t max_running() const { return max_running_; }
   std::span<Choice* const> waiting() const { return waiting_; }
+  std::uint32_t queued() const { return queued_; }  // of the waiting, the new
   std::span<Choice* const> running() const { return running_; }
   std::uint64_t host_bytes() const { return host_bytes_; }
 
@@ -63,7 +65,7 @@ class Scheduler {
   bool cost_of(const Choice& choice, Cost& cost) const;
   void suspend(Choice& choice, EngineStats& stats);
   void insert(std::vector<Choice*>& list, Choice& choice);
-  static void erase(std::vector<Choice*>& list, const Choice& choice);
+  static bool erase(std::vector<Choice*>& list, const Choice& choice);
 
   SequencePool* pool_;
   const EngineOptions* options_;
@@ -71,6 +73,7 @@ class Scheduler {
   std::uint32_t max_running_;
   bool has_windows_ = false;
   std::vector<Choice*> waiting_;  // by rank
+  std::uint32_t queued_ = 0;      // of them, the new
   std::vector<Choice*> running_;  // by rank
   std::vector<Scheduled> batch_;
   std::vector<SequencePool::Demand> demands_;

@@ -5,7 +5,8 @@
 //   service->cancel(id);
 //
 // Who may call: any thread, all but the constructor and stop(). Listeners are called on the engine's thread, and must
-//   not wait there; a listener is let go of after its last event.
+//   not wait there; a listener is let go of after its last event. Once that thread has ended, submit() itself tells the
+//   listener that the request is refused.
 // What holds: commands take effect in the order they came, between two steps. While there is nothing to do the thread
 //   sleeps, and some time after it has fallen asleep it checks the pool.
 #pragma once

@@ -23,60 +23,6 @@ constexpr std::uint32_t kCheckpoints = 2;
 // Pages that fell out of a window are needed again by who goes back; so many tokens of them may stay cached.
 constexpr std::uint32_t kWindowSlack = 512;
 
-double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
-struct Size {
-  std::uint32_t context = 0;
-  std::uint64_t bytes = 0;
-};
-
-// Decides what was left open, and refuses what does not go together.
-Result<Size> choose_size(const StateLayout& layout, std::uint32_t trained, const SessionOptions& options,
-                         SequenceNeeds needs) {
-  if (options.context > trained) {
-    return fail(fmt::format("a context of {} tokens is longer than the {} that the model was trained for",
-                            options.context, trained));
-  }
-  const MachineMemory machine = machine_memory();
-  if (options.memory > machine.total) {
-    return fail(fmt::format("a pool of {:.1f} MiB is more memory than this machine has ({:.1f} MiB)",
-                            mebibytes(options.memory), mebibytes(machine.total)));
-  }
-  needs.tokens = options.context != 0 ? options.context : trained;
-  const auto wanted = bytes_for(layout, needs);
-  if (!wanted) return std::unexpected(wanted.error());
-
-  if (options.memory == 0) {
-    if (*wanted <= machine.available / 2) return Size{needs.tokens, *wanted};
-    if (options.context != 0) {
-      // Asked for, so it is tried, unless it cannot be.
-      if (*wanted <= machine.total) return Size{needs.tokens, *wanted};
-      return fail(fmt::format("a context of {} tokens takes {:.1f} MiB, more memory than this machine has ({:.1f} MiB)",
-                              needs.tokens, mebibytes(*wanted), mebibytes(machine.total)));
-    }
-    // A long context would fill the machine: half of what is free has to do.
-    const std::uint64_t bytes = machine.available / 2;
-    const std::uint32_t tokens = tokens_within(layout, bytes, needs);
-    if (tokens == 0)
-      return fail(fmt::format("no memory for a sequence: {:.1f} MiB are free", mebibytes(machine.available)));
-    return Size{tokens, bytes};
-  }
-
-  const std::uint32_t tokens = tokens_within(layout, options.memory, needs);
-  if (options.context != 0 && tokens < options.context) {
-    return fail(fmt::format("a pool of {:.1f} MiB is too small for one sequence of {} tokens, which takes {:.1f} MiB",
-                            mebibytes(options.memory), options.context, mebibytes(*wanted)));
-  }
-  if (tokens < std::min(trained, layout.block_size)) {
-    needs.tokens = std::min(trained, layout.block_size);
-    const auto least = bytes_for(layout, needs);
-    if (!least) return std::unexpected(least.error());
-    return fail(fmt::format("a pool of {:.2f} MiB is too small for one sequence: {} tokens take {:.2f} MiB",
-                            mebibytes(options.memory), needs.tokens, mebibytes(*least)));
-  }
-  return Size{tokens, options.memory};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<model::Model> model, const SessionOptions& options) {
@@ -88,7 +34,8 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<model::Model> m
   const std::uint32_t chunk = std::max(options.chunk, 1u);
   const SequenceNeeds needs{.chunk = chunk + (options.rewinds ? kWindowSlack : 0),
                             .checkpoints = session->keeps_checkpoints_ ? kCheckpoints : 0};
-  const auto size = choose_size(*layout, model->numbers().context_length, options, needs);
+  const PoolWish wish{.context = options.context, .memory = options.memory};
+  const auto size = choose_pool_size(*layout, model->numbers().context_length, wish, needs);
   if (!size) return std::unexpected(size.error());
 
   const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
@@ -107,7 +54,7 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<model::Model> m
   config.event_capacity = 64;
   auto pool = SequencePool::create(session->backend_->device(), config);
   if (!pool) {
-    return fail(fmt::format("a pool of {:.1f} MiB cannot be had: {}", mebibytes(size->bytes), pool.error().message()));
+    return fail(fmt::format("a pool of {} bytes cannot be had: {}", size->bytes, pool.error().message()));
   }
   session->pool_ = std::move(*pool);
   if (auto ok = session->pool_->can_ever_fit(size->context, rows); !ok) return fail(ok.error().message());

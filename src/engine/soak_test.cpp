@@ -146,5 +146,96 @@ INSTANTIATE_TEST_SUITE_P(Models, SoakTest,
                                            Soak{Kind::Recurrent, 4 << 10}, Soak{Kind::Hybrid, 32 << 10}),
                          [](const auto& soak) { return std::string(name(soak.param.kind)); });
 
+// Engines of all sizes on pools that hold the longest sequence and little more. The pool is never the reason for an
+// answer to be another one, or none.
+TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) {
+  constexpr std::uint32_t kVocabulary = 16;
+  const std::uint64_t rounds = requests_in_all() / 100;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    std::mt19937_64 random(round);
+    const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
+    const auto some_tokens = [&](std::vector<Token>& to, std::uint32_t count) {
+      while (count-- > 0) to.push_back(static_cast<Token>(below(kVocabulary)));
+    };
+    Clock::time_point time{};
+    Fixture::Options options{.kind = static_cast<Kind>(below(4)),
+                             .budget = 1024,
+                             .max_sequences = 1 + below(12),
+                             .max_tokens = 40 + below(120),
+                             .vocabulary = kVocabulary,
+                             .rows = 4 + below(60),
+                             .prefix_cache = below(6) != 0};
+    options.engine = {.step_tokens = below(3) == 0 ? 0 : 1 + below(40),
+                      .queue_limit = 1000,
+                      .patience = below(2) == 0 ? 0.0 : 1.0,
+                      .priority_worth = std::chrono::milliseconds(below(30)),
+                      .host_bytes = below(3) == 0 ? below(4096) : 1u << 30,
+                      .suspend_by = static_cast<SuspendBy>(below(3)),
+                      .check_integrity = true,
+                      .now = [&] { return time += std::chrono::microseconds(200); }};
+    const Request longest{.prompt = std::vector<Token>(options.max_tokens - 1, 0), .max_tokens = 1};
+    while (!Fixture(options).submit(longest)->refused.empty()) options.budget += 256;
+    if (below(2) == 0) options.budget += below(8 << 10);
+    SCOPED_TRACE(
+        fmt::format("round {}: {}, {} bytes, {} sequences of {} tokens, {} rows, {} in a step, suspended by {}", round,
+                    name(options.kind), options.budget, options.max_sequences, options.max_tokens, options.rows,
+                    options.engine.step_tokens, static_cast<int>(options.engine.suspend_by)));
+    Fixture fixture(options);
+    std::vector<std::vector<Token>> prefixes(1);
+    while (prefixes.size() < 12) {
+      std::vector<Token> prefix = prefixes[below(prefixes.size())];
+      some_tokens(prefix, std::min(1 + below(40), options.max_tokens - 20 - static_cast<std::uint32_t>(prefix.size())));
+      prefixes.push_back(std::move(prefix));
+    }
+
+    struct Asked {
+      Request request;
+      std::shared_ptr<Collector> heard;
+      RequestId id = 0;
+    };
+    std::vector<Asked> asked;
+    while (asked.size() < 80) {
+      Request request{.prompt = prefixes[below(prefixes.size())]};
+      some_tokens(request.prompt, 1 + below(8));
+      request.max_tokens = below(10) == 0 ? 0 : 1 + below(80);
+      request.n = below(5) == 0 ? 1 + below(9) : 1;
+      request.best_of = below(8) == 0 ? request.n + below(4) : 0;
+      request.sampling.temperature = below(2);
+      request.sampling.seed = random();
+      if (below(3) == 0) request.stop_tokens = {static_cast<Token>(below(kVocabulary))};
+      request.name_space = below(2);
+      request.reuse = below(8) != 0;
+      request.priority = static_cast<std::int32_t>(below(5)) - 2;
+      if (below(20) == 0) request.deadline = time + std::chrono::milliseconds(below(300));
+      auto heard = fixture.submit(request);
+      ASSERT_EQ(heard->refused, "");
+      asked.push_back({std::move(request), std::move(heard), fixture.last});
+      for (std::uint32_t steps = below(12); steps > 0; --steps) fixture.engine->step();
+      if (below(12) == 0) fixture.engine->cancel(asked[below(asked.size())].id);
+    }
+    std::uint64_t steps = 0;
+    while (fixture.engine->step()) ASSERT_LT(++steps, 200'000u) << "nobody gets on";
+    ASSERT_TRUE(fixture.engine->idle()) << "nobody gets on";
+    ASSERT_EQ(fixture.model->problem, "");
+    const std::uint32_t budget = options.engine.step_tokens;
+    ASSERT_LE(fixture.model->most_tokens, budget == 0 ? options.rows : budget);
+    for (const Asked& one : asked) {
+      ASSERT_EQ(one.heard->problem, "");
+      ASSERT_TRUE(one.heard->ended);
+      ASSERT_EQ(one.heard->choices.size(), one.request.n);
+      if (one.request.best_of > one.request.n) continue;
+      for (std::uint32_t c = 0; c < one.request.n; ++c) {
+        const Collector::Choice& got = one.heard->choices[c];
+        if (got.finish == Finish::Cancelled || got.finish == Finish::Deadline) continue;
+        ASSERT_EQ(got.answer(), fixture.right(one.request, c));
+      }
+    }
+    const EngineStats stats = fixture.engine->stats();
+    ASSERT_EQ(stats.host_bytes + stats.waiting + stats.suspended + stats.running, 0u);
+    for (const ObjectCounts& pages : fixture.pool->stats().pages) ASSERT_EQ(pages.held, 0u);
+    ASSERT_EQ(fixture.pool->stats().states.held, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace quire::engine::testing

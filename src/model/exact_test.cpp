@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
+#include "quire/model/model_files_testing.h"
 #include "quire/model/runner.h"
 
 namespace quire::model {
@@ -303,27 +304,8 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   EXPECT_TRUE(ok.has_value()) << ok.error();
 }
 
-std::string readable(const ::testing::TestParamInfo<std::string>& model) {
-  std::string name = model.param;
-  for (const char* part : {"testdata/golden/", "/model.gguf", "models/quire-", ".gguf"}) {
-    if (const auto at = name.find(part); at != std::string::npos) name.erase(at, std::strlen(part));
-  }
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Golden, Exact,
-                         ::testing::Values("testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf",
-                                           "testdata/golden/granite-hybrid/model.gguf",
-                                           "testdata/golden/llama/model.gguf", "testdata/golden/llama31/model.gguf",
-                                           "testdata/golden/mamba2/model.gguf", "testdata/golden/mistral/model.gguf",
-                                           "testdata/golden/phi3/model.gguf", "testdata/golden/qwen2/model.gguf",
-                                           "testdata/golden/qwen3/model.gguf"),
-                         readable);
-INSTANTIATE_TEST_SUITE_P(Demo, Exact,
-                         ::testing::Values("models/quire-demo-llama-q8_0.gguf", "models/quire-demo-mamba2-q8_0.gguf",
-                                           "models/quire-demo-hybrid-q8_0.gguf"),
-                         readable);
+INSTANTIATE_TEST_SUITE_P(Golden, Exact, testing::golden_files(), testing::readable);
+INSTANTIATE_TEST_SUITE_P(Demo, Exact, testing::demo_files(), testing::readable);
 
 }  // namespace
 }  // namespace quire::model

@@ -1,47 +1,14 @@
 // The hot path takes nothing from the heap: every allocation of this program is counted while a live pool works.
-#include <cstdlib>
-#include <new>
 
 #include <gtest/gtest.h>
 
+#include "quire/base/counted_heap_testing.h"
 #include "quire/state/sequence_pool.h"
-
-namespace {
-
-std::uint64_t allocations = 0;
-
-void* counted(std::size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-void* counted(std::size_t bytes, std::align_val_t alignment) {
-  ++allocations;
-  const auto a = static_cast<std::size_t>(alignment);
-  void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace quire {
 namespace {
+
+using quire::testing::allocations;
 
 struct Life {
   HostDevice device;

@@ -1,0 +1,43 @@
+#include "quire/cli/options.h"
+
+#include "quire/cli/printable.h"
+#include "quire/cli/sizes.h"
+
+namespace quire::cli {
+
+void refuse(const std::string& option, const std::string& value, std::string_view why) {
+  throw CLI::ValidationError(option, fmt::format("{} {}", printable(value, {.limit = 40, .quotes = true}), why));
+}
+
+CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [name, &value](const std::string& text) {
+            const auto bytes = parse_bytes(text);
+            if (!bytes) refuse(name, text, "is not an amount of memory like 512M, 2G or 100000000");
+            value = *bytes;
+          },
+          help)
+      ->type_name("SIZE");
+}
+
+void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory) {
+  constexpr std::uint32_t kMostThreads = 1024;
+  add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},
+                            "Threads to compute with (default: one for each core)");
+  add_number<std::uint32_t>(command, "--ctx", options.context, {1},
+                            "Tokens a sequence may have (default: the model's context, as far\nas the memory allows)");
+  add_bytes(command, "--memory", options.memory, memory);
+  command
+      .add_option_function<std::string>(
+          "--kv-type",
+          [&options](const std::string& text) {
+            if (text != "f16" && text != "f32") refuse("--kv-type", text, "is neither f16 nor f32");
+            options.kv_type = text == "f16" ? ElementType::F16 : ElementType::F32;
+          },
+          "How keys and values are kept (default: f16)")
+      ->type_name("f16|f32");
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,55 @@
+// Options that several commands have, and how a value that cannot be meant is refused. For the files that build the
+// command line only: what is refused is thrown as CLI11's, and caught in app.cpp.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "quire/cli/load.h"
+
+namespace quire::cli {
+
+inline constexpr const char* kBundledHelp =
+    "The model: a GGUF file, or any part of a split one (default: the\nbundled demo model)";
+
+[[noreturn]] void refuse(const std::string& option, const std::string& value, std::string_view why);
+
+// An option with a whole number.
+template <typename T>
+struct Range {
+  T least = 0;
+  T most = std::numeric_limits<T>::max();
+};
+template <typename T>
+CLI::Option* add_number(CLI::App& command, const std::string& name, T& value, Range<T> range, const std::string& help) {
+  const std::string flag = name.substr(name.find("--"));
+  return command
+      .add_option_function<std::string>(
+          name,
+          [flag, range, &value](const std::string& text) {
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, value);
+            if (rest != end || error != std::errc() || value < range.least || value > range.most) {
+              refuse(flag, text, fmt::format("is not a whole number from {} to {}", range.least, range.most));
+            }
+          },
+          help)
+      ->type_name("N");
+}
+
+// An amount of memory: 512M, 2G.
+CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help);
+
+// --threads, --ctx, --memory, --kv-type. `memory` says what the pool is for, and its default.
+void add_model_options(CLI::App& command, ModelOptions& options,
+                       const std::string& memory =
+                           "Size of the pool that holds the sequence's state, e.g. 512M or "
+                           "2G\n(default: what one sequence takes)");
+
+}  // namespace quire::cli

@@ -1,0 +1,155 @@
+#include "quire/cli/serve.h"
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "quire/cli/input.h"
+#include "quire/cli/options.h"
+#include "quire/cli/printable.h"
+#include "quire/engine/hosted_model.h"
+#include "quire/server/keys.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr std::size_t kMaxKeyFileBytes = std::size_t{1} << 20;
+
+// A connection is a descriptor; shells hand out few of them unless asked.
+void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A time in seconds.
+void add_seconds(CLI::App& command, const std::string& name, std::chrono::milliseconds& value,
+                 const std::string& help) {
+  command
+      .add_option_function<std::string>(
+          name,
+          [name, &value](const std::string& text) {
+            double seconds = -1;
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, seconds);
+            constexpr double kMost = 1e6;
+            if (rest != end || error != std::errc() || !(seconds >= 0 && seconds <= kMost)) {
+              refuse(name, text, "is not a number of seconds from 0 to 1000000");
+            }
+            value = std::chrono::milliseconds(std::llround(seconds * 1000));
+          },
+          help)
+      ->type_name("SECONDS");
+}
+
+}  // namespace
+
+Result<std::string> serve(ServeOptions options, const Console& console) {
+  for (const std::string& file : options.key_files) {
+    const auto text = read_input(file, kMaxKeyFileBytes);
+    if (!text) return std::unexpected(text.error());
+    auto keys = server::keys_in(*text);
+    // An empty list would let everybody in, which is not what a file of keys is for.
+    if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
+    options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
+  }
+  const auto kernels = kernels_of(options.model);
+  if (!kernels) return std::unexpected(kernels.error());
+  auto model = load_model(options.model, console);
+  if (!model) return std::unexpected(model.error());
+  engine::HostOptions host_options{.threads = options.model.threads,
+                                   .context = options.model.context,
+                                   .memory = options.model.memory,
+                                   .kv_type = options.model.kv_type,
+                                   .max_sequences = options.max_sequences,
+                                   .step_tokens = options.step_tokens,
+                                   .prefix_cache = !options.no_cache,
+                                   .kernels = *kernels,
+                                   .engine = {.queue_limit = options.queue}};
+  auto host = engine::HostedModel::create(std::move(*model), std::move(host_options));
+  if (!host) return std::unexpected(host.error());
+  const double mebibytes = static_cast<double>((*host)->pool().stats().arena_bytes) / (1 << 20);
+  const std::string facts =
+      fmt::format("context {} tokens, pool {:.1f} MiB, {} threads, {} sequences at once", (*host)->context(), mebibytes,
+                  (*host)->backend().threads(), options.max_sequences);
+
+  raise_descriptor_limit();
+  options.server.http.signals = true;
+  auto server = server::Server::create(std::move(*host), std::move(options.server));
+  if (!server) return std::unexpected(server.error());
+  (void)console.err.write(fmt::format("quire: {}, {}\n", printable((*server)->model_name()), facts));
+  // Whoever started this may wait for the line; whoever does not read it is served all the same.
+  (void)console.out.write(fmt::format("quire: listening on {}\n", (*server)->url()));
+  (*server)->run();
+  (void)console.err.write("quire: stopped\n");
+  return "";
+}
+
+std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand("serve", "Serve a model: the OpenAI API, and a page that shows the pool");
+  auto options = std::make_shared<ServeOptions>();
+  server::ServerOptions& server = options->server;
+  server::HttpOptions& http = server.http;
+  command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
+  command->add_option("--alias", server.alias, "The model's name in the API (default: its file's)")->type_name("TEXT");
+  command->add_option("--host", http.host, "Address to listen on (default: 127.0.0.1); 0.0.0.0: all there are")
+      ->type_name("ADDRESS");
+  add_number<std::uint16_t>(*command, "--port", http.port, {}, "Port to listen on; 0: a free one (default: 8080)");
+
+  add_model_options(*command, options->model,
+                    "Size of the pool that holds all sequences, e.g. 512M or 2G\n(default: room for 16 whole contexts, "
+                    "at most half of the free memory)");
+  add_number<std::uint32_t>(*command, "--max-sequences", options->max_sequences, {1, 4096},
+                            "Answers that are written at once (default: 64)");
+  add_number<std::uint32_t>(*command, "--step-tokens", options->step_tokens, {1, 65536},
+                            "Tokens in one step of the model (default: 256)");
+  add_number<std::uint32_t>(*command, "--queue", options->queue, {0, 1'000'000},
+                            "Requests that may wait; more are refused with 429 (default: 256)");
+  command->add_flag("--no-prefix-cache", options->no_cache, "Compute every prompt from its beginning");
+
+  command
+      ->add_option("--api-key", server.keys,
+                   "Let in only who sends this key (may be given several times). Each\nkey reuses only prefixes of its "
+                   "own")
+      ->allow_extra_args(false)
+      ->type_name("KEY");
+  command->add_option("--api-key-file", options->key_files, "The same for the keys in a file, one on a line")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command
+      ->add_option("--cors", server.origins,
+                   "Let pages of this origin call, e.g. https://example.com; *: all\n(default: none but the server's "
+                   "own)")
+      ->allow_extra_args(false)
+      ->type_name("ORIGIN");
+
+  add_bytes(*command, "--max-body", http.max_body, "Size of a request's body (default: 8M)");
+  add_bytes(*command, "--max-header", http.max_header, "Size of a request's header (default: 16K)");
+  add_number<std::uint64_t>(*command, "--max-connections", http.max_connections, {1, 1'000'000},
+                            "Connections at once; more are turned away with 503 (default: 4096)");
+  add_bytes(*command, "--stream-buffer", server.stream_buffer,
+            "What may wait for a client that does not read its stream; then its\nrequest is cancelled (default: 1M)");
+  add_seconds(*command, "--header-timeout", http.header_timeout, "For a request's header to come (default: 10)");
+  add_seconds(*command, "--body-timeout", http.body_timeout, "For a request's body to come (default: 60)");
+  add_seconds(*command, "--idle-timeout", http.idle_timeout, "For the next request of a connection (default: 75)");
+  add_seconds(*command, "--write-timeout", http.write_timeout,
+              "For a client to take any of what waits for it (default: 30)");
+  add_seconds(*command, "--request-timeout", server.request_timeout, "For an answer to be complete (default: 600)");
+  add_seconds(*command, "--grace", server.grace,
+              "After SIGTERM or SIGINT, for what is running to end; a second\nsignal ends it at once (default: 10)");
+  command->footer(
+      "Keys on the command line can be seen by other users of the machine; a file\n"
+      "cannot. Without a key the server lets in whoever can reach it.\n\n"
+      "  quire serve\n"
+      "  curl http://127.0.0.1:8080/v1/chat/completions -d \\\n"
+      "    '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
+  return [options, &console](const Style&) { return serve(std::move(*options), console); };
+}
+
+}  // namespace quire::cli

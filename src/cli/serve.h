@@ -1,0 +1,40 @@
+// `quire serve`: the model behind an HTTP server, until a signal ends it.
+//
+// What holds: when it listens, one line on standard output says where; nothing else is written there. SIGINT and
+//   SIGTERM end it gracefully, a second one at once.
+// How it fails: with one line, before it listens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "quire/base/error.h"
+#include "quire/cli/console.h"
+#include "quire/cli/load.h"
+#include "quire/cli/style.h"
+#include "quire/server/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quire::cli {
+
+struct ServeOptions {
+  ModelOptions model;
+  server::ServerOptions server;
+  std::vector<std::string> key_files;
+  std::uint32_t max_sequences = 64;
+  std::uint32_t step_tokens = 256;
+  std::uint32_t queue = 256;
+  bool no_cache = false;
+};
+
+Result<std::string> serve(ServeOptions options, const Console& console);
+
+// Adds itself to the program's command line; see model_commands.h.
+std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const Console& console);
+
+}  // namespace quire::cli

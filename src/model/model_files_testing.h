@@ -1,0 +1,34 @@
+// For tests over every model there is: the golden ones, and the demo models, as parameters of a test suite.
+#pragma once
+
+#include <cctype>
+#include <cstring>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace quire::model::testing {
+
+inline auto golden_files() {
+  return ::testing::Values("testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf",
+                           "testdata/golden/granite-hybrid/model.gguf", "testdata/golden/llama/model.gguf",
+                           "testdata/golden/llama31/model.gguf", "testdata/golden/mamba2/model.gguf",
+                           "testdata/golden/mistral/model.gguf", "testdata/golden/phi3/model.gguf",
+                           "testdata/golden/qwen2/model.gguf", "testdata/golden/qwen3/model.gguf");
+}
+inline auto demo_files() {
+  return ::testing::Values("models/quire-demo-llama-q8_0.gguf", "models/quire-demo-mamba2-q8_0.gguf",
+                           "models/quire-demo-hybrid-q8_0.gguf");
+}
+
+// The name of a test on such a file.
+inline std::string readable(const ::testing::TestParamInfo<std::string>& model) {
+  std::string name = model.param;
+  for (const char* part : {"testdata/golden/", "/model.gguf", "models/quire-", ".gguf"}) {
+    if (const auto at = name.find(part); at != std::string::npos) name.erase(at, std::strlen(part));
+  }
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+}  // namespace quire::model::testing

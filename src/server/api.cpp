@@ -1,0 +1,332 @@
+#include "quire/server/api.h"
+
+#include <algorithm>
+#include <exception>
+#include <random>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/fields.h"
+#include "quire/server/web_files.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kModelPath = "/v1/models/";
+
+// Nothing from elsewhere: no scripts, no pictures, no connections.
+constexpr const char* kPolicy =
+    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+std::string_view content_type(std::string_view file) {
+  if (file.ends_with(".html")) return "text/html; charset=utf-8";
+  if (file.ends_with(".js")) return "text/javascript; charset=utf-8";
+  if (file.ends_with(".css")) return "text/css; charset=utf-8";
+  return "application/octet-stream";
+}
+
+json::object model_object(const TextModel& model) {
+  return {{"id", model.name()},
+          {"object", "model"},
+          {"created", model.created()},
+          {"owned_by", "quire"},
+          {"context_length", model.context()},
+          {"vocabulary", model.vocabulary()},
+          {"chat", model.chat() != nullptr}};
+}
+
+std::expected<std::string, ApiError> tokenized(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const auto content = fields.string("content");
+  const auto prompt = fields.string("prompt");
+  const bool add_special = fields.boolean("add_special").value_or(false);
+  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+  if (!content && !prompt) fields.refuse("content", "is missing");
+  if (fields.error()) return std::unexpected(*fields.error());
+  const auto ids = model.tokenizer().encode(content ? *content : *prompt, {.add_special = add_special});
+  if (!ids) return std::unexpected(invalid(ids.error().message, "content"));
+  json::array tokens;
+  for (const text::TokenId id : *ids) {
+    if (with_pieces) {
+      tokens.push_back(json::object{{"id", id}, {"piece", model.token_text(id)}});
+    } else {
+      tokens.push_back(id);
+    }
+  }
+  return json::serialize(
+      json::object{{"tokens", std::move(tokens)}, {"count", ids->size()}, {"max_model_len", model.context()}});
+}
+
+std::expected<std::string, ApiError> detokenized(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const json::array* const tokens = fields.array("tokens");
+  const bool special = fields.boolean("special").value_or(false);
+  if (tokens == nullptr) fields.refuse("tokens", "is missing");
+  if (fields.error()) return std::unexpected(*fields.error());
+  const auto ids = token_ids(*tokens, model, "tokens");
+  if (!ids) return std::unexpected(ids.error());
+  const std::string text = model.tokenizer().decode(*ids, {.render_special = special, .repair_utf8 = true});
+  return json::serialize(json::object{{"content", text}, {"prompt", text}});
+}
+
+ApiError internal_error() {
+  return {.status = 500, .type = "server_error", .message = "the server could not do this; it may be out of memory"};
+}
+
+std::string random_prefix() {
+  std::random_device device;
+  return fmt::format("{:08x}", device());
+}
+
+}  // namespace
+
+Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts facts, ApiOptions options,
+         std::function<HttpCounts()> counts)
+    : loop_(loop),
+      service_(service),
+      model_(model),
+      options_(std::move(options)),
+      counts_(std::move(counts)),
+      feed_(std::make_shared<PoolFeed>(loop, service, std::move(facts))),
+      completion_{.loop = loop,
+                  .service = service,
+                  .model = model,
+                  .metrics = metrics_,
+                  .inbox = std::make_shared<Inbox>(loop),
+                  .request_timeout = options_.request_timeout,
+                  .stream_buffer = options_.stream_buffer,
+                  .has_keys = options_.keys.any(),
+                  .prefix = random_prefix()} {}
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> routes = {
+      {"GET", "/", true, &Api::page},
+      {"GET", "/index.html", true, &Api::page},
+      {"GET", "/app.js", true, &Api::page},
+      {"GET", "/style.css", true, &Api::page},
+      {"GET", "/health", true, &Api::health},
+      {"GET", "/v1/models", false, &Api::models},
+      {"GET", "/metrics", false, &Api::metrics},
+      {"GET", "/pool", false, &Api::pool},
+      {"GET", "/pool/events", false, &Api::pool_events},
+      {"POST", "/v1/completions", false, &Api::completions},
+      {"POST", "/v1/chat/completions", false, &Api::chat_completions},
+      {"POST", "/tokenize", false, &Api::tokenize},
+      {"POST", "/detokenize", false, &Api::detokenize},
+  };
+  return routes;
+}
+
+void Api::stop() {
+  stopping_ = true;
+  feed_->stop();
+}
+
+void Api::send(const Reply& reply, HttpResponse response) {
+  metrics_.answered(response.status);
+  reply->send(std::move(response));
+}
+
+// False: a browser sends this in the name of a page that may not.
+bool Api::allow_origin(const HttpRequest& request, Responder& reply) const {
+  if (request.origin.empty()) return true;
+  for (const std::string& origin : options_.origins) {
+    if (origin != "*" && origin != request.origin) continue;
+    reply.headers.emplace_back("Access-Control-Allow-Origin", origin);
+    reply.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+    if (origin != "*") reply.headers.emplace_back("Vary", "Origin");
+    return true;
+  }
+  const std::size_t host = request.origin.find("://");
+  return host != std::string::npos && request.origin.substr(host + 3) == request.host;
+}
+
+void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
+  // What the standard library throws ends here.
+  try {
+    const bool allowed = allow_origin(request, *responder);
+    if (request.method == "OPTIONS" && allowed && !options_.origins.empty() && !request.origin.empty()) {
+      return send(responder, {.status = 204,
+                              .content_type = {},
+                              .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                                          {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
+                                          {"Access-Control-Max-Age", "86400"}}});
+    }
+    const Route* found = nullptr;
+    std::string methods;
+    static constexpr Route kModel{"GET", kModelPath, false, &Api::model};
+    for (const Route& route : routes()) {
+      if (route.path != request.path) continue;
+      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method == "GET" ? "GET, HEAD" : route.method);
+      if (route.method == request.method) found = &route;
+    }
+    if (request.path.starts_with(kModelPath) && request.path.size() > kModelPath.size()) {
+      methods = "GET, HEAD";
+      if (request.method == "GET") found = &kModel;
+    }
+    const auto name_space = options_.keys.admit(request.authorization);
+    if (!name_space && (found == nullptr || !found->open)) {
+      return refuse(responder,
+                    {.status = 401,
+                     .type = "authentication_error",
+                     .message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                                              : "the API key is not one of this server's",
+                     .code = "invalid_api_key"});
+    }
+    if (found == nullptr && methods.empty()) {
+      return refuse(
+          responder,
+          {.status = 404, .message = fmt::format("there is nothing at {}", request.path), .code = "not_found"});
+    }
+    if (found == nullptr) {
+      HttpResponse response =
+          to_response({.status = 405,
+                       .message = fmt::format("{} takes {}, not {}", request.path, methods, request.method),
+                       .code = "method_not_allowed"});
+      response.headers.emplace_back("Allow", methods);
+      return send(responder, std::move(response));
+    }
+    if (!allowed && request.method == "POST") {
+      return refuse(responder,
+                    {.status = 403,
+                     .type = "permission_error",
+                     .message = fmt::format("pages of {} may not use this server (see --cors)", request.origin),
+                     .code = "origin_not_allowed"});
+    }
+    (this->*found->answer)({std::move(request), responder, name_space.value_or(0)});
+  } catch (const std::exception&) {
+    refuse(responder, internal_error());
+  }
+}
+
+// --- the page and what is known without asking the engine
+
+void Api::page(Call call) {
+  const std::string name = call.request.path == "/" ? "index.html" : call.request.path.substr(1);
+  const auto files = web_files();
+  const auto file = std::ranges::find(files, name, &WebFile::name);
+  if (file == files.end())
+    return refuse(call.reply, {.status = 404, .message = "this server was built without its page"});
+  const std::string tag = fmt::format("\"{}\"", file->hash);
+  HttpResponse response{.content_type = std::string(content_type(file->name)),
+                        .headers = {{"ETag", tag},
+                                    {"Cache-Control", "no-cache"},
+                                    {"Content-Security-Policy", kPolicy},
+                                    {"X-Content-Type-Options", "nosniff"},
+                                    {"Referrer-Policy", "no-referrer"}}};
+  if (call.request.if_none_match.find(tag) != std::string::npos || call.request.if_none_match == "*") {
+    response.status = 304;
+    response.content_type.clear();
+  } else {
+    response.body = file->content;
+  }
+  send(call.reply, std::move(response));
+}
+
+void Api::health(Call call) {
+  const auto integrity = service_.integrity();
+  const char* const status = !integrity.sound ? "unsound" : stopping_ ? "stopping" : "ok";
+  json::object body{{"status", status}, {"model", model_.name()}};
+  if (!integrity.sound) body["problem"] = integrity.problem;
+  send(call.reply, {.status = stopping_         ? 503u
+                              : integrity.sound ? 200u
+                                                : 500u,
+                    .headers = {{"Cache-Control", "no-store"}},
+                    .body = json::serialize(body)});
+}
+
+void Api::models(Call call) {
+  send(call.reply,
+       {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model_object(model_)}}})});
+}
+
+void Api::model(Call call) {
+  const std::string name = call.request.path.substr(kModelPath.size());
+  if (!model_.answers_to(name)) {
+    return refuse(call.reply,
+                  {.status = 404,
+                   .message = fmt::format("the model '{}' does not exist; this server has '{}'", name, model_.name()),
+                   .param = "model",
+                   .code = "model_not_found"});
+  }
+  send(call.reply, {.body = json::serialize(model_object(model_))});
+}
+
+// --- looking at the engine
+
+void Api::metrics(Call call) {
+  const bool asked = service_.inspect([this, reply = call.reply](engine::Engine& engine) {
+    auto engine_stats = std::make_shared<engine::EngineStats>(engine.stats());
+    auto pool_stats = std::make_shared<PoolStats>(engine.pool().stats());
+    loop_.post([this, reply, engine_stats, pool_stats] {
+      send(reply,
+           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = metrics_.text(*engine_stats, *pool_stats, service_.integrity(), counts_(), options_.keys.any())});
+    });
+  });
+  if (!asked) refuse(call.reply, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));
+}
+
+void Api::pool(Call call) {
+  metrics_.answered(200);
+  feed_->answer(call.reply);
+}
+
+void Api::pool_events(Call call) {
+  metrics_.answered(200);
+  feed_->watch(std::move(call.reply));
+}
+
+// --- work
+
+void Api::completions(Call call) { prepare(std::move(call), parse_completion); }
+void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }
+void Api::tokenize(Call call) { compute(std::move(call), tokenized); }
+void Api::detokenize(Call call) { compute(std::move(call), detokenized); }
+
+void Api::prepare(Call call, CompletionResult (*parse)(const json::object&, const TextModel&)) {
+  auto shared = std::make_shared<Call>(std::move(call));
+  loop_.work([this, shared, parse] {
+    auto result = std::make_shared<CompletionResult>(std::unexpected(internal_error()));
+    try {
+      auto body = parse_body(shared->request.body);
+      std::string().swap(shared->request.body);
+      *result = body ? parse(*body, model_) : CompletionResult(std::unexpected(body.error()));
+    } catch (const std::exception&) {
+      *result = std::unexpected(internal_error());
+    }
+    loop_.post([this, shared, result] {
+      if (!*result) {
+        metrics_.completed(Outcome::Invalid);
+        return refuse(shared->reply, result->error());
+      }
+      Completion::start(completion_, std::move(**result), shared->name_space, shared->reply);
+    });
+  });
+}
+
+void Api::compute(Call call, Answer answer) {
+  auto shared = std::make_shared<Call>(std::move(call));
+  loop_.work([this, shared, answer] {
+    auto result = std::make_shared<std::expected<std::string, ApiError>>(std::unexpected(internal_error()));
+    try {
+      const auto body = parse_body(shared->request.body);
+      *result = body ? answer(*body, model_) : std::unexpected(body.error());
+    } catch (const std::exception&) {
+      *result = std::unexpected(internal_error());
+    }
+    loop_.post([this, shared, result] {
+      if (!*result) return refuse(shared->reply, result->error());
+      send(shared->reply, {.body = std::move(**result)});
+    });
+  });
+}
+
+}  // namespace quire::server

@@ -1,0 +1,53 @@
+#include "quire/server/api_error.h"
+
+#include <utility>
+
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+
+#include "quire/text/utf8.h"
+
+namespace quire::server {
+
+namespace json = boost::json;
+
+ApiError invalid(std::string message, std::string param) {
+  return {.status = 400, .message = std::move(message), .param = std::move(param)};
+}
+
+ApiError from_refusal(const engine::Refusal& refusal) {
+  using Why = engine::Refusal::Why;
+  switch (refusal.why) {
+    case Why::Invalid: return invalid(refusal.message);
+    case Why::TooLong: return {.message = refusal.message, .code = "context_length_exceeded"};
+    case Why::NeverFits: return {.message = refusal.message, .code = "context_length_exceeded"};
+    case Why::QueueFull:
+      return {.status = 429, .type = "rate_limit_error", .message = refusal.message, .code = "queue_full"};
+    case Why::Stopping: return {.status = 503, .type = "server_error", .message = refusal.message, .code = "stopping"};
+  }
+  return {.status = 500, .type = "server_error", .message = refusal.message};
+}
+
+std::string to_json(const ApiError& error) {
+  const auto or_null = [](const std::string& text) -> json::value {
+    if (text.empty()) return nullptr;
+    return json::value(text);
+  };
+  // What is wrong may quote what was sent, which may be anything.
+  std::string message;
+  text::append_repaired(message, error.message);
+  return json::serialize(json::object{{"error", json::object{{"message", message},
+                                                             {"type", error.type},
+                                                             {"param", or_null(error.param)},
+                                                             {"code", or_null(error.code)}}}});
+}
+
+HttpResponse to_response(const ApiError& error) {
+  HttpResponse response{.status = error.status, .body = to_json(error)};
+  if (error.status == 429 || error.status == 503) response.headers.emplace_back("Retry-After", "1");
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,26 @@
+// What a client is told when its request cannot be answered, in the shape that OpenAI's clients expect.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quire/engine/request.h"
+#include "quire/server/http.h"
+
+namespace quire::server {
+
+struct ApiError {
+  unsigned status = 400;
+  std::string type = "invalid_request_error";
+  std::string message;
+  std::string param = {};  // the field that is wrong; empty: none
+  std::string code = {};   // empty: none
+};
+
+ApiError invalid(std::string message, std::string param = {});
+ApiError from_refusal(const engine::Refusal& refusal);
+
+std::string to_json(const ApiError& error);  // {"error":{...}}
+HttpResponse to_response(const ApiError& error);
+
+}  // namespace quire::server

@@ -1,0 +1,217 @@
+#include "quire/server/chat_messages.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/fields.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+using Checked = std::expected<json::value, ApiError>;
+
+// Where a value that is not a message's text spells a control token, a template would print the token. The first such
+// place, as a path; nothing if there is none.
+std::optional<std::string> control_token_in(const json::value& value, const TextModel& model, const std::string& path) {
+  if (value.is_string()) {
+    if (model.spells_control_token(std::string_view(value.get_string()))) return path;
+  } else if (value.is_array()) {
+    const json::array& array = value.get_array();
+    for (std::size_t i = 0; i < array.size(); ++i) {
+      if (auto found = control_token_in(array[i], model, fmt::format("{}[{}]", path, i))) return found;
+    }
+  } else if (value.is_object()) {
+    for (const auto& [key, inner] : value.get_object()) {
+      const std::string at = fmt::format("{}.{}", path, std::string_view(key));
+      if (model.spells_control_token(std::string_view(key))) return at;
+      if (auto found = control_token_in(inner, model, at)) return found;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> refuse_control_tokens(const json::value& value, const TextModel& model,
+                                              const std::string& path) {
+  const auto found = control_token_in(value, model, path);
+  if (!found) return std::nullopt;
+  return invalid(fmt::format("'{}' spells a control token of the model", *found), *found);
+}
+
+// A message's text: a string, or parts that are text.
+Checked checked_content(const json::value& content, const std::string& path) {
+  if (content.is_string()) return content;
+  if (!content.is_array())
+    return std::unexpected(invalid(fmt::format("'{}' must be a string or an array of parts", path), path));
+  // Templates that know parts and such that do not both take a string.
+  std::string text;
+  const json::array& parts = content.get_array();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (!parts[i].is_object()) return std::unexpected(invalid(fmt::format("'{}' must be an object", at), at));
+    Fields fields(parts[i].get_object(), at + ".");
+    const auto type = fields.string("type");
+    const auto part = fields.string("text");
+    if (fields.error()) return std::unexpected(*fields.error());
+    if (type && *type != "text" && *type != "input_text" && *type != "output_text") {
+      return std::unexpected(
+          invalid(fmt::format("'{}' is of type '{}', and this server takes text only", at, *type), at));
+    }
+    if (!part) return std::unexpected(invalid(fmt::format("'{}.text' is missing", at), at));
+    text += *part;
+  }
+  return json::value(text);
+}
+
+// Templates want the arguments of a call as an object; clients send them as JSON in a string.
+void open_arguments(json::value& calls) {
+  if (!calls.is_array()) return;
+  for (json::value& call : calls.get_array()) {
+    json::value* const function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
+    json::value* const arguments =
+        function != nullptr && function->is_object() ? function->get_object().if_contains("arguments") : nullptr;
+    if (arguments == nullptr || !arguments->is_string()) continue;
+    json::error_code error;
+    json::value opened = json::parse(arguments->get_string(), error);
+    if (!error && opened.is_object()) *arguments = std::move(opened);
+  }
+}
+
+Checked checked_message(const json::value& message, const TextModel& model, const std::string& path) {
+  static constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                             "assistant", "tool",      "function"};
+  if (!message.is_object()) return std::unexpected(invalid(fmt::format("'{}' must be an object", path), path));
+  Fields fields(message.get_object(), path + ".");
+  const auto role = fields.string("role");
+  if (!role && !fields.error()) fields.refuse("role", "is missing");
+  if (role && std::ranges::find(kRoles, *role) == kRoles.end()) {
+    fields.refuse("role", "must be one of system, developer, user, assistant, tool");
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+
+  json::object out;
+  // Templates know the newer name of this role by its older one.
+  out["role"] = *role == "developer" ? std::string_view("system") : *role;
+  const bool calls = fields.any("tool_calls") != nullptr || fields.any("function_call") != nullptr;
+  if (const json::value* const content = fields.any("content")) {
+    auto checked = checked_content(*content, path + ".content");
+    if (!checked) return checked;
+    out["content"] = std::move(*checked);
+  } else if (*role == "assistant" && calls) {
+    out["content"] = "";
+  } else {
+    return std::unexpected(invalid(fmt::format("'{}.content' is missing", path), path + ".content"));
+  }
+  for (const auto& [key, value] : message.get_object()) {
+    if (key == "role" || key == "content" || value.is_null()) continue;
+    if (auto error = refuse_control_tokens(value, model, fmt::format("{}.{}", path, std::string_view(key)))) {
+      return std::unexpected(std::move(*error));
+    }
+    json::value& copy = out[key] = value;
+    if (key == "tool_calls") {
+      open_arguments(copy);
+      // What was hidden in a string of JSON is looked at too.
+      if (auto error = refuse_control_tokens(copy, model, path + ".tool_calls"))
+        return std::unexpected(std::move(*error));
+    }
+  }
+  return json::value(std::move(out));
+}
+
+// What the template is given, as far as it comes from the body.
+std::expected<json::object, ApiError> variables_of(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const json::array* const messages = fields.array("messages");
+  if (messages == nullptr && !fields.error()) fields.refuse("messages", "is missing");
+  if (messages != nullptr && messages->empty()) fields.refuse("messages", "must have at least one message");
+  const json::array* const tools = fields.array("tools");
+  const json::object* const extra = fields.object("chat_template_kwargs");
+  bool with_tools = tools != nullptr && !tools->empty();
+  if (const json::value* const choice = fields.any("tool_choice")) {
+    if (*choice == "none") {
+      with_tools = false;
+    } else if (*choice != "auto") {
+      fields.refuse("tool_choice", "can only be \"auto\" or \"none\" here");
+    }
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+
+  json::object variables;
+  if (extra != nullptr) {
+    if (auto error = refuse_control_tokens(*extra, model, "chat_template_kwargs"))
+      return std::unexpected(std::move(*error));
+    variables = *extra;
+  }
+  json::array checked;
+  for (std::size_t i = 0; i < messages->size(); ++i) {
+    auto message = checked_message((*messages)[i], model, fmt::format("messages[{}]", i));
+    if (!message) return std::unexpected(message.error());
+    checked.push_back(std::move(*message));
+  }
+  variables["messages"] = std::move(checked);
+  for (const char* const special : {"bos_token", "eos_token", "unk_token", "pad_token", "tools"})
+    variables.erase(special);
+  if (with_tools) {
+    if (auto error = refuse_control_tokens(*tools, model, "tools")) return std::unexpected(std::move(*error));
+    variables["tools"] = *tools;
+  }
+  return variables;
+}
+
+// Cuts the conversation behind the text of its last message.
+bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view content) {
+  constexpr std::string_view kSpace = " \t\n\r\f\v";
+  const std::size_t begin = content.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos || rendered.literal.empty()) return false;
+  const std::string_view core = content.substr(begin, content.find_last_not_of(kSpace) + 1 - begin);
+  const text::TextRange last = rendered.literal.back();
+  if (std::string_view(rendered.text).substr(last.begin, last.end - last.begin) != core) return false;
+  rendered.text.resize(last.end);
+  return true;
+}
+
+}  // namespace
+
+std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body, const TextModel& model) {
+  if (model.chat() == nullptr) {
+    return std::unexpected(invalid(
+        fmt::format("this model cannot be talked with: {}; /v1/completions goes on with texts", model.why_no_chat())));
+  }
+  auto variables = variables_of(body, model);
+  if (!variables) return std::unexpected(variables.error());
+  Fields fields(body);
+  const bool continues = fields.boolean("continue_final_message").value_or(false);
+  const bool generates = fields.boolean("add_generation_prompt").value_or(!continues);
+  if (continues && generates)
+    fields.refuse("continue_final_message", "cannot be had together with 'add_generation_prompt'");
+  if (fields.error()) return std::unexpected(*fields.error());
+  (*variables)["add_generation_prompt"] = generates;
+
+  auto rendered = model.chat()->render(*variables, text::local_now());
+  if (!rendered) return std::unexpected(invalid(rendered.error().message, "messages"));
+  if (continues) {
+    const json::value& last = variables->at("messages").as_array().back();
+    if (!cut_behind_last(*rendered, std::string_view(last.at("content").as_string()))) {
+      return std::unexpected(
+          invalid("the last message cannot be gone on with: the chat template changes it, or it is empty",
+                  "continue_final_message"));
+    }
+  }
+  // The template writes BOS itself where the model wants it.
+  auto ids = model.tokenizer().encode(rendered->text,
+                                      {.add_special = false, .parse_special = true, .literal = rendered->literal});
+  if (!ids) return std::unexpected(invalid(ids.error().message, "messages"));
+  return std::move(*ids);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,220 @@
+#include "quire/server/completion.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace quire::server {
+namespace {
+
+// Brings the events of one prompt to the loop.
+class PromptListener final : public engine::Listener {
+ public:
+  PromptListener(std::shared_ptr<Inbox> inbox, std::shared_ptr<Receiver> receiver, std::uint32_t prompt)
+      : inbox_(std::move(inbox)), receiver_(std::move(receiver)), prompt_(prompt) {}
+  void on_event(const engine::Event& event) override { inbox_->push(receiver_, Arrival(event, prompt_)); }
+
+ private:
+  std::shared_ptr<Inbox> inbox_;
+  std::shared_ptr<Receiver> receiver_;
+  std::uint32_t prompt_;
+};
+
+double seconds(engine::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+Outcome outcome_of(const engine::Refusal& refusal) {
+  using Why = engine::Refusal::Why;
+  if (refusal.why == Why::QueueFull) return Outcome::QueueFull;
+  return refusal.why == Why::Stopping ? Outcome::Stopping : Outcome::Invalid;
+}
+
+}  // namespace
+
+void Completion::start(const CompletionContext& context, CompletionRequest request, Namespace name_space,
+                       std::shared_ptr<Responder> responder) {
+  std::make_shared<Completion>(context, std::move(request), std::move(responder))->submit(name_space);
+}
+
+Completion::Completion(const CompletionContext& context, CompletionRequest request,
+                       std::shared_ptr<Responder> responder)
+    : context_(context), request_(std::move(request)), responder_(std::move(responder)) {}
+
+void Completion::submit(Namespace name_space) {
+  submitted_ = engine::Clock::now();
+  open_ = request_.prompts.size();
+  for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
+    choices_.push_back({.text = request_.stream ? std::string() : request_.echoes[i / request_.options.n],
+                        .logprobs = LogprobsFormat(context_.model, request_.chat)});
+  }
+  responder_->on_gone = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->over_) return;
+    self->over_ = true;
+    self->context_.metrics.completed(Outcome::Gone);
+    self->cancel();
+  };
+  for (std::size_t i = 0; i < request_.prompts.size(); ++i) {
+    engine::Request asked = request_.options;
+    asked.prompt = std::move(request_.prompts[i]);
+    asked.name_space = name_space;
+    asked.deadline = submitted_ + context_.request_timeout;
+    ids_.push_back(context_.service.submit(
+        std::move(asked),
+        std::make_shared<PromptListener>(context_.inbox, shared_from_this(), static_cast<std::uint32_t>(i))));
+  }
+  responder_->headers.emplace_back("x-request-id", std::to_string(ids_.front()));
+  format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
+                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model);
+  if (!request_.stream) return;
+  // Commands are obeyed in their order: when this one is, all prompts have been taken, or a refusal is on its way.
+  Loop& loop = context_.loop;
+  context_.service.inspect(
+      [self = shared_from_this(), &loop](engine::Engine&) { loop.post([self] { self->accepted(); }); });
+}
+
+void Completion::accepted() {
+  if (over_ || begun_) return;
+  begun_ = true;
+  HttpResponse head{.content_type = "text/event-stream",
+                    .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}};
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
+    const std::string& echo = request_.echoes[i / request_.options.n];
+    if (request_.chat) {
+      format_->role_chunk(head.body, i);
+    } else if (!echo.empty()) {
+      format_->chunk(head.body, {.index = i, .text = echo});
+    }
+  }
+  head.body += std::exchange(early_, {});
+  context_.metrics.answered(head.status);
+  responder_->begin(std::move(head));
+  if (open_ == 0) complete();
+}
+
+void Completion::stream(std::string_view events) {
+  if (!begun_) {
+    early_ += events;
+    return;
+  }
+  responder_->write(events);
+  if (responder_->pending() <= context_.stream_buffer) return;
+  fail({.status = 503,
+        .type = "server_error",
+        .message = fmt::format("the client reads too slowly: more than {} bytes wait for it", context_.stream_buffer),
+        .code = "client_too_slow"},
+       Outcome::TooSlow);
+}
+
+void Completion::receive(const Arrival& arrival) {
+  if (over_) return;
+  const std::uint32_t index = arrival.prompt * request_.options.n + arrival.choice;
+  switch (arrival.kind) {
+    case engine::Event::Kind::Refused: return fail(from_refusal(*arrival.refusal), outcome_of(*arrival.refusal));
+    case engine::Event::Kind::Token: return token(arrival, index);
+    case engine::Event::Kind::Finished: return finished(arrival, index);
+  }
+}
+
+void Completion::token(const Arrival& arrival, std::uint32_t index) {
+  Choice& choice = choices_[index];
+  if (choice.last_token != engine::Clock::time_point{}) {
+    context_.metrics.next_token(seconds(arrival.at - choice.last_token));
+  } else if (arrival.choice == 0) {
+    context_.metrics.first_token(seconds(arrival.at - submitted_));
+  }
+  choice.last_token = arrival.at;
+  const bool logprobs = request_.options.logprobs >= 0;
+  if (logprobs) choice.logprobs.add(arrival.token, arrival.logprob, arrival.alternatives);
+  if (!request_.stream) {
+    choice.text += arrival.text;
+  } else if (logprobs || !arrival.text.empty()) {
+    const std::string taken = logprobs ? choice.logprobs.take() : std::string();
+    scratch_.clear();
+    format_->chunk(scratch_, {.index = index, .text = arrival.text, .logprobs = taken});
+    stream(scratch_);
+  }
+}
+
+void Completion::finished(const Arrival& arrival, std::uint32_t index) {
+  using engine::Finish;
+  Choice& choice = choices_[index];
+  switch (arrival.finish) {
+    case Finish::Stop: choice.finish = "stop"; break;
+    case Finish::Length: choice.finish = "length"; break;
+    case Finish::Cancelled:
+      // Its own client did not do it: that would be over.
+      return fail({.status = 503,
+                   .type = "server_error",
+                   .message = "the server is shutting down, and the answer was not complete",
+                   .code = "stopping"},
+                  Outcome::Stopping);
+    case Finish::Deadline:
+      return fail({.status = 504,
+                   .type = "timeout_error",
+                   .message = fmt::format("the answer was not complete after {:g} seconds",
+                                          std::chrono::duration<double>(context_.request_timeout).count()),
+                   .code = "timeout"},
+                  Outcome::Deadline);
+    case Finish::Failed:
+      return fail({.status = 500,
+                   .type = "server_error",
+                   .message = "the model gave no number to choose a token by",
+                   .code = "model_failed"},
+                  Outcome::Failed);
+  }
+  if (request_.stream) {
+    scratch_.clear();
+    if (!arrival.text.empty()) format_->chunk(scratch_, {.index = index, .text = arrival.text});
+    format_->chunk(scratch_, {.index = index, .finish = choice.finish});
+    stream(scratch_);
+    if (over_) return;
+  } else {
+    choice.text += arrival.text;
+  }
+  if (!arrival.last) return;
+  usage_.add(arrival.usage, miss_reason(arrival.usage.hit.end, context_.has_keys));
+  if (--open_ == 0) complete();
+}
+
+void Completion::complete() {
+  if (request_.stream && !begun_) return;  // accepted() comes back to it
+  over_ = true;
+  context_.metrics.completed(Outcome::Finished);
+  if (request_.stream) {
+    std::string end;
+    if (request_.include_usage) format_->usage_chunk(end, usage_);
+    CompletionFormat::done(end);
+    responder_->write(end);
+    return responder_->end();
+  }
+  std::vector<std::string> logprobs;
+  std::vector<ChoiceAnswer> answers;
+  logprobs.reserve(choices_.size());
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
+    logprobs.push_back(request_.options.logprobs >= 0 ? choices_[i].logprobs.take() : std::string());
+    answers.push_back(
+        {.index = i, .text = choices_[i].text, .logprobs = logprobs.back(), .finish = choices_[i].finish});
+  }
+  context_.metrics.answered(200);
+  responder_->send({.body = format_->whole(answers, usage_)});
+}
+
+void Completion::fail(const ApiError& error, Outcome outcome) {
+  over_ = true;
+  context_.metrics.completed(outcome);
+  cancel();
+  if (!begun_) {
+    context_.metrics.answered(error.status);
+    return responder_->send(to_response(error));
+  }
+  std::string end = fmt::format("data: {}\n\n", to_json(error));
+  CompletionFormat::done(end);
+  responder_->write(end);
+  responder_->end();
+}
+
+void Completion::cancel() {
+  for (const RequestId id : ids_) context_.service.cancel(id);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,76 @@
+// One call of /v1/completions or /v1/chat/completions: its prompts to the engine, the answers to the client, as a
+// stream or as a whole.
+//
+// Who may call: the loop's thread.
+// What holds: a client that goes away, or does not read what it asked for, has its requests cancelled at once. A stream
+//   that has begun ends with "data: [DONE]", if need be with an error before it that says why it is not complete.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quire/engine/service.h"
+#include "quire/server/completion_format.h"
+#include "quire/server/completion_request.h"
+#include "quire/server/inbox.h"
+#include "quire/server/metrics.h"
+
+namespace quire::server {
+
+// What all calls share. Outlives them.
+struct CompletionContext {
+  Loop& loop;
+  engine::Service& service;
+  const TextModel& model;
+  Metrics& metrics;
+  std::shared_ptr<Inbox> inbox;
+  std::chrono::milliseconds request_timeout;
+  std::size_t stream_buffer;  // bytes that may wait for a client
+  bool has_keys;
+  std::string prefix;  // of the ids that answers get: another one each time the server is started
+};
+
+class Completion final : public Receiver, public std::enable_shared_from_this<Completion> {
+ public:
+  static void start(const CompletionContext& context, CompletionRequest request, Namespace name_space,
+                    std::shared_ptr<Responder> responder);
+  Completion(const CompletionContext& context, CompletionRequest request, std::shared_ptr<Responder> responder);
+
+  void receive(const Arrival& arrival) override;
+
+ private:
+  struct Choice {
+    std::string text;
+    LogprobsFormat logprobs;
+    const char* finish = "";
+    engine::Clock::time_point last_token{};
+  };
+
+  void submit(Namespace name_space);
+  void accepted();
+  void token(const Arrival& arrival, std::uint32_t index);
+  void finished(const Arrival& arrival, std::uint32_t index);
+  void complete();
+  void fail(const ApiError& error, Outcome outcome);
+  void cancel();
+  void stream(std::string_view events);
+
+  const CompletionContext& context_;
+  CompletionRequest request_;
+  std::shared_ptr<Responder> responder_;
+  std::vector<RequestId> ids_;
+  std::vector<Choice> choices_;  // those of the first prompt, then those of the next
+  std::unique_ptr<CompletionFormat> format_;
+  engine::Clock::time_point submitted_;
+  UsageSum usage_;
+  std::size_t open_ = 0;  // prompts whose last event has not come
+  std::string early_;     // events from before it was known that all prompts are taken
+  std::string scratch_;
+  bool begun_ = false;  // the stream has
+  bool over_ = false;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,221 @@
+#include "quire/server/completion_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <iterator>
+
+#include <fmt/format.h>
+
+namespace quire::server {
+namespace {
+
+void append_number(std::string& out, float value) {
+  // What JSON has no number for: a token that cannot come.
+  fmt::format_to(std::back_inserter(out), "{}", std::isfinite(value) ? value : -9999.0f);
+}
+
+void append_bytes(std::string& out, std::string_view piece) {
+  out += '[';
+  for (std::size_t i = 0; i < piece.size(); ++i) {
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", static_cast<unsigned char>(piece[i]));
+  }
+  out += ']';
+}
+
+std::uint64_t characters(std::string_view text) {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+}  // namespace
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+          out += c;
+        }
+    }
+  }
+  out += '"';
+}
+
+std::string_view miss_reason(HitEnd end, bool has_keys) {
+  return name(end == HitEnd::OtherNamespace && has_keys ? HitEnd::NeverSeen : end);
+}
+
+void UsageSum::add(const engine::Usage& usage, std::string_view reason) {
+  if (prompt_tokens == 0) miss_reason = reason;
+  prompt_tokens += usage.prompt_tokens;
+  completion_tokens += usage.completion_tokens;
+  cached_tokens += usage.hit.tokens;
+  matched_tokens += usage.hit.matched;
+  suspensions += usage.suspensions;
+  queued_seconds = std::max(queued_seconds, usage.queued_seconds);
+  first_token_seconds = std::max(first_token_seconds, usage.first_token_seconds);
+  total_seconds = std::max(total_seconds, usage.total_seconds);
+}
+
+std::string to_json(const UsageSum& usage) {
+  return fmt::format(
+      R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{},)"
+      R"("matched_tokens":{},"miss_reason":"{}"}},"quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},)"
+      R"("suspensions":{}}}}})",
+      usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
+      usage.matched_tokens, usage.miss_reason, milliseconds(usage.queued_seconds),
+      milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds), usage.suspensions);
+}
+
+// --- log-probabilities
+
+void LogprobsFormat::add(Token token, float logprob, std::span<const engine::TokenLogprob> alternatives) {
+  const auto piece = [this](Token of) {
+    const text::Tokenizer& tokenizer = model_->tokenizer();
+    return tokenizer.is_special(of) ? tokenizer.spelling(of) : tokenizer.piece(of);
+  };
+  const auto comma = [](std::string& to) {
+    if (!to.empty()) to += ',';
+  };
+  comma(tokens_);
+  if (chat_) {
+    const auto entry = [&](Token of, float value) {
+      tokens_ += "{\"token\":";
+      append_json_string(tokens_, model_->token_text(of));
+      tokens_ += ",\"logprob\":";
+      append_number(tokens_, value);
+      tokens_ += ",\"bytes\":";
+      append_bytes(tokens_, piece(of));
+    };
+    entry(token, logprob);
+    tokens_ += ",\"top_logprobs\":[";
+    for (std::size_t i = 0; i < alternatives.size(); ++i) {
+      if (i > 0) tokens_ += ',';
+      entry(alternatives[i].token, alternatives[i].logprob);
+      tokens_ += '}';
+    }
+    tokens_ += "]}";
+    return;
+  }
+  append_json_string(tokens_, model_->token_text(token));
+  comma(logprobs_);
+  append_number(logprobs_, logprob);
+  comma(offsets_);
+  fmt::format_to(std::back_inserter(offsets_), "{}", offset_);
+  offset_ += characters(piece(token));
+  comma(tops_);
+  if (alternatives.empty()) {
+    tops_ += "null";
+    return;
+  }
+  tops_ += '{';
+  for (std::size_t i = 0; i < alternatives.size(); ++i) {
+    if (i > 0) tops_ += ',';
+    // Halves of characters would all have the same name; this is how others tell them apart.
+    const std::string_view bytes = piece(alternatives[i].token);
+    const std::string readable = model_->token_text(alternatives[i].token);
+    std::string key = readable;
+    if (readable != bytes) {
+      key = "bytes:";
+      for (const char c : bytes) fmt::format_to(std::back_inserter(key), "\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    append_json_string(tops_, key);
+    tops_ += ':';
+    append_number(tops_, alternatives[i].logprob);
+  }
+  tops_ += '}';
+}
+
+std::string LogprobsFormat::take() {
+  std::string out =
+      chat_ ? fmt::format(R"({{"content":[{}],"refusal":null}})", tokens_)
+            : fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", tokens_,
+                          logprobs_, tops_, offsets_);
+  for (std::string* part : {&tokens_, &logprobs_, &tops_, &offsets_}) part->clear();
+  return out;
+}
+
+// --- answers
+
+CompletionFormat::CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id,
+                                   const TextModel& model)
+    : chat_(chat), usage_in_chunks_(usage_in_chunks) {
+  const char* const object = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
+  head_ = fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":)", chat ? "chatcmpl" : "cmpl", id, object,
+                      static_cast<std::int64_t>(std::time(nullptr)));
+  append_json_string(head_, model.name());
+  head_ += ",\"choices\":[";
+}
+
+std::string CompletionFormat::whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const {
+  std::string out = head_;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const ChoiceAnswer& choice = choices[i];
+    fmt::format_to(std::back_inserter(out), R"({}{{"index":{},)", i == 0 ? "" : ",", choice.index);
+    out += chat_ ? R"("message":{"role":"assistant","content":)" : R"("text":)";
+    append_json_string(out, choice.text);
+    if (chat_) out += ",\"refusal\":null}";
+    fmt::format_to(std::back_inserter(out), R"(,"logprobs":{},"finish_reason":"{}"}})",
+                   choice.logprobs.empty() ? "null" : choice.logprobs, choice.finish);
+  }
+  out += "],\"usage\":";
+  out += to_json(usage);
+  out += '}';
+  return out;
+}
+
+void CompletionFormat::chunk(std::string& out, const ChoiceAnswer& choice) const {
+  out += "data: ";
+  out += head_;
+  fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
+  if (chat_) {
+    out += R"("delta":{)";
+    if (!choice.text.empty() || choice.finish.empty()) {
+      out += R"("content":)";
+      append_json_string(out, choice.text);
+    }
+    out += '}';
+  } else {
+    out += R"("text":)";
+    append_json_string(out, choice.text);
+  }
+  out += R"(,"logprobs":)";
+  out += choice.logprobs.empty() ? "null" : choice.logprobs;
+  out += R"(,"finish_reason":)";
+  if (choice.finish.empty()) {
+    out += "null";
+  } else {
+    append_json_string(out, choice.finish);
+  }
+  out += usage_in_chunks_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
+}
+
+void CompletionFormat::role_chunk(std::string& out, std::uint32_t index) const {
+  out += "data: ";
+  out += head_;
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}}])",
+                 index);
+  out += usage_in_chunks_ ? ",\"usage\":null}\n\n" : "}\n\n";
+}
+
+void CompletionFormat::usage_chunk(std::string& out, const UsageSum& usage) const {
+  out += "data: ";
+  out += head_;
+  out += "],\"usage\":";
+  out += to_json(usage);
+  out += "}\n\n";
+}
+
+}  // namespace quire::server

@@ -1,0 +1,79 @@
+// Answers in the shapes of OpenAI's API: whole ones and chunks of streams, for completions and for chats.
+//
+// Who may call: one thread at a time.
+// What holds: every string is well-formed UTF-8, and every chunk is one event of a stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/engine/request.h"
+#include "quire/server/text_model.h"
+
+namespace quire::server {
+
+// What a request used, all its prompts together.
+struct UsageSum {
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t completion_tokens = 0;
+  std::uint64_t cached_tokens = 0;
+  std::uint64_t matched_tokens = 0;
+  std::uint64_t suspensions = 0;
+  double queued_seconds = 0;
+  double first_token_seconds = 0;
+  double total_seconds = 0;
+  std::string_view miss_reason;  // of the first prompt
+
+  void add(const engine::Usage& usage, std::string_view reason);
+};
+std::string to_json(const UsageSum& usage);
+
+// Why a prefix was found no further, as clients may know it. That another key has asked the same is told to nobody.
+std::string_view miss_reason(HitEnd end, bool has_keys);
+
+// The log-probabilities of some tokens of one choice, in the shape of its kind of request.
+class LogprobsFormat {
+ public:
+  LogprobsFormat(const TextModel& model, bool chat) : model_(&model), chat_(chat) {}
+  void add(Token token, float logprob, std::span<const engine::TokenLogprob> alternatives);
+  // What was added, as a JSON object; and begins anew, behind it.
+  std::string take();
+
+ private:
+  const TextModel* model_;
+  bool chat_;
+  std::string tokens_, logprobs_, tops_, offsets_;  // of chats the first is all there is
+  std::uint64_t offset_ = 0;                        // in characters
+};
+
+struct ChoiceAnswer {
+  std::uint32_t index = 0;
+  std::string_view text;
+  std::string_view logprobs;  // JSON; empty: null
+  std::string_view finish;    // empty: null
+};
+
+class CompletionFormat {
+ public:
+  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model);
+
+  std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;
+
+  // Each with "data: " before and an empty line behind, appended.
+  void chunk(std::string& out, const ChoiceAnswer& choice) const;
+  void role_chunk(std::string& out, std::uint32_t index) const;  // chats: a choice begins
+  void usage_chunk(std::string& out, const UsageSum& usage) const;
+  static void done(std::string& out) { out += "data: [DONE]\n\n"; }
+
+ private:
+  bool chat_;
+  bool usage_in_chunks_;
+  std::string head_;  // {"id":...,"choices":[
+};
+
+void append_json_string(std::string& out, std::string_view text);
+
+}  // namespace quire::server

@@ -1,0 +1,262 @@
+#include "quire/server/completion_request.h"
+
+#include <charconv>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/stream_parser.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/chat_messages.h"
+#include "quire/server/fields.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMostDepth = 100;  // of nested JSON: schemas of tools are deep
+constexpr std::size_t kMostPrompts = 1024;
+constexpr std::int64_t kMostStops = 16;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr double kMostTemperature = 100;
+constexpr double kMostPenalty = 2;
+constexpr double kMostBias = 100;
+constexpr std::int64_t kMostPriority = 1'000'000;
+
+std::uint64_t random_seed() {
+  thread_local std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+void read_logit_bias(Fields& fields, const TextModel& model, engine::SamplerOptions& sampling) {
+  const json::object* const biases = fields.object("logit_bias");
+  if (biases == nullptr) return;
+  for (const auto& [key, value] : *biases) {
+    Token token = -1;
+    const char* const end = key.data() + key.size();
+    const auto [rest, error] = std::from_chars(key.data(), end, token);
+    if (rest != end || error != std::errc() || token < 0 || static_cast<std::uint32_t>(token) >= model.vocabulary()) {
+      return fields.refuse("logit_bias", "must have token ids of the model as keys");
+    }
+    const double bias = value.is_number() ? value.to_number<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!(bias >= -kMostBias && bias <= kMostBias)) {
+      return fields.refuse("logit_bias",
+                           fmt::format("must have numbers from {:g} to {:g} as values", -kMostBias, kMostBias));
+    }
+    sampling.logit_bias.emplace_back(token, static_cast<float>(bias));
+  }
+}
+
+void read_stops(Fields& fields, const TextModel& model, engine::Request& options) {
+  if (const json::value* const stop = fields.any("stop")) {
+    if (stop->is_string()) {
+      options.stop_strings.emplace_back(stop->get_string());
+    } else if (stop->is_array() && stop->get_array().size() <= kMostStops) {
+      for (const json::value& each : stop->get_array()) {
+        if (!each.is_string()) return fields.refuse("stop", "must be a string or an array of strings");
+        options.stop_strings.emplace_back(each.get_string());
+      }
+    } else {
+      return fields.refuse("stop", fmt::format("must be a string or an array of at most {} strings", kMostStops));
+    }
+    for (const std::string& text : options.stop_strings) {
+      if (text.empty()) return fields.refuse("stop", "must have no empty string");
+    }
+  }
+  if (!fields.boolean("ignore_eos").value_or(false)) {
+    const auto ends = model.tokenizer().end_of_generation();
+    options.stop_tokens.assign(ends.begin(), ends.end());
+  }
+  if (const json::array* const ids = fields.array("stop_token_ids")) {
+    const auto tokens = token_ids(*ids, model, "stop_token_ids");
+    if (!tokens) return fields.refuse("stop_token_ids", "must be token ids of the model");
+    options.stop_tokens.insert(options.stop_tokens.end(), tokens->begin(), tokens->end());
+  }
+}
+
+// What both kinds of requests have.
+void read_common(Fields& fields, const TextModel& model, CompletionRequest& request) {
+  engine::Request& options = request.options;
+  engine::SamplerOptions& sampling = options.sampling;
+  sampling.temperature = fields.number("temperature", 0, kMostTemperature).value_or(1);
+  sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
+  sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
+  sampling.top_k =
+      static_cast<std::uint32_t>(std::max<std::int64_t>(fields.integer("top_k", -1, kMostTokens).value_or(0), 0));
+  sampling.presence_penalty = fields.number("presence_penalty", -kMostPenalty, kMostPenalty).value_or(0);
+  sampling.frequency_penalty = fields.number("frequency_penalty", -kMostPenalty, kMostPenalty).value_or(0);
+  sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
+  const auto seed =
+      fields.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
+  sampling.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
+  read_logit_bias(fields, model, sampling);
+  read_stops(fields, model, options);
+  options.n = static_cast<std::uint32_t>(fields.integer("n", 1, 128).value_or(1));
+  options.best_of = static_cast<std::uint32_t>(fields.integer("best_of", 1, 128).value_or(0));
+  if (options.best_of != 0 && options.best_of < options.n) fields.refuse("best_of", "must be at least 'n'");
+  options.priority = static_cast<std::int32_t>(fields.integer("priority", -kMostPriority, kMostPriority).value_or(0));
+  options.reuse = fields.boolean("cache_prompt").value_or(true);
+  request.stream = fields.boolean("stream").value_or(false);
+  if (const json::object* const stream = fields.object("stream_options")) {
+    Fields inner(*stream, "stream_options.");
+    request.include_usage = inner.boolean("include_usage").value_or(false);
+    if (inner.error()) fields.refuse("stream_options.include_usage", "must be true or false");
+    if (!request.stream) fields.refuse("stream_options", "needs 'stream' to be true");
+  }
+  const bool render_special = !fields.boolean("skip_special_tokens").value_or(true);
+  options.text = [&model, at_start = request.chat, render_special] {
+    return model.text_stream(at_start, render_special);
+  };
+}
+
+std::optional<ApiError> check_model(Fields& fields, const TextModel& model) {
+  const auto name = fields.string("model");
+  if (fields.error()) return fields.error();
+  if (!name || model.answers_to(*name)) return std::nullopt;
+  return ApiError{.status = 404,
+                  .message = fmt::format("the model '{}' does not exist; this server has '{}'", *name, model.name()),
+                  .param = "model",
+                  .code = "model_not_found"};
+}
+
+std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model,
+                                           CompletionRequest& request) {
+  const auto add_text = [&](std::string_view text, const std::string& field) -> std::expected<void, ApiError> {
+    auto ids = encode_prompt(text, model, field);
+    if (!ids) return std::unexpected(ids.error());
+    request.prompts.push_back(std::move(*ids));
+    request.echoes.emplace_back(text);
+    return {};
+  };
+  const auto add_ids = [&](const json::array& array, const std::string& field) -> std::expected<void, ApiError> {
+    auto ids = token_ids(array, model, field);
+    if (!ids) return std::unexpected(ids.error());
+    request.echoes.push_back(model.tokenizer().decode(*ids, {.repair_utf8 = true}));
+    request.prompts.push_back(std::move(*ids));
+    return {};
+  };
+  const ApiError wrong = invalid(
+      "'prompt' must be a string, an array of strings, an array of token ids or an array of such arrays", "prompt");
+  if (prompt.is_string()) return add_text(std::string_view(prompt.get_string()), "prompt");
+  if (!prompt.is_array() || prompt.get_array().empty()) return std::unexpected(wrong);
+  const json::array& items = prompt.get_array();
+  if (items.front().is_number()) return add_ids(items, "prompt");
+  if (items.size() > kMostPrompts) {
+    return std::unexpected(
+        invalid(fmt::format("'prompt' has {} prompts, and {} is the most", items.size(), kMostPrompts), "prompt"));
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string field = fmt::format("prompt[{}]", i);
+    const json::value& item = items[i];
+    if (item.kind() != items.front().kind() || (!item.is_string() && !item.is_array())) return std::unexpected(wrong);
+    const auto ok =
+        item.is_string() ? add_text(std::string_view(item.get_string()), field) : add_ids(item.get_array(), field);
+    if (!ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::expected<json::object, ApiError> parse_body(std::string_view body) {
+  json::parse_options options;
+  options.max_depth = kMostDepth;
+  json::stream_parser parser({}, options);
+  json::error_code error;
+  std::size_t at = parser.write_some(body.data(), body.size(), error);
+  if (!error && at < body.size())
+    return std::unexpected(invalid(fmt::format("the body has something behind its JSON, at byte {}", at)));
+  if (!error) parser.finish(error);
+  if (error) {
+    if (body.empty()) return std::unexpected(invalid("the body is empty; it must be a JSON object"));
+    return std::unexpected(invalid(fmt::format("the body is not JSON: {} at byte {}", error.message(), at)));
+  }
+  json::value value = parser.release();
+  if (!value.is_object()) return std::unexpected(invalid("the body must be a JSON object"));
+  return std::move(value.get_object());
+}
+
+std::expected<std::vector<Token>, ApiError> encode_prompt(std::string_view text, const TextModel& model,
+                                                          const std::string& field) {
+  const text::Tokenizer& tokenizer = model.tokenizer();
+  auto ids = tokenizer.encode(text);
+  if (!ids) return std::unexpected(invalid(fmt::format("'{}': {}", field, ids.error().message), field));
+  // What is put behind every text would end this one before it is gone on with.
+  if (tokenizer.adds_eos() && !ids->empty() && ids->back() == tokenizer.eos()) ids->pop_back();
+  if (ids->empty()) {
+    return std::unexpected(
+        invalid(fmt::format("'{}' is empty, and the model has no token to begin a text with", field), field));
+  }
+  return std::move(*ids);
+}
+
+std::expected<std::vector<Token>, ApiError> token_ids(const json::array& ids, const TextModel& model,
+                                                      const std::string& field) {
+  std::vector<Token> tokens;
+  tokens.reserve(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = whole_number(ids[i]);
+    if (!id || *id < 0 || *id >= model.vocabulary()) {
+      return std::unexpected(
+          invalid(fmt::format("'{}[{}]' must be a token id from 0 to {}", field, i, model.vocabulary() - 1), field));
+    }
+    tokens.push_back(static_cast<Token>(*id));
+  }
+  return tokens;
+}
+
+CompletionResult parse_completion(const json::object& body, const TextModel& model) {
+  CompletionRequest request;
+  Fields fields(body);
+  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  read_common(fields, model, request);
+  request.options.max_tokens = static_cast<std::uint32_t>(fields.integer("max_tokens", 0, kMostTokens).value_or(16));
+  request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, 20).value_or(-1));
+  const bool echo = fields.boolean("echo").value_or(false);
+  if (const auto suffix = fields.string("suffix"); suffix && !suffix->empty()) {
+    fields.refuse("suffix", "is not supported: this server only goes on with texts");
+  }
+  if (echo && request.options.logprobs >= 0) {
+    fields.refuse("echo", "cannot be had together with 'logprobs': those of a prompt are not computed");
+  }
+  const json::value* const prompt = fields.any("prompt");
+  if (prompt == nullptr) fields.refuse("prompt", "is missing");
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (auto ok = read_prompts(*prompt, model, request); !ok) return std::unexpected(ok.error());
+  if (!echo) request.echoes.assign(request.prompts.size(), {});
+  return request;
+}
+
+CompletionResult parse_chat(const json::object& body, const TextModel& model) {
+  CompletionRequest request;
+  request.chat = true;
+  Fields fields(body);
+  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  read_common(fields, model, request);
+  // The newer name goes first; without either, an answer is as long as the context lets it be.
+  const auto older = fields.integer("max_tokens", 0, kMostTokens);
+  const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);
+  request.options.max_tokens = static_cast<std::uint32_t>(newer.value_or(older.value_or(model.context())));
+  const bool logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, 20);
+  if (top && !logprobs) fields.refuse("top_logprobs", "needs 'logprobs' to be true");
+  request.options.logprobs = logprobs ? static_cast<std::int32_t>(top.value_or(0)) : -1;
+  if (const json::object* const format = fields.object("response_format")) {
+    const json::value* const type = format->if_contains("type");
+    if (type == nullptr || !type->is_string() || type->get_string() != "text") {
+      fields.refuse("response_format", "can only be {\"type\": \"text\"} here");
+    }
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+  auto prompt = chat_prompt(body, model);
+  if (!prompt) return std::unexpected(prompt.error());
+  request.prompts.push_back(std::move(*prompt));
+  request.echoes.emplace_back();
+  return request;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,239 @@
+#include "quire/server/completion_request.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+class CompletionRequests : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    file_ = std::make_unique<gguf::File>(*gguf::File::open(QUIRE_SOURCE_DIR "/models/quire-demo-llama-q8_0.gguf"));
+    auto model = TextModel::create(*file_, 2048, 1536, "demo");
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    model_ = std::move(*model);
+  }
+  static void TearDownTestSuite() {
+    model_.reset();
+    file_.reset();
+  }
+
+  static CompletionResult completion(std::string_view body) {
+    return parse_completion(json::parse(body).as_object(), *model_);
+  }
+  static CompletionResult chat(std::string_view body) { return parse_chat(json::parse(body).as_object(), *model_); }
+  static std::ptrdiff_t special_tokens(const std::vector<Token>& tokens) {
+    return std::ranges::count_if(tokens, [](Token token) { return model_->tokenizer().is_special(token); });
+  }
+
+  static std::unique_ptr<gguf::File> file_;
+  static std::unique_ptr<TextModel> model_;
+};
+std::unique_ptr<gguf::File> CompletionRequests::file_;
+std::unique_ptr<TextModel> CompletionRequests::model_;
+
+TEST_F(CompletionRequests, FillInTheDefaultsOfOpenAi) {
+  const auto request = completion(R"({"prompt": "Once", "unknown": [1, 2]})");
+  ASSERT_TRUE(request.has_value());
+  const engine::Request& options = request->options;
+  EXPECT_EQ(options.max_tokens, 16u);
+  EXPECT_EQ(options.n, 1u);
+  EXPECT_EQ(options.logprobs, -1);
+  EXPECT_EQ(options.sampling.temperature, 1);
+  EXPECT_EQ(options.sampling.top_p, 1);
+  EXPECT_EQ(options.sampling.top_k, 0u);
+  EXPECT_EQ(options.sampling.min_p, 0);
+  EXPECT_FALSE(options.stop_tokens.empty());
+  EXPECT_TRUE(options.reuse);
+  EXPECT_FALSE(request->stream);
+  EXPECT_NE(completion(R"({"prompt": "Once"})")->options.sampling.seed, options.sampling.seed);
+  EXPECT_EQ(chat(R"({"messages": [{"role": "user", "content": "hi"}]})")->options.max_tokens, 2048u);
+}
+
+TEST_F(CompletionRequests, TakeWhatIsAskedFor) {
+  const auto request = completion(
+      R"({"model": "demo", "prompt": "Once", "max_tokens": 5.0, "n": 2, "best_of": 3, "temperature": 0, "top_p": 0.5,
+          "top_k": 7, "min_p": 0.1, "seed": -1, "presence_penalty": 0.5, "frequency_penalty": -0.5,
+          "repetition_penalty": 1.1, "logprobs": 3, "logit_bias": {"5": -100, "6": 2.5}, "stop": ["a", "b"],
+          "stop_token_ids": [9], "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
+          "priority": 2, "cache_prompt": false, "user": "me"})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  const engine::Request& options = request->options;
+  EXPECT_EQ(options.max_tokens, 5u);
+  EXPECT_EQ(options.n, 2u);
+  EXPECT_EQ(options.best_of, 3u);
+  EXPECT_EQ(options.sampling.temperature, 0);
+  EXPECT_EQ(options.sampling.top_k, 7u);
+  EXPECT_EQ(options.sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(options.sampling.logit_bias, (std::vector<std::pair<Token, float>>{{5, -100.0f}, {6, 2.5f}}));
+  EXPECT_EQ(options.stop_strings, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.stop_tokens, std::vector<Token>{9});
+  EXPECT_EQ(options.logprobs, 3);
+  EXPECT_EQ(options.priority, 2);
+  EXPECT_FALSE(options.reuse);
+  EXPECT_TRUE(request->stream && request->include_usage);
+}
+
+TEST_F(CompletionRequests, TakePromptsInEveryForm) {
+  const auto text = completion(R"({"prompt": "Once upon a time"})");
+  const auto texts = completion(R"({"prompt": ["Once upon a time", "The"]})");
+  ASSERT_TRUE(text && texts);
+  EXPECT_EQ(texts->prompts.size(), 2u);
+  EXPECT_EQ(texts->prompts[0], text->prompts[0]);
+  std::string ids;
+  for (const Token token : text->prompts[0]) ids += fmt::format("{}{}", ids.empty() ? "" : ",", token);
+  EXPECT_EQ(completion(fmt::format(R"({{"prompt": [{}]}})", ids))->prompts, text->prompts);
+  EXPECT_EQ(completion(fmt::format(R"({{"prompt": [[{}], [1]]}})", ids))->prompts.size(), 2u);
+}
+
+TEST_F(CompletionRequests, RefuseWrongTypesByName) {
+  const struct {
+    const char* field;
+    const char* message;
+  } cases[] = {
+      {R"("temperature": "hot")", "'temperature' must be a number"},
+      {R"("temperature": -1)", "'temperature' must be from 0 to 100"},
+      {R"("top_p": 1.5)", "'top_p' must be from 0 to 1"},
+      {R"("max_tokens": 1.5)", "'max_tokens' must be a whole number that fits 64 bits"},
+      {R"("max_tokens": "many")", "'max_tokens' must be a whole number"},
+      {R"("n": 0)", "'n' must be from 1 to 128"},
+      {R"("n": 2, "best_of": 1)", "'best_of' must be at least 'n'"},
+      {R"("seed": "x")", "'seed' must be a whole number"},
+      {R"("stream": 1)", "'stream' must be true or false"},
+      {R"("stream_options": {"include_usage": true})", "'stream_options' needs 'stream' to be true"},
+      {R"("stop": 5)", "'stop' must be a string or an array of at most 16 strings"},
+      {R"("stop": ["a", 5])", "'stop' must be a string or an array of strings"},
+      {R"("stop": "")", "'stop' must have no empty string"},
+      {R"("logit_bias": {"x": 1})", "'logit_bias' must have token ids of the model as keys"},
+      {R"("logit_bias": {"1536": 1})", "'logit_bias' must have token ids of the model as keys"},
+      {R"("logit_bias": {"5": "much"})", "'logit_bias' must have numbers from -100 to 100 as values"},
+      {R"("logit_bias": [])", "'logit_bias' must be an object"},
+      {R"("logprobs": true)", "'logprobs' must be a whole number"},
+      {R"("suffix": "end")", "'suffix' is not supported: this server only goes on with texts"},
+      {R"("echo": true, "logprobs": 1)",
+       "'echo' cannot be had together with 'logprobs': those of a prompt are not computed"},
+      {R"("model": 7)", "'model' must be a string"},
+      {R"("model": "gpt-4")", "the model 'gpt-4' does not exist; this server has 'demo'"},
+  };
+  for (const auto& [field, message] : cases) {
+    const auto request = completion(fmt::format(R"({{"prompt": "x", {}}})", field));
+    ASSERT_FALSE(request.has_value()) << field;
+    EXPECT_EQ(request.error().message, message);
+  }
+  EXPECT_EQ(completion(R"({})").error().message, "'prompt' is missing");
+  for (const char* prompt : {"5", "{}", "[]", "[\"a\", 5]", "[\"a\", [1]]", "[true]"}) {
+    EXPECT_FALSE(completion(fmt::format(R"({{"prompt": {}}})", prompt)).has_value()) << prompt;
+  }
+  EXPECT_EQ(completion(R"({"prompt": [1, 1536]})").error().message, "'prompt[1]' must be a token id from 0 to 1535");
+  EXPECT_EQ(completion(R"({"model": "gpt-4", "prompt": "x"})").error().status, 404u);
+}
+
+TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
+  const struct {
+    const char* body;
+    const char* message;
+  } cases[] = {
+      {R"({})", "'messages' is missing"},
+      {R"({"messages": []})", "'messages' must have at least one message"},
+      {R"({"messages": "hi"})", "'messages' must be an array"},
+      {R"({"messages": ["hi"]})", "'messages[0]' must be an object"},
+      {R"({"messages": [{"content": "hi"}]})", "'messages[0].role' is missing"},
+      {R"({"messages": [{"role": "wizard", "content": "hi"}]})",
+       "'messages[0].role' must be one of system, developer, user, assistant, tool"},
+      {R"({"messages": [{"role": "user"}]})", "'messages[0].content' is missing"},
+      {R"({"messages": [{"role": "user", "content": 5}]})",
+       "'messages[0].content' must be a string or an array of parts"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "'messages[0].content[0]' is of type 'image_url', and this server takes text only"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "tool_choice": "required"})",
+       "'tool_choice' can only be \"auto\" or \"none\" here"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "top_logprobs": 2})",
+       "'top_logprobs' needs 'logprobs' to be true"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_object"}})",
+       "'response_format' can only be {\"type\": \"text\"} here"},
+  };
+  for (const auto& [body, message] : cases) {
+    const auto request = chat(body);
+    ASSERT_FALSE(request.has_value()) << body;
+    EXPECT_EQ(request.error().message, message);
+  }
+}
+
+TEST_F(CompletionRequests, TextOfPeopleNeverBecomesAControlToken) {
+  // What the model's own template writes around messages.
+  const auto plain = chat(R"({"messages": [{"role": "user", "content": "hello"}]})");
+  ASSERT_TRUE(plain.has_value());
+  const auto expected = special_tokens(plain->prompts[0]);
+  EXPECT_GT(expected, 0);
+  std::string spelling;
+  for (const Token token : plain->prompts[0]) {
+    if (model_->tokenizer().is_special(token)) spelling = model_->tokenizer().spelling(token);
+  }
+  const auto nasty = chat(fmt::format(R"({{"messages": [{{"role": "user", "content": "a{0}b{0}"}}]}})", spelling));
+  ASSERT_TRUE(nasty.has_value()) << nasty.error().message;
+  EXPECT_EQ(special_tokens(nasty->prompts[0]), expected);
+  const auto parts = chat(
+      fmt::format(R"({{"messages": [{{"role": "user", "content": [{{"type": "text", "text": "{}"}}]}}]}})", spelling));
+  ASSERT_TRUE(parts.has_value());
+  EXPECT_EQ(special_tokens(parts->prompts[0]), expected);
+  const auto text = completion(fmt::format(R"({{"prompt": "a{}b"}})", spelling));
+  ASSERT_TRUE(text.has_value());
+  EXPECT_LE(special_tokens(text->prompts[0]), 1);  // a BOS at most
+
+  // Elsewhere it is refused.
+  const auto named =
+      chat(fmt::format(R"({{"messages": [{{"role": "user", "name": "{}", "content": "hi"}}]}})", spelling));
+  ASSERT_FALSE(named.has_value());
+  EXPECT_EQ(named.error().message, "'messages[0].name' spells a control token of the model");
+  const auto tool = chat(fmt::format(
+      R"({{"messages": [{{"role": "user", "content": "hi"}}], "tools": [{{"type": "function", "function": {{"name": "{}"}}}}]}})",
+      spelling));
+  ASSERT_FALSE(tool.has_value());
+  EXPECT_EQ(tool.error().param, "tools[0].function.name");
+  const auto hidden = chat(fmt::format(
+      R"({{"messages": [{{"role": "assistant", "tool_calls": [{{"function": {{"name": "f", "arguments": "{{\"a\": \"\\u003c{}\"}}"}}}}]}}]}})",
+      spelling.substr(1)));
+  EXPECT_FALSE(hidden.has_value());
+}
+
+TEST_F(CompletionRequests, PartsOfTextAreOneText) {
+  const auto whole = chat(R"({"messages": [{"role": "user", "content": "hello there"}]})");
+  const auto parts = chat(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "hello "}, {"type": "text", "text": "there"}]}]})");
+  ASSERT_TRUE(whole && parts);
+  EXPECT_EQ(whole->prompts, parts->prompts);
+}
+
+TEST_F(CompletionRequests, GoOnWithTheLastMessageWhereAskedTo) {
+  const auto begun = chat(R"({"messages": [{"role": "user", "content": "hi"}]})");
+  const auto forked = chat(
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once"}], "continue_final_message": true})");
+  ASSERT_TRUE(begun && forked) << forked.error().message;
+  const auto& start = begun->prompts[0];
+  const auto& more = forked->prompts[0];
+  ASSERT_GT(more.size(), start.size());
+  EXPECT_TRUE(std::equal(start.begin(), start.end(), more.begin()));
+  EXPECT_EQ(model_->tokenizer().decode(std::span(more).subspan(start.size()), {}), "Once");
+}
+
+TEST_F(CompletionRequests, RefuseBodiesThatAreNoJson) {
+  for (const char* body :
+       {"", "{", "{\"a\":}", "[1]", "5", "{} x", "{\"prompt\": \"\xff\xfe\"}", "{\"a\": \"\xC3\"}"}) {
+    const auto parsed = parse_body(body);
+    ASSERT_FALSE(parsed.has_value()) << body;
+    EXPECT_EQ(parsed.error().status, 400u);
+  }
+  EXPECT_FALSE(parse_body(std::string(100'000, '[')).has_value());
+  EXPECT_TRUE(parse_body(R"({"prompt": "schön"})").has_value());
+}
+
+}  // namespace
+}  // namespace quire::server

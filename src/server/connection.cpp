@@ -1,0 +1,322 @@
+#include "quire/server/connection.h"
+
+#include <limits>
+
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/api_error.h"
+
+namespace quire::server {
+namespace {
+
+namespace http = boost::beast::http;
+
+constexpr std::chrono::milliseconds kLinger{2000};  // to let the client read why it is sent away
+constexpr std::size_t kLingerBytes = 64 << 20;      // that it may go on sending meanwhile
+constexpr std::size_t kReadAhead = 64 << 10;        // of requests behind the one that is being answered
+constexpr std::size_t kPiece = 4 << 10;             // of that, at once
+
+}  // namespace
+
+struct RequestParser : http::request_parser<http::string_body> {};
+
+// Where an answer goes; outlives the connection if its handler does.
+class Exchange final : public Responder {
+ public:
+  explicit Exchange(Connection& connection) : connection_(&connection) {}
+  ~Exchange() override;
+  void send(HttpResponse response) override;
+  void begin(HttpResponse head) override;
+  void write(std::string_view piece) override;
+  void end() override;
+  std::size_t pending() const override;
+
+  void detach() { connection_ = nullptr; }
+  void gone() {
+    connection_ = nullptr;
+    if (const auto tell = std::exchange(on_gone, nullptr)) tell();
+  }
+
+ private:
+  Connection* connection_;
+};
+
+Exchange::~Exchange() {
+  if (connection_ != nullptr) connection_->abandoned();
+}
+void Exchange::send(HttpResponse response) {
+  if (connection_ == nullptr) return;
+  response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+  connection_->answer(response);
+}
+void Exchange::begin(HttpResponse head) {
+  if (connection_ == nullptr) return;
+  head.headers.insert(head.headers.end(), headers.begin(), headers.end());
+  connection_->begin(head);
+}
+void Exchange::write(std::string_view piece) {
+  if (connection_ != nullptr) connection_->write(piece);
+}
+void Exchange::end() {
+  if (connection_ != nullptr) connection_->end();
+}
+std::size_t Exchange::pending() const { return connection_ == nullptr ? 0 : connection_->pending(); }
+
+asio::awaitable<void> Connection::run() {
+  if (turned_away_) {
+    keep_alive_ = false;
+    refuse(503, "too many connections; come back later");
+    co_await write_out();
+  }
+  while (keep_alive_ && !closing_ && !gone_) {
+    if (in_.size() == 0) {
+      in_.shrink_to_fit();
+      const bool came = co_await wait_for_request();
+      if (!came) break;
+    }
+    RequestParser parser;
+    parser.header_limit(static_cast<std::uint32_t>(
+        std::min<std::size_t>(server_.options.max_header, std::numeric_limits<std::uint32_t>::max())));
+    parser.body_limit(server_.options.max_body);
+    limit(Phase::Reading, server_.options.header_timeout);
+    const bool whole = co_await read_request(parser);
+    no_limit();
+    if (!whole) break;
+    auto request = take(parser);
+    if (!request) {
+      co_await write_out();
+      break;
+    }
+    ++server_.counts.requests;
+    co_await respond(std::move(*request));
+  }
+  co_await linger();
+}
+
+// False: the connection is over, and there is nothing to say.
+asio::awaitable<bool> Connection::wait_for_request() {
+  limit(Phase::Waiting, server_.options.idle_timeout);
+  error_code error;
+  co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+  no_limit();
+  co_return !error;
+}
+
+// False: the connection is over, and what there was to say has been said.
+asio::awaitable<bool> Connection::read_request(RequestParser& parser) {
+  error_code error;
+  co_await http::async_read_header(socket_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  if (error == http::error::end_of_stream) {
+    gone_ = true;
+    co_return false;
+  }
+  bool in_body = false;
+  if (!error && !parser.is_done()) {
+    in_body = true;
+    limit(Phase::Reading, server_.options.body_timeout);
+    const auto expectation = parser.get()[http::field::expect];
+    if (!expectation.empty()) {
+      if (!boost::beast::iequals(expectation, "100-continue")) {
+        refuse(417, "the only expectation that can be met is 100-continue");
+        co_await write_out();
+        co_return false;
+      }
+      out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+      const bool sent = co_await write_out();
+      if (!sent) co_return false;
+      limit(Phase::Reading, server_.options.body_timeout);
+    }
+    co_await http::async_read(socket_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  }
+  if (!error) co_return true;
+  refuse(error, in_body);
+  co_await write_out();
+  co_return false;
+}
+
+void Connection::refuse(error_code why, bool in_body) {
+  const HttpOptions& options = server_.options;
+  if (expired_) {
+    expired_ = false;
+    ++server_.counts.timed_out;
+    const auto limit = in_body ? options.body_timeout : options.header_timeout;
+    if (closing_) return refuse(503, "the server is shutting down");
+    return refuse(408, fmt::format("the request's {} did not come within {:g} seconds", in_body ? "body" : "header",
+                                   std::chrono::duration<double>(limit).count()));
+  }
+  if (why == http::error::header_limit || why == http::error::buffer_overflow) {
+    return refuse(431, fmt::format("the request's header has more than {} bytes", options.max_header));
+  }
+  if (why == http::error::body_limit) {
+    return refuse(413, fmt::format("the request's body has more than {} bytes", options.max_body));
+  }
+  if (why == http::error::bad_version) return refuse(505, "the server speaks HTTP/1.0 and HTTP/1.1");
+  if (why == http::error::partial_message) return refuse(400, "the request ends in the middle");
+  if (why.category() == http::make_error_code(http::error::bad_method).category()) {
+    return refuse(400, fmt::format("this is not an HTTP/1.1 request: {}", why.message()));
+  }
+  gone_ = true;  // reset, or otherwise broken
+}
+
+void Connection::refuse(unsigned status, std::string message) {
+  keep_alive_ = false;
+  if (turned_away_) {
+    ++server_.counts.turned_away;
+  } else {
+    ++server_.counts.malformed;
+  }
+  answer(to_response({.status = status,
+                      .type = status >= 500 ? "server_error" : "invalid_request_error",
+                      .message = std::move(message)}));
+}
+
+// The request as the handler gets it; nothing where it was refused.
+std::optional<HttpRequest> Connection::take(RequestParser& parser) {
+  auto& message = parser.get();
+  version_ = message.version();
+  keep_alive_ = keep_alive_ && message.keep_alive();
+  const auto method = message.method_string();
+  head_only_ = method == "HEAD";
+  answered_ = false;
+  const auto field = [&](http::field name) { return std::string(message[name]); };
+  if (version_ == 11 && message.count(http::field::host) != 1) {
+    refuse(400, "a request has one Host header");
+    return std::nullopt;
+  }
+  std::string target(message.target());
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const std::size_t path = target.find('/', scheme.size());
+    target = path == std::string::npos ? "/" : target.substr(path);
+  }
+  HttpRequest request{.method = head_only_ ? "GET" : std::string(method),
+                      .path = target.substr(0, target.find_first_of("?#")),
+                      .body = std::move(message.body()),
+                      .authorization = field(http::field::authorization),
+                      .host = field(http::field::host),
+                      .origin = field(http::field::origin),
+                      .if_none_match = field(http::field::if_none_match)};
+  return request;
+}
+
+void Connection::finish() {
+  answered_ = true;
+  if (const auto exchange = exchange_.lock()) exchange->detach();
+  wake_.cancel();
+}
+
+// Hands the request over and writes what comes back until it is complete, or nobody is there to read it.
+asio::awaitable<void> Connection::respond(HttpRequest request) {
+  phase_ = Phase::Answering;
+  answered_ = false;
+  auto exchange = std::make_shared<Exchange>(*this);
+  exchange_ = exchange;
+  server_.handler(std::move(request), std::move(exchange));
+  if (!answered_) watch();
+  for (;;) {
+    if (!out_.empty()) {
+      const bool sent = co_await write_out();
+      if (!sent) break;
+      continue;
+    }
+    if (answered_ || gone_) break;
+    error_code ignored;
+    wake_.expires_at(asio::steady_timer::time_point::max());
+    co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  leave();
+  while (watching_) {
+    stop_watching_.emit(asio::cancellation_type::terminal);
+    error_code ignored;
+    wake_.expires_at(asio::steady_timer::time_point::max());
+    co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+// Reads on while an answer is computed, only to notice the end of the connection.
+void Connection::watch() {
+  if (in_.size() >= kReadAhead) return;
+  watching_ = true;
+  socket_.async_read_some(in_.prepare(kPiece),
+                          asio::bind_cancellation_slot(
+                              stop_watching_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
+                                self->watching_ = false;
+                                self->in_.commit(bytes);
+                                if (!error && self->phase_ == Phase::Answering && !self->answered_) {
+                                  self->watch();
+                                } else if (error && error != asio::error::operation_aborted) {
+                                  self->gone_ = true;
+                                  // An answer that is complete is written all the same: one may read who no longer
+                                  // sends.
+                                  if (!self->answered_) self->leave();
+                                }
+                                self->wake_.cancel();
+                              }));
+}
+
+// The exchange is over for the connection; if it was not answered, its handler is told.
+void Connection::leave() {
+  if (phase_ == Phase::Answering) phase_ = Phase::Leaving;
+  const auto exchange = exchange_.lock();
+  exchange_.reset();
+  if (exchange && !answered_) exchange->gone();
+}
+
+// Writes all that waits. False: it could not be written.
+asio::awaitable<bool> Connection::write_out() {
+  while (!out_.empty()) {
+    writing_.swap(out_);
+    out_.clear();
+    written_ = 0;
+    while (written_ < writing_.size()) {
+      deadline_ = Clock::now() + server_.options.write_timeout;
+      error_code error;
+      const std::size_t sent =
+          co_await socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+                                            asio::redirect_error(asio::use_awaitable, error));
+      written_ += sent;
+      if (error) {
+        if (expired_) ++server_.counts.timed_out;
+        gone_ = true;
+        no_limit();
+        co_return false;
+      }
+    }
+    writing_.clear();
+    written_ = 0;
+  }
+  no_limit();
+  if (writing_.capacity() > kReadAhead) std::string().swap(writing_);
+  if (out_.capacity() > kReadAhead) std::string().swap(out_);
+  co_return true;
+}
+
+// Says that nothing more comes and waits a little for the client to close: closing while it still sends would make it
+// lose what it was told.
+asio::awaitable<void> Connection::linger() {
+  phase_ = Phase::Leaving;
+  error_code error;
+  if (!gone_ && socket_.is_open()) {
+    socket_.shutdown(tcp::socket::shutdown_send, error);
+    deadline_ = Clock::now() + kLinger;
+    expired_ = false;
+    char discarded[4096];
+    std::size_t total = 0;
+    while (!error && !expired_ && total < kLingerBytes) {
+      total +=
+          co_await socket_.async_read_some(asio::buffer(discarded), asio::redirect_error(asio::use_awaitable, error));
+    }
+  }
+  no_limit();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,155 @@
+// One connection of an HttpServer: requests in, answers out, one after the other. For http_server.cpp only: it brings
+// Asio and Beast into whoever includes it.
+//
+// Who may call: the loop's thread.
+// What holds: run() ends when the connection does, after close() at the latest. A handler that has not answered by then
+//   is told that its client is gone.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+
+#include "quire/server/http_head.h"
+#include "quire/server/http_server.h"
+
+namespace quire::server {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+// What all connections share. Outlives them.
+struct ConnectionContext {
+  HttpOptions options;
+  Handler handler;
+  asio::io_context io{1};
+  HttpCounts counts;
+};
+
+class Exchange;
+struct RequestParser;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(ConnectionContext& server, tcp::socket socket, bool turned_away)
+      : server_(server), socket_(std::move(socket)), wake_(server.io), turned_away_(turned_away) {}
+
+  asio::awaitable<void> run();
+
+  void expire(Clock::time_point now) {
+    if (now < deadline_) return;
+    deadline_ = Clock::time_point::max();
+    expired_ = true;
+    cancel();
+  }
+  // No more requests are wanted.
+  void drain() {
+    closing_ = true;
+    if (phase_ == Phase::Waiting) return cancel();
+    if (phase_ == Phase::Reading) deadline_ = std::min(deadline_, Clock::now() + std::chrono::seconds(1));
+  }
+  void close() {
+    closing_ = true;
+    error_code ignored;
+    socket_.close(ignored);
+    leave();
+    wake_.cancel();
+  }
+
+  // --- the exchange's side
+  void answer(const HttpResponse& response) {
+    framing_ = Framing::Length;
+    out_ += make_head(response, {.framing = framing_, .keep_alive = stays()});
+    if (!head_only_) out_ += response.body;
+    finish();
+  }
+  void begin(const HttpResponse& head) {
+    framing_ = version_ >= 11 ? Framing::Chunked : Framing::Close;
+    if (framing_ == Framing::Close) keep_alive_ = false;
+    out_ += make_head(head, {.framing = framing_, .keep_alive = stays()});
+    write(head.body);
+  }
+  void write(std::string_view piece) {
+    if (head_only_) return;
+    append_piece(out_, piece, framing_);
+    wake_.cancel();
+  }
+  void end() {
+    if (!head_only_) append_end(out_, framing_);
+    finish();
+  }
+  // Whoever should have answered has gone without a word.
+  void abandoned() {
+    keep_alive_ = false;
+    finish();
+  }
+  std::size_t pending() const { return out_.size() + writing_.size() - written_; }
+
+ private:
+  enum class Phase { Waiting, Reading, Answering, Leaving };
+
+  asio::awaitable<bool> wait_for_request();
+  asio::awaitable<bool> read_request(RequestParser& parser);
+  asio::awaitable<void> respond(HttpRequest request);
+  asio::awaitable<bool> write_out();
+  asio::awaitable<void> linger();
+  void refuse(error_code why, bool in_body);
+  void refuse(unsigned status, std::string message);
+  std::optional<HttpRequest> take(RequestParser& parser);
+  void watch();
+  void leave();
+
+  bool stays() {
+    keep_alive_ = keep_alive_ && !closing_;
+    return keep_alive_;
+  }
+  void finish();
+  void cancel() {
+    error_code ignored;
+    socket_.cancel(ignored);
+    wake_.cancel();
+  }
+  void limit(Phase phase, std::chrono::milliseconds time) {
+    phase_ = phase;
+    deadline_ = Clock::now() + time;
+  }
+  void no_limit() { deadline_ = Clock::time_point::max(); }
+
+  ConnectionContext& server_;
+  tcp::socket socket_;
+  asio::steady_timer wake_;  // never runs out: who waits on it is woken by cancel()
+  boost::beast::flat_buffer in_;
+  std::string out_;      // what waits
+  std::string writing_;  // what is being written, of which `written_` bytes are
+  std::size_t written_ = 0;
+  std::weak_ptr<Exchange> exchange_;  // its handler has it
+  asio::cancellation_signal stop_watching_;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  Phase phase_ = Phase::Waiting;
+  Framing framing_ = Framing::Length;
+  unsigned version_ = 11;
+  bool turned_away_ = false;
+  bool keep_alive_ = true;
+  bool head_only_ = false;
+  bool answered_ = false;  // all of the answer is in `out_`
+  bool watching_ = false;
+  bool gone_ = false;  // the client is
+  bool expired_ = false;
+  bool closing_ = false;
+};
+
+}  // namespace quire::server

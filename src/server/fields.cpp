@@ -1,0 +1,95 @@
+#include "quire/server/fields.h"
+
+#include <cmath>
+#include <limits>
+
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+namespace quire::server {
+
+namespace json = boost::json;
+
+std::optional<std::int64_t> whole_number(const json::value& value) {
+  if (value.is_int64()) return value.get_int64();
+  if (value.is_double()) {
+    const double number = value.get_double();
+    if (std::abs(number) <= 9007199254740992.0 && number == std::trunc(number)) {
+      return static_cast<std::int64_t>(number);
+    }
+  }
+  return std::nullopt;
+}
+
+const json::value* Fields::any(std::string_view name) const {
+  const json::value* const value = object_.if_contains(name);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+void Fields::refuse(std::string_view name, std::string_view must) {
+  if (error_) return;
+  const std::string field = path(name);
+  error_ = invalid(fmt::format("'{}' {}", field, must), field);
+}
+
+std::optional<bool> Fields::boolean(std::string_view name) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_bool()) return value->get_bool();
+  refuse(name, "must be true or false");
+  return std::nullopt;
+}
+
+std::optional<double> Fields::number(std::string_view name, double least, double most) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    refuse(name, "must be a number");
+    return std::nullopt;
+  }
+  const auto number = value->to_number<double>();
+  if (number >= least && number <= most) return number;
+  refuse(name, fmt::format("must be from {:g} to {:g}", least, most));
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t least, std::int64_t most) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return std::nullopt;
+  const auto number = whole_number(*value);
+  if (!number) {
+    refuse(name, value->is_number() ? "must be a whole number that fits 64 bits" : "must be a whole number");
+    return std::nullopt;
+  }
+  if (*number >= least && *number <= most) return number;
+  refuse(name, most == std::numeric_limits<std::int64_t>::max() ? fmt::format("must be at least {}", least)
+                                                                : fmt::format("must be from {} to {}", least, most));
+  return std::nullopt;
+}
+
+std::optional<std::string_view> Fields::string(std::string_view name) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return std::string_view(value->get_string());
+  refuse(name, "must be a string");
+  return std::nullopt;
+}
+
+const json::object* Fields::object(std::string_view name) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return nullptr;
+  if (value->is_object()) return &value->get_object();
+  refuse(name, "must be an object");
+  return nullptr;
+}
+
+const json::array* Fields::array(std::string_view name) {
+  const json::value* const value = any(name);
+  if (value == nullptr) return nullptr;
+  if (value->is_array()) return &value->get_array();
+  refuse(name, "must be an array");
+  return nullptr;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,63 @@
+// HTTP as the rest of the server sees it: a request that is there as a whole, and where its answer goes. No sockets.
+//
+// Who may call: everything here is used on the loop's thread, except Loop::post(), which any thread may call.
+// What holds: a handler answers every request once, with send(), or with begin(), any number of write()s and end(). It
+//   may do so later. When the client goes away, `on_gone` is called once and what is answered afterwards goes nowhere.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quire::server {
+
+struct HttpRequest {
+  std::string method;  // as sent; HEAD comes as GET, its body is left out by the connection
+  std::string path;    // without the query
+  std::string body;
+  std::string authorization;
+  std::string host;
+  std::string origin;
+  std::string if_none_match;
+};
+
+struct HttpResponse {
+  unsigned status = 200;
+  std::string content_type = "application/json";  // empty: there is no body
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+};
+
+class Responder {
+ public:
+  virtual ~Responder() = default;
+  virtual void send(HttpResponse response) = 0;
+  // A body that comes in pieces; the one in `head` is the first.
+  virtual void begin(HttpResponse head) = 0;
+  virtual void write(std::string_view piece) = 0;
+  virtual void end() = 0;
+  // Bytes that the client has not taken yet.
+  virtual std::size_t pending() const = 0;
+
+  std::function<void()> on_gone;
+  std::vector<std::pair<std::string, std::string>> headers;  // go with the answer, whatever it is
+};
+
+using Handler = std::function<void(HttpRequest, std::shared_ptr<Responder>)>;
+
+// The thread on which connections live.
+class Loop {
+ public:
+  virtual ~Loop() = default;
+  virtual void post(std::function<void()> task) = 0;  // from any thread
+  virtual void after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
+  // Runs the task beside the loop: for what would keep the others waiting.
+  virtual void work(std::function<void()> task) = 0;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,78 @@
+// Connections: accepting, reading requests within limits, writing answers, giving up on who is too slow.
+//
+//   auto http = HttpServer::listen({.port = 0}, handler);
+//   (*http)->run();          // on this thread, until drain() and finish()
+//
+// Who may call: post(), drain() and finish() from any thread, the rest from the thread that runs it.
+// What holds: the requests of a connection are answered one after the other, in their order. A connection in which
+//   nothing happens takes a socket and some hundred bytes. Reading stops while an answer is computed, but for a little
+//   that is read to notice when the client goes; then the handler is told at once.
+// How it fails: listen() with one line that names the address. What clients do wrong is answered (400, 408, 413, 431,
+//   503) where there is still somebody to tell. Nothing is thrown.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "quire/base/error.h"
+#include "quire/server/http.h"
+
+namespace quire::server {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8080;  // 0: a free one
+  std::size_t max_header = 16 << 10;
+  std::size_t max_body = 8 << 20;
+  std::size_t max_connections = 4096;
+  std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its last
+  std::chrono::milliseconds body_timeout{60'000};
+  std::chrono::milliseconds idle_timeout{75'000};   // between requests, and before the first
+  std::chrono::milliseconds write_timeout{30'000};  // in which the client takes not a byte of what waits for it
+  std::uint32_t workers = 2;                        // threads for Loop::work
+  bool signals = false;                             // SIGINT and SIGTERM call `on_signal`
+  std::function<void()> on_signal;
+};
+
+struct HttpCounts {
+  std::size_t connections = 0;    // now
+  std::uint64_t accepted = 0;     // ever
+  std::uint64_t turned_away = 0;  // too many connections
+  std::uint64_t requests = 0;     // read as a whole
+  std::uint64_t malformed = 0;    // refused before they reached the handler
+  std::uint64_t timed_out = 0;    // too slow to send, or to take their answer
+};
+
+class HttpServer : public Loop {
+ public:
+  static Result<std::unique_ptr<HttpServer>> listen(HttpOptions options, Handler handler);
+  ~HttpServer() override;
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  std::uint16_t port() const;
+  std::string url() const;  // http://127.0.0.1:8080/
+  void run();
+
+  void post(std::function<void()> task) override;
+  void after(std::chrono::milliseconds delay, std::function<void()> task) override;
+  void work(std::function<void()> task) override;
+
+  // Accepts nothing more, closes connections that wait for a request, and the others after the answer they are at.
+  void drain();
+  // Lets run() return when no connection is left, or after so long.
+  void finish(std::chrono::milliseconds patience);
+
+  HttpCounts counts() const;
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,89 @@
+// The way of the engine's events from its thread to the loop's. Those of a step are brought over together, so that the
+// loop is woken once and not for each of them.
+//
+// Who may call: push() any thread; deliver runs on the loop's.
+// What holds: events of one sender arrive in their order.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quire/engine/request.h"
+#include "quire/server/http.h"
+
+namespace quire::server {
+
+// An engine::Event that can be kept.
+struct Arrival {
+  engine::Event::Kind kind = engine::Event::Kind::Token;
+  std::uint32_t prompt = 0;  // of those of the request
+  std::uint32_t choice = 0;
+  Token token = 0;
+  std::string text;
+  float logprob = 0;
+  std::vector<engine::TokenLogprob> alternatives;
+  engine::Finish finish = engine::Finish::Stop;
+  bool last = false;
+  engine::Usage usage;
+  std::optional<engine::Refusal> refusal;
+  engine::Clock::time_point at;  // when it happened
+
+  Arrival(const engine::Event& event, std::uint32_t of_prompt)
+      : kind(event.kind),
+        prompt(of_prompt),
+        choice(event.choice),
+        token(event.token),
+        text(event.text),
+        logprob(event.logprob),
+        alternatives(event.alternatives.begin(), event.alternatives.end()),
+        finish(event.finish),
+        last(event.last),
+        at(engine::Clock::now()) {
+    if (event.usage != nullptr) usage = *event.usage;
+    if (event.refusal != nullptr) refusal = *event.refusal;
+  }
+};
+
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  virtual void receive(const Arrival& arrival) = 0;
+};
+
+class Inbox : public std::enable_shared_from_this<Inbox> {
+ public:
+  // The loop outlives all that pushes.
+  explicit Inbox(Loop& loop) : loop_(&loop) {}
+
+  void push(std::shared_ptr<Receiver> receiver, Arrival arrival) {
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      wake = waiting_.empty();
+      waiting_.emplace_back(std::move(receiver), std::move(arrival));
+    }
+    if (wake) loop_->post([self = shared_from_this()] { self->deliver(); });
+  }
+
+ private:
+  void deliver() {
+    {
+      const std::lock_guard lock(mutex_);
+      arrived_.swap(waiting_);
+    }
+    for (auto& [receiver, arrival] : arrived_) receiver->receive(arrival);
+    arrived_.clear();
+  }
+
+  Loop* loop_;
+  std::mutex mutex_;
+  std::vector<std::pair<std::shared_ptr<Receiver>, Arrival>> waiting_;
+  std::vector<std::pair<std::shared_ptr<Receiver>, Arrival>> arrived_;  // scratch of deliver()
+};
+
+}  // namespace quire::server

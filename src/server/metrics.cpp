@@ -1,0 +1,190 @@
+#include "quire/server/metrics.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <prometheus/client_metric.h>
+#include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+namespace quire::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// A family under construction.
+class Family {
+ public:
+  Family(std::vector<MetricFamily>& into, MetricType type, std::string name, std::string help) {
+    into.push_back({std::move(name), std::move(help), type, {}});
+    family_ = &into.back();
+  }
+  Family& add(double value, std::vector<ClientMetric::Label> labels = {}) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    if (family_->type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    family_->metric.push_back(std::move(metric));
+    return *this;
+  }
+  void add(ClientMetric metric) { family_->metric.push_back(std::move(metric)); }
+
+ private:
+  MetricFamily* family_;
+};
+
+ClientMetric::Label label(std::string name, std::string value) {
+  ClientMetric::Label made;
+  made.name = std::move(name);
+  made.value = std::move(value);
+  return made;
+}
+
+std::string snake(std::string_view words) {
+  std::string out(words);
+  for (char& c : out) c = c == ' ' ? '_' : c;
+  return out;
+}
+
+double number(std::uint64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+struct Metrics::Histograms {
+  prometheus::Histogram first{{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120}};
+  prometheus::Histogram next{{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}};
+};
+
+const char* name(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::Finished: return "finished";
+    case Outcome::Invalid: return "invalid";
+    case Outcome::QueueFull: return "queue_full";
+    case Outcome::Stopping: return "stopping";
+    case Outcome::Gone: return "gone";
+    case Outcome::TooSlow: return "too_slow";
+    case Outcome::Deadline: return "deadline";
+    case Outcome::Failed: return "failed";
+  }
+  return "?";
+}
+
+Metrics::Metrics() : histograms_(std::make_unique<Histograms>()) {}
+Metrics::~Metrics() = default;
+void Metrics::first_token(double seconds) { histograms_->first.Observe(seconds); }
+void Metrics::next_token(double seconds) { histograms_->next.Observe(seconds); }
+
+std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool,
+                          const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys) const {
+  std::vector<MetricFamily> families;
+  const auto gauge = [&](const char* of, const char* help) { return Family(families, MetricType::Gauge, of, help); };
+  const auto counter = [&](const char* of, const char* help) {
+    return Family(families, MetricType::Counter, of, help);
+  };
+
+  {
+    auto pages = gauge("quire_pages", "Pages of keys and values, by layer group and state");
+    for (std::size_t g = 0; g < pool.pages.size(); ++g) {
+      const ObjectCounts& counts = pool.pages[g];
+      for (const auto& [state, count] :
+           {std::pair("free", counts.free), {"held", counts.held}, {"cached", counts.cached}}) {
+        pages.add(count, {label("group", std::to_string(g)), label("state", state)});
+      }
+    }
+  }
+  gauge("quire_slots", "Recurrent states: free, or held by sequences")
+      .add(pool.states.free, {label("state", "free")})
+      .add(pool.states.held, {label("state", "held")});
+  gauge("quire_checkpoints", "Recurrent states that are kept to go on from").add(pool.states.cached);
+  gauge("quire_pool_bytes", "Size of the pool").add(number(pool.arena_bytes));
+  gauge("quire_slabs", "Parts of the pool that hold objects of one kind")
+      .add(pool.free_slabs, {label("state", "free")})
+      .add(pool.slabs - pool.free_slabs, {label("state", "used")});
+  gauge("quire_sequences", "Sequences alive in the pool").add(pool.sequences);
+  gauge("quire_prefix_blocks", "Blocks that the prefix index knows").add(pool.prefix_blocks);
+
+  counter("quire_prefix_lookups_total", "Prompts looked up in the prefix index").add(number(pool.lookups));
+  counter("quire_prefix_lookup_tokens_total", "Tokens of those prompts").add(number(pool.lookup_tokens));
+  counter("quire_prefix_hit_tokens_total", "Of them, found and reused").add(number(pool.hit_tokens));
+  {
+    auto ends = counter("quire_prefix_lookup_ends_total", "Lookups by why they went no further");
+    auto counts = pool.hit_ends;
+    if (has_keys) {
+      // Who could count these could find out what others have asked.
+      counts[static_cast<std::size_t>(HitEnd::NeverSeen)] +=
+          std::exchange(counts[static_cast<std::size_t>(HitEnd::OtherNamespace)], 0);
+    }
+    for (std::size_t i = 0; i < kHitEnds; ++i) {
+      ends.add(number(counts[i]), {label("reason", snake(name(static_cast<HitEnd>(i))))});
+    }
+  }
+  counter("quire_evictions_total", "Cached things that were forgotten to make room")
+      .add(number(pool.blocks_evicted), {label("what", "block")})
+      .add(number(pool.window_pages_evicted), {label("what", "window_page")})
+      .add(number(pool.checkpoints_dropped), {label("what", "checkpoint")});
+  counter("quire_checkpoints_stored_total", "Recurrent states kept").add(number(pool.checkpoints_stored));
+  counter("quire_checkpoints_restored_total", "Sequences that went on from one").add(number(pool.checkpoints_restored));
+  counter("quire_pages_copied_total", "Pages copied because they were shared").add(number(pool.pages_copied));
+  counter("quire_objects_moved_total", "Objects moved to empty a slab").add(number(pool.objects_moved));
+  counter("quire_forks_total", "Sequences forked").add(number(pool.forks));
+  counter("quire_blocks_published_total", "Blocks made known for reuse").add(number(pool.blocks_published));
+  counter("quire_blocks_deduplicated_total", "Blocks found computed twice and merged")
+      .add(number(pool.blocks_deduplicated));
+  counter("quire_pool_refusals_total", "Operations that found no room").add(number(pool.refusals));
+
+  gauge("quire_queue", "Requests that wait to be admitted").add(engine.waiting);
+  gauge("quire_running", "Sequences in the step").add(engine.running);
+  gauge("quire_suspended", "Sequences that have made room for others").add(engine.suspended);
+  gauge("quire_host_bytes", "Copies of suspended sequences").add(number(engine.host_bytes));
+  counter("quire_suspensions_total", "Sequences suspended, by how they come back")
+      .add(number(engine.suspensions_by_copy), {label("by", "copy")})
+      .add(number(engine.suspensions_by_recompute), {label("by", "recompute")});
+  counter("quire_resumed_total", "Suspended sequences that went on").add(number(engine.resumed));
+  counter("quire_prefix_waits_total", "Requests that waited for another's pages").add(number(engine.prefix_waits));
+  counter("quire_steps_total", "Steps of the engine").add(number(engine.steps));
+  counter("quire_model_seconds_total", "Time in the model").add(engine.model_seconds);
+  counter("quire_step_seconds_total", "Time in steps").add(engine.total_seconds);
+  counter("quire_prompt_tokens_total", "Tokens of admitted prompts").add(number(engine.prompt_tokens));
+  counter("quire_cached_tokens_total", "Of them, found in the pool").add(number(engine.cached_tokens));
+  counter("quire_computed_tokens_total", "Tokens read").add(number(engine.computed_tokens));
+  counter("quire_generated_tokens_total", "Tokens written").add(number(engine.generated_tokens));
+  counter("quire_engine_requests_total", "Requests to the engine, by how they ended")
+      .add(number(engine.finished), {label("outcome", "finished")})
+      .add(number(engine.cancelled), {label("outcome", "cancelled")})
+      .add(number(engine.expired), {label("outcome", "expired")})
+      .add(number(engine.refused), {label("outcome", "refused")});
+
+  Family(families, MetricType::Histogram, "quire_first_token_seconds", "Time from a request to its first token")
+      .add(histograms_->first.Collect());
+  Family(families, MetricType::Histogram, "quire_next_token_seconds", "Time between two tokens of an answer")
+      .add(histograms_->next.Collect());
+  {
+    auto requests = counter("quire_completions_total", "Completions, by how they ended for their clients");
+    for (std::size_t i = 0; i < kOutcomes; ++i) {
+      requests.add(number(outcomes_[i]), {label("outcome", name(static_cast<Outcome>(i)))});
+    }
+  }
+  {
+    auto responses = counter("quire_http_responses_total", "Answers, by status");
+    for (const auto& [status, count] : statuses_) responses.add(number(count), {label("code", std::to_string(status))});
+  }
+  gauge("quire_http_connections", "Open connections").add(number(http.connections));
+  counter("quire_http_accepted_total", "Connections accepted").add(number(http.accepted));
+  counter("quire_http_turned_away_total", "Connections refused because there were too many")
+      .add(number(http.turned_away));
+  counter("quire_http_malformed_total", "Requests refused before they were understood").add(number(http.malformed));
+  counter("quire_http_timeouts_total", "Clients that were too slow").add(number(http.timed_out));
+  gauge("quire_pool_sound", "Whether the pool explained every page when it was last checked")
+      .add(integrity.sound ? 1 : 0);
+  gauge("quire_pool_checked", "Whether it was checked yet").add(integrity.checked ? 1 : 0);
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,54 @@
+// What happened, counted, and as Prometheus reads it.
+//
+// Who may call: the loop's thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/service.h"
+#include "quire/server/http_server.h"
+
+namespace quire::server {
+
+// How a completion ended, for its client.
+enum class Outcome : std::uint8_t {
+  Finished,
+  Invalid,    // refused: 400, 404
+  QueueFull,  // refused: 429
+  Stopping,   // refused or cut off: the server shuts down
+  Gone,       // the client went away
+  TooSlow,    // the client did not read
+  Deadline,   // its time was over
+  Failed,     // the model gave no number to choose by
+};
+inline constexpr std::size_t kOutcomes = 8;
+const char* name(Outcome outcome);
+
+class Metrics {
+ public:
+  Metrics();
+  ~Metrics();
+
+  void completed(Outcome outcome) { ++outcomes_[static_cast<std::size_t>(outcome)]; }
+  void answered(unsigned status) { ++statuses_[status]; }
+  void first_token(double seconds);
+  void next_token(double seconds);
+
+  // What the engine and its pool have counted, and what was counted here. `has_keys`: see miss_reason().
+  std::string text(const engine::EngineStats& engine, const PoolStats& pool,
+                   const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys) const;
+
+ private:
+  struct Histograms;
+  std::array<std::uint64_t, kOutcomes> outcomes_{};
+  std::map<unsigned, std::uint64_t> statuses_;
+  std::unique_ptr<Histograms> histograms_;
+};
+
+}  // namespace quire::server

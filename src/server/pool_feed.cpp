@@ -1,0 +1,119 @@
+#include "quire/server/pool_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "quire/server/api_error.h"
+
+namespace quire::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::seconds kKeepAlive{15};
+constexpr std::size_t kMostPending = 256 << 10;  // bytes; who is behind by more is told the whole when it has caught up
+
+const ApiError& stopping() {
+  static const ApiError error{
+      .status = 503, .type = "server_error", .message = "the server is shutting down", .code = "stopping"};
+  return error;
+}
+
+}  // namespace
+
+PoolFeed::PoolFeed(Loop& loop, engine::Service& service, PoolFacts facts)
+    : loop_(&loop), service_(&service), facts_(std::move(facts)) {}
+
+void PoolFeed::answer(const std::shared_ptr<Responder>& responder) {
+  const bool asked = service_->inspect([self = shared_from_this(), responder](engine::Engine& engine) {
+    const std::uint64_t now = engine.pool().events().written();
+    auto view = std::make_shared<PoolView>(look(engine, now, true));
+    self->loop_->post([self, responder, view] {
+      responder->send({.headers = {{"Cache-Control", "no-store"}},
+                       .body = pool_json(*view, self->facts_, self->service_->integrity())});
+    });
+  });
+  if (!asked) responder->send(to_response(stopping()));
+}
+
+void PoolFeed::watch(std::shared_ptr<Responder> responder) {
+  if (stopped_) return responder->send(to_response(stopping()));
+  auto watcher = std::make_shared<Watcher>();
+  watcher->responder = std::move(responder);
+  watcher->spoken = Clock::now();
+  watcher->responder->on_gone = [weak = weak_from_this(), raw = watcher.get()] {
+    if (const auto self = weak.lock()) std::erase_if(self->watchers_, [raw](const auto& w) { return w.get() == raw; });
+  };
+  watcher->responder->begin(
+      {.content_type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
+  watchers_.push_back(std::move(watcher));
+  if (!std::exchange(ticking_, true)) tick();
+}
+
+void PoolFeed::tick() {
+  if (watchers_.empty() || stopped_) {
+    ticking_ = false;
+    return;
+  }
+  const bool whole = std::ranges::any_of(
+      watchers_, [](const auto& watcher) { return watcher->wants_whole && watcher->responder->pending() == 0; });
+  const bool asked = service_->inspect([self = shared_from_this(), from = cursor_, whole](engine::Engine& engine) {
+    auto view = std::make_shared<PoolView>(look(engine, from, whole));
+    self->loop_->post([self, view] {
+      self->tell(*view);
+      self->loop_->after(kTick, [self] { self->tick(); });
+    });
+  });
+  if (!asked) ticking_ = false;
+}
+
+void PoolFeed::tell(const PoolView& view) {
+  const auto integrity = service_->integrity();
+  const Clock::time_point now = Clock::now();
+  std::string sequences = sequences_json(view, facts_);
+  std::string state = fmt::format(R"("sequences":{},"stats":{})", sequences, stats_json(view, facts_, integrity));
+  const bool changed = !view.events.empty() || view.lost > 0 || state != last_;
+  std::string change, whole;
+  if (changed && view.lost == 0) {
+    change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{}}}\n\n", view.cursor, events_json(view),
+                         state);
+  }
+  if (view.whole) whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(view, facts_, integrity));
+  // Telling may find that somebody is gone, which changes the list.
+  const auto watchers = watchers_;
+  for (const auto& watcher : watchers) {
+    const std::size_t pending = watcher->responder->pending();
+    const bool new_here = watcher->wants_whole;
+    if (!new_here && (view.lost > 0 || (changed && pending > kMostPending))) watcher->wants_whole = true;
+    if (watcher->wants_whole) {
+      if (new_here && view.whole && pending == 0) {
+        watcher->wants_whole = false;
+        watcher->spoken = now;
+        watcher->responder->write(whole);
+      }
+    } else if (changed) {
+      watcher->spoken = now;
+      watcher->responder->write(change);
+    }
+    if (now - watcher->spoken >= kKeepAlive && pending == 0) {
+      watcher->spoken = now;
+      watcher->responder->write(": keep-alive\n\n");
+    }
+  }
+  cursor_ = view.cursor;
+  last_ = std::move(state);
+}
+
+void PoolFeed::stop() {
+  stopped_ = true;
+  for (const auto& watcher : std::exchange(watchers_, {})) {
+    watcher->responder->on_gone = nullptr;
+    watcher->responder->write(fmt::format("event: error\ndata: {}\n\n", to_json(stopping())));
+    watcher->responder->end();
+  }
+}
+
+}  // namespace quire::server

@@ -1,0 +1,73 @@
+// The pool as people see it: every page that is not free, every state, every sequence with its tables, all counters. A
+// view is taken on the engine's thread, as plain numbers, and made into JSON elsewhere.
+//
+// Who may call: look() on the engine's thread; the rest anywhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/service.h"
+
+namespace quire::server {
+
+struct PoolView {
+  struct Page {
+    std::uint32_t index = 0;
+    std::uint32_t owners = 0;  // 0: cached
+  };
+  struct Slot {
+    std::uint32_t index = 0;
+    bool checkpoint = false;
+    RequestId request = 0;
+  };
+  struct Sequence {
+    engine::SequenceInfo info;
+    std::vector<std::vector<std::uint32_t>> tables;  // by group; kNoIndex: given back
+    std::optional<std::uint32_t> slot;
+  };
+
+  bool whole = false;                    // pages and slots are there
+  std::vector<std::vector<Page>> pages;  // by group
+  std::vector<std::uint32_t> page_ids;   // by group: ids are below; more than there can be pages where states share
+  std::vector<Slot> slots;
+  std::vector<Sequence> sequences;
+  std::uint64_t cursor = 0;  // of the pool's events
+  std::uint64_t lost = 0;    // events before those below that nobody will see
+  std::vector<PoolEvent> events;
+  engine::EngineStats engine;
+  PoolStats pool;
+};
+
+// With the events since `from`; `whole`: with every page and slot.
+PoolView look(engine::Engine& engine, std::uint64_t from, bool whole);
+
+// What never changes.
+struct PoolFacts {
+  std::string model;
+  std::uint32_t block_size = 0;
+  std::uint32_t context = 0;
+  struct Group {
+    std::uint32_t window = 0;
+    std::uint64_t page_bytes = 0;
+  };
+  std::vector<Group> groups;
+  std::uint64_t state_bytes = 0;  // 0: no recurrent layers
+  bool has_keys = false;          // see miss_reason()
+};
+PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys);
+
+std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
+// [...] and {...}, as they stand in the whole and in a change.
+std::string sequences_json(const PoolView& view, const PoolFacts& facts);
+std::string stats_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
+std::string events_json(const PoolView& view);
+
+std::string_view name(PoolEvent::Kind kind);
+
+}  // namespace quire::server

@@ -1,0 +1,100 @@
+#include "quire/server/server.h"
+
+#include <thread>
+#include <utility>
+
+#include "quire/engine/service.h"
+#include "quire/server/api.h"
+#include "quire/server/text_model.h"
+
+namespace quire::server {
+namespace {
+
+// For clients to take the end of their answers, once all of it is there.
+constexpr std::chrono::milliseconds kLastWords{2000};
+
+}  // namespace
+
+struct Server::Impl {
+  // Destroyed from the last to the first: connections tell the API that they are gone, which tells the service.
+  std::unique_ptr<engine::HostedModel> host;
+  std::unique_ptr<TextModel> text;
+  std::chrono::milliseconds grace{0};
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<engine::Service> service;
+  std::unique_ptr<Api> api;
+  std::thread stopper;
+  int stops = 0;
+
+  ~Impl();
+  void stop();
+};
+
+Server::Impl::~Impl() {
+  if (stopper.joinable()) stopper.join();
+  // The engine's thread posts to the loop and the loop's workers read the API: the engine ends first, then they do.
+  if (service) service->stop(engine::Clock::now());
+  http.reset();
+  api.reset();
+}
+
+// On the loop's thread.
+void Server::Impl::stop() {
+  ++stops;
+  const auto deadline = engine::Clock::now() + (stops == 1 ? grace : std::chrono::milliseconds(0));
+  if (stops > 1) {
+    // Whoever is waiting for the grace time to pass waits no longer.
+    service->hurry(deadline);
+    return;
+  }
+  api->stop();
+  http->drain();
+  stopper = std::thread([this, deadline] {
+    (void)service->stop(deadline);
+    http->finish(kLastWords);
+  });
+}
+
+Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedModel> host, ServerOptions options) {
+  auto impl = std::make_unique<Impl>();
+  Impl* const raw = impl.get();
+  auto keys = Keys::create(std::move(options.keys));
+  if (!keys) return std::unexpected(keys.error());
+  impl->grace = options.grace;
+  auto text = TextModel::create(host->model().file(), host->context(), host->model().numbers().vocabulary,
+                                std::move(options.alias));
+  if (!text) return std::unexpected(text.error());
+  impl->text = std::move(*text);
+  impl->host = std::move(host);
+
+  options.http.on_signal = [raw] { raw->stop(); };
+  auto http = HttpServer::listen(std::move(options.http), [raw](HttpRequest request, std::shared_ptr<Responder> reply) {
+    raw->api->handle(std::move(request), std::move(reply));
+  });
+  if (!http) return std::unexpected(http.error());
+  impl->http = std::move(*http);
+
+  PoolFacts facts = facts_of(impl->host->pool(), impl->text->name(), keys->any());
+  impl->service = engine::Service::start(impl->host->release_engine());
+  impl->api = std::make_unique<Api>(*impl->http, *impl->service, *impl->text, std::move(facts),
+                                    ApiOptions{.keys = std::move(*keys),
+                                               .origins = std::move(options.origins),
+                                               .request_timeout = options.request_timeout,
+                                               .stream_buffer = options.stream_buffer},
+                                    [raw] { return raw->http->counts(); });
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+std::uint16_t Server::port() const { return impl_->http->port(); }
+std::string Server::url() const { return impl_->http->url(); }
+const std::string& Server::model_name() const { return impl_->text->name(); }
+void Server::run() { impl_->http->run(); }
+
+void Server::stop() {
+  impl_->http->post([raw = impl_.get()] { raw->stop(); });
+}
+
+}  // namespace quire::server

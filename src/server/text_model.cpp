@@ -1,0 +1,68 @@
+#include "quire/server/text_model.h"
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "quire/text/stream_decoder.h"
+#include "quire/text/utf8.h"
+
+namespace quire::server {
+namespace {
+
+class Decoding final : public engine::TextStream {
+ public:
+  Decoding(const text::Tokenizer& tokenizer, text::DecodeOptions options) : decoder_(tokenizer, options) {}
+  void push(Token token, std::string& out) override { decoder_.push(token, out); }
+  void flush(std::string& out) override { decoder_.flush(out); }
+
+ private:
+  text::StreamDecoder decoder_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std::uint32_t context,
+                                                     std::uint32_t vocabulary, std::string alias) {
+  auto tokenizer = text::Tokenizer::from_gguf(file);
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  std::unique_ptr<TextModel> model(new TextModel(std::move(*tokenizer)));
+  auto chat = text::ChatPrompt::create(file, model->tokenizer_);
+  if (chat) {
+    model->chat_.emplace(std::move(*chat));
+  } else {
+    model->why_no_chat_ = chat.error().message;
+  }
+  // A name goes out in JSON, which is UTF-8; a file's may be anything.
+  const std::filesystem::path path(file.path());
+  for (const std::string& name : {alias, path.stem().string(), path.filename().string(), std::string("default")}) {
+    std::string repaired;
+    text::append_repaired(repaired, name);
+    if (!repaired.empty()) model->names_.push_back(std::move(repaired));
+  }
+  model->context_ = context;
+  model->vocabulary_ = vocabulary;
+  model->created_ = std::time(nullptr);
+  return model;
+}
+
+bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
+
+bool TextModel::spells_control_token(std::string_view text) const {
+  const auto ids = tokenizer_.encode(text, {.add_special = false, .parse_special = true});
+  return !ids || std::ranges::any_of(*ids, [this](text::TokenId id) { return tokenizer_.is_special(id); });
+}
+
+std::string TextModel::token_text(Token token) const {
+  std::string out;
+  text::append_repaired(out, tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
+  return out;
+}
+
+std::unique_ptr<engine::TextStream> TextModel::text_stream(bool at_start, bool render_special) const {
+  return std::make_unique<Decoding>(
+      tokenizer_, text::DecodeOptions{.render_special = render_special, .at_start = at_start, .repair_utf8 = true});
+}
+
+}  // namespace quire::server

@@ -1,0 +1,17 @@
+// The page, as it was when the program was built: src/server/web.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace quire::server {
+
+struct WebFile {
+  std::string_view name;  // "index.html"
+  std::string_view content;
+  std::string_view hash;  // of the content, in hexadecimal
+};
+
+std::span<const WebFile> web_files();
+
+}  // namespace quire::server

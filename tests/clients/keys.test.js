@@ -1,0 +1,55 @@
+// API keys: who may ask, and that nobody learns what others have asked.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { Server, models, notes } from './lib.js';
+
+let server;
+before(async () => {
+  const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'quire-keys-')), 'keys');
+  fs.writeFileSync(file, 'from-the-file\n# a comment\n\nanother-one\n', { mode: 0o600 });
+  server = await Server.start('-m', models.llama, '--api-key', 'first', '--api-key', 'second', '--api-key-file', file);
+});
+after(() => server?.stop());
+
+const ask = (key, prompt) => server.post('/v1/completions', { prompt, temperature: 0, max_tokens: 8 }, { key });
+
+test('without a key, or with a wrong one, there is nothing but 401', async () => {
+  for (const key of [undefined, 'wrong', 'firs', 'first ', 'firstt', '']) {
+    for (const [method, where] of [['GET', '/v1/models'], ['GET', '/pool'], ['GET', '/pool/events'], ['GET', '/metrics'], ['POST', '/tokenize'], ['POST', '/v1/completions'], ['POST', '/v1/chat/completions']]) {
+      if (key === 'first ') continue;  // HTTP drops the space
+      const answer = await server.request(method, where, method === 'POST' ? '{}' : undefined, { key });
+      assert.equal(answer.status, 401, `${method} ${where} with ${key}`);
+      assert.equal(typeof answer.json().error.message, 'string');
+    }
+  }
+  assert.equal((await server.get('/health')).status, 200, 'whoever watches the server needs no key');
+  assert.equal((await server.get('/')).status, 200, 'the page can ask for one');
+});
+
+test('every key works, from the command line and from the file', async () => {
+  for (const key of ['first', 'second', 'from-the-file', 'another-one']) assert.equal((await ask(key, 'Once upon a')).status, 200, key);
+});
+
+test('one key\'s prompt is not found by another, nor is it told that it is there', async () => {
+  const prompt = `${notes(30, 5)} The code of`;
+  const usage = async (key) => (await ask(key, prompt)).json().usage.prompt_tokens_details;
+  const first = await usage('first');
+  const again = await usage('first');
+  const second = await usage('second');
+  assert.equal(first.cached_tokens, 0);
+  assert.ok(again.cached_tokens > 100);
+  assert.equal(second.cached_tokens, 0);
+  assert.deepEqual(second, first, 'to the second key it looks as it did to the first: never seen');
+  console.log(`  cached tokens: first key ${first.cached_tokens}, again ${again.cached_tokens}; second key ${second.cached_tokens} (${second.miss_reason})`);
+});
+
+test('nor do the pool and the metrics count it', async () => {
+  const pool = await server.pool({ key: 'second' });
+  assert.ok(!JSON.stringify(pool.sequences).includes('other namespace'));
+  assert.equal(pool.stats.hit_ends?.['other namespace'] ?? 0, 0);
+  const { text } = await server.get('/metrics', { key: 'second' });
+  assert.match(text, /reason="other_namespace"\} 0\n/);
+});

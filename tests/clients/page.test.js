@@ -1,0 +1,296 @@
+// The page in Chromium, at the width of a desk and of a phone. Pictures are kept under build/artefacts.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { Server, artefacts, models, until } from './lib.js';
+
+const executablePath = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((file) => fs.existsSync(file));
+let browser, server, guarded, hybrid;
+before(async () => {
+  fs.mkdirSync(artefacts, { recursive: true });
+  browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  server = await Server.start('-m', models.llama);
+  guarded = await Server.start('-m', models.llama, '--api-key', 'secret');
+  hybrid = await Server.start('-m', models.hybrid);
+});
+after(async () => {
+  await browser?.close();
+  await Promise.all([server, guarded, hybrid].map((each) => each?.stop()));
+});
+
+const sizes = [{ name: '1280', width: 1280, height: 800 }, { name: '390', width: 390, height: 844, phone: true }];
+
+// A page that is open, and what went wrong in it.
+async function open(size, { at = server, scheme = 'light', settings = { temperature: 0.8, seed: 7, maxTokens: 200 } } = {}) {
+  const context = await browser.newContext({ viewport: size, colorScheme: scheme, deviceScaleFactor: size.phone ? 2 : 1, isMobile: Boolean(size.phone), hasTouch: Boolean(size.phone) });
+  if (settings) await context.addInitScript((value) => { if (!sessionStorage.getItem('quire.settings')) sessionStorage.setItem('quire.settings', JSON.stringify(value)); }, settings);
+  const page = await context.newPage();
+  const problems = [];
+  page.on('pageerror', (error) => problems.push(error.message));
+  page.on('console', (message) => { if (message.type() === 'error' && !/401/.test(message.text())) problems.push(message.text()); });
+  page.on('request', (request) => { if (!request.url().startsWith(at.url) && !request.url().startsWith('data:')) problems.push(`asks for ${request.url()}`); });
+  await page.goto(`${at.url}/`);
+  return { page, problems, close: () => context.close() };
+}
+
+const look = async (page, size, view) => { if (size.phone) await page.click(`nav button[data-view=${view}]`); };
+const live = (page) => page.waitForSelector('#link[data-state=live]');
+const rested = (page) => page.waitForSelector('#send:not([hidden])', { timeout: 60_000 });
+const number = async (page, id) => Number((await page.textContent(`#${id}`)).replace(/\D/g, '') || 0);
+const picture = (page, name) => page.screenshot({ path: path.join(artefacts, `${name}.png`) });
+// A fingerprint of what the first canvas of cells shows.
+const cells = (page) => page.$eval('.scroller canvas', (canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let hash = 0;
+  for (let i = 0; i < data.length; i += 4) hash = (hash * 31 + data[i] + 7 * data[i + 1] + 13 * data[i + 2]) | 0;
+  return hash;
+});
+
+// Nothing reaches over the edge of the window, and no two pieces of text or controls lie on each other.
+async function wellLaid(page) {
+  const wrong = await page.evaluate(() => {
+    const result = [];
+    if (document.documentElement.scrollWidth > innerWidth) result.push(`the page is ${document.documentElement.scrollWidth} wide`);
+    const shown = [...document.querySelectorAll('h1, h2, h3, p, dt, dd, li.user, .text, button, textarea, input, summary, label, canvas, figcaption, .bar')].filter((element) => {
+      if (element.closest('.unseen') || element.checkVisibility?.() === false) return false;
+      const box = element.getBoundingClientRect();
+      return box.width > 0 && box.height > 0;
+    });
+    const clip = (element) => {
+      const box = element.getBoundingClientRect();
+      let { left, top, right, bottom } = box;
+      for (let parent = element.parentElement; parent; parent = parent.parentElement) {
+        const style = getComputedStyle(parent);
+        if (style.overflowY === 'visible') continue;
+        const outer = parent.getBoundingClientRect();
+        top = Math.max(top, outer.top);
+        bottom = Math.min(bottom, outer.bottom);
+      }
+      return { left, top, right, bottom };
+    };
+    const boxes = shown.map((element) => ({ element, ...clip(element) })).filter((box) => box.bottom - box.top > 1);
+    const name = ({ element }) => `${element.tagName.toLowerCase()}${element.id && `#${element.id}`}.${element.className} "${element.textContent.trim().slice(0, 20)}"`;
+    for (const box of boxes) {
+      if (box.left < -1 || box.right > innerWidth + 1) result.push(`${name(box)} reaches over the edge`);
+      if (box.element.tagName !== 'TEXTAREA' && box.element.scrollWidth > box.element.clientWidth + 1 && getComputedStyle(box.element).display !== 'inline' && box.element.id !== 'model') result.push(`${name(box)} is cut`);
+    }
+    for (const [i, a] of boxes.entries()) {
+      for (const b of boxes.slice(i + 1)) {
+        if (a.element.contains(b.element) || b.element.contains(a.element)) continue;
+        if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2) result.push(`${name(a)} lies on ${name(b)}`);
+      }
+    }
+    return result;
+  });
+  assert.deepEqual(wrong, []);
+}
+
+for (const size of sizes) {
+  test(`${size.name} pixels: chat, cells, fork, readers, reload`, { timeout: 180_000 }, async () => {
+    const { page, problems, close } = await open(size);
+    await live(page);
+    await until('the pool is known', () => number(page, 'free'));
+    await wellLaid(page);
+    await picture(page, `page-${size.name}-empty`);
+
+    // A chat with the keyboard; the cells change while it is written.
+    await look(page, size, 'pool');
+    const before = await cells(page);
+    await look(page, size, 'chat');
+    await page.focus('#prompt');
+    await page.keyboard.type('Tell me a story');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('about a brave fox named Ruby.');
+    assert.equal((await page.inputValue('#prompt')).split('\n').length, 2, 'Shift+Enter is a new line');
+    const held = page.waitForFunction(() => Number(document.querySelector('#held').textContent) > 0, null, { timeout: 20_000 });
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.answer .text')?.textContent.length > 20);
+    await held;
+    await picture(page, `page-${size.name}-writing`);
+    await rested(page);
+    await look(page, size, 'pool');
+    await until('the cells have changed', async () => await cells(page) !== before);
+    await until('nothing is held, much is cached', async () => await number(page, 'held') === 0 && await number(page, 'cached') > 0);
+    await look(page, size, 'chat');
+    const story = await page.textContent('.answer .text');
+    assert.match(await page.textContent('.answer .facts'), /tokens.*(seen|found)/);
+    await wellLaid(page);
+
+    // The same question again is found in the pool.
+    await page.fill('#prompt', 'What is a quire?');
+    await page.keyboard.press('Enter');
+    await rested(page);
+    await page.waitForFunction(() => /found in the pool/.test(document.querySelectorAll('.answer .facts')[1]?.textContent));
+
+    // Escape stops.
+    await page.fill('#prompt', 'Tell me a story.');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#stop:not([hidden])');
+    await page.keyboard.press('Escape');
+    await rested(page);
+
+    // Three readers share pages: more than one sequence is shown on them, and it is said.
+    await look(page, size, 'pool');
+    await page.click('#readers');
+    await until('three sequences', async () => (await page.$$('#sequences li')).length >= 3);
+    await page.waitForFunction(() => [...document.querySelectorAll('#sequences .hit')].some((line) => /of [\d,]+ tokens found in the pool/.test(line.textContent)), null, { timeout: 30_000 });
+    await page.waitForFunction(() => pool.groups[0].cells && [...pool.groups[0].cells.holders.values()].some((keys) => keys.length === 3), null, { timeout: 30_000 });
+    const spot = await page.evaluate(() => {
+      const { cells } = pool.groups[0];
+      const [cell] = [...cells.holders].find(([, keys]) => keys.length >= 2);
+      return { x: (cell % cells.columns) * cells.pitch + 2, y: Math.floor(cell / cells.columns) * cells.pitch + 2 };
+    });
+    if (size.phone) await page.tap('.scroller canvas', { position: spot });
+    else await page.hover('.scroller canvas', { position: spot });
+    await page.waitForFunction(() => /shared by #\d+/.test(document.querySelector('#detail').textContent), null, { timeout: 2000 });
+    await picture(page, `page-${size.name}-readers`);
+    await wellLaid(page);
+    await look(page, size, 'chat');
+    await rested(page);
+    for (const text of await page.$$eval('.aside .branch .text', (all) => all.map((element) => element.textContent))) assert.ok(text.length > 20, 'each reader got an answer');
+
+    // Fork: one beginning, two ways on; the second finds the first one's pages.
+    await page.locator('.answer .tools button', { hasText: 'Fork' }).first().click();
+    await page.waitForFunction(() => document.querySelectorAll('.branch').length === 2 && [...document.querySelectorAll('.branch .text')].every((text) => text.textContent.length > 10), null, { timeout: 30_000 });
+    await picture(page, `page-${size.name}-fork`);
+    await rested(page);
+    const ways = await page.$$eval('.branch .text', (all) => all.map((element) => element.textContent));
+    assert.notEqual(ways[0], ways[1]);
+    const beginning = await page.$eval('li.answer > .text', (element) => element.textContent);
+    assert.ok(story.startsWith(beginning) && beginning.length > 10);
+    assert.match((await page.$$eval('.branch .facts', (all) => all.map((element) => element.textContent))).join('|'), /found in the pool/);
+    await wellLaid(page);
+    await page.click('#notice-action');
+    assert.equal(await page.textContent('.answer .text'), story, 'undone');
+
+    // A reload loses nothing.
+    const said = await page.$$eval('#messages > li', (all) => all.length);
+    await page.reload();
+    await live(page);
+    assert.equal(await page.$$eval('#messages > li', (all) => all.length), said);
+    assert.equal(await page.textContent('.answer .text'), story);
+    await picture(page, `page-${size.name}-reloaded`);
+
+    await page.click('#settings summary');
+    await wellLaid(page);
+    await page.click('#fresh');
+    assert.equal(await page.$$eval('#messages > li', (all) => all.length), 0);
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  test(`${size.name} pixels, dark: a hybrid model shows slots and checkpoints`, { timeout: 60_000 }, async () => {
+    const { page, problems, close } = await open(size, { at: hybrid, scheme: 'dark' });
+    await live(page);
+    await look(page, size, 'pool');
+    assert.equal((await page.$$('.scroller canvas')).length, 2);
+    await page.click('#readers');
+    await page.waitForFunction(() => pool.states.cells.state.includes(1), null, { timeout: 20_000 });
+    await picture(page, `page-${size.name}-hybrid-dark`);
+    await wellLaid(page);
+    await page.waitForFunction(() => pool.states.cells.state.includes(2) && !pool.states.cells.state.includes(1), null, { timeout: 60_000 });
+    await page.focus('.grid:nth-child(2) .scroller');
+    await page.keyboard.press('ArrowRight');
+    assert.match(await page.textContent('#detail'), /State 0 is/);
+    assert.deepEqual(problems, []);
+    await close();
+  });
+}
+
+test('a key is asked for, kept in the tab and sent', async () => {
+  const { page, problems, close } = await open(sizes[0], { at: guarded });
+  await page.waitForSelector('#key-form:not([hidden])');
+  await picture(page, 'page-1280-key');
+  await wellLaid(page);
+  await page.fill('#key', 'wrong');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('#key-form:not([hidden])');
+  await page.fill('#key', 'secret');
+  await page.keyboard.press('Enter');
+  await live(page);
+  await page.fill('#prompt', 'What is a quire?');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /stack of pages|memory/.test(document.querySelector('.answer .text')?.textContent), null, { timeout: 20_000 });
+  await page.reload();
+  await live(page);
+  assert.deepEqual(problems, []);
+  await close();
+});
+
+test('the keyboard reaches everything, in order, and is seen', async () => {
+  const { page, close } = await open(sizes[0]);
+  await live(page);
+  await until('the pool is known', () => number(page, 'free'));
+  const order = [];
+  await page.evaluate(() => document.activeElement.blur());
+  for (let i = 0; i < 12; ++i) {
+    await page.keyboard.press('Tab');
+    order.push(await page.evaluate(() => {
+      const element = document.activeElement;
+      if (element === document.body) return 'the end';
+      const style = getComputedStyle(element.id === 'prompt' ? element.parentElement : element);
+      const seen = style.outlineStyle !== 'none' || style.boxShadow !== 'none';
+      return `${element.id || element.className || element.textContent.slice(0, 12)}${seen ? '' : ' (unseen)'}`;
+    }));
+  }
+  assert.deepEqual(order.filter((name) => name.endsWith('(unseen)')), []);
+  const at = (name) => order.findIndex((entry) => entry.startsWith(name));
+  assert.ok(at('prompt') >= 0 && at('send') === at('prompt') + 1 && at('readers') > at('send') && at('scroller') > at('readers'), order.join(', '));
+  await close();
+});
+
+test('a server that goes away is said so, and found again', { timeout: 60_000 }, async () => {
+  const first = await Server.start('-m', models.llama);
+  const { page, close } = await open(sizes[0], { at: first });
+  await live(page);
+  await first.stop();
+  await page.waitForSelector('#link[data-state=broken]');
+  await page.fill('#prompt', 'What is a quire?');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /cannot be reached/.test(document.querySelector('.facts.bad')?.textContent));
+  await picture(page, 'page-1280-gone');
+  const second = await Server.start('-m', models.llama, '--port', String(first.port));
+  await live(page);
+  await close();
+  await second.stop();
+});
+
+test('an error is shown in words', async () => {
+  const { page, close } = await open(sizes[0], { settings: { temperature: 0.8, seed: '', maxTokens: 100 } });
+  await live(page);
+  await page.fill('#prompt', 'fox '.repeat(4000));
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => /context/.test(document.querySelector('.facts.bad')?.textContent));
+  await picture(page, 'page-1280-error');
+  await close();
+});
+
+test('twenty thousand pages stay smooth', { timeout: 90_000 }, async () => {
+  const large = await Server.start('-m', models.llama, '--memory', '1280M');
+  try {
+    const { page, close } = await open(sizes[0], { at: large });
+    await live(page);
+    await until('the pool is known', async () => await number(page, 'free') > 19_000);
+    await page.click('#readers');
+    await page.waitForFunction(() => [...pool.sequences.values()].some((sequence) => sequence.state === 'writing'), null, { timeout: 30_000 });
+    const frames = await page.evaluate(() => new Promise((resolve) => {
+      const took = [];
+      const real = Cells.prototype.frame;
+      Cells.prototype.frame = function frame(now) { const began = performance.now(); const more = real.call(this, now); took.push(performance.now() - began); return more; };
+      const whole = performance.now();
+      pool.groups[0].cells.paintAll();
+      const all = performance.now() - whole;
+      setTimeout(() => resolve({ took, all }), 1500);
+    }));
+    const longest = Math.max(...frames.took);
+    console.log(`  ${frames.took.length} frames in 1.5 s, the longest took ${longest.toFixed(1)} ms to paint; all cells at once ${frames.all.toFixed(1)} ms`);
+    assert.ok(longest < 50);
+    await picture(page, 'page-1280-large');
+    await wellLaid(page);
+    await close();
+  } finally {
+    await large.stop();
+  }
+});

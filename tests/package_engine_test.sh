@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs the state library and the engine into a temporary prefix, copies the example out of the tree, builds it there
+# against the installed package alone, and runs it on the demo model. Compiler and flags come from the environment
+# (ctest). Nothing is written outside the temporary folder, but for the list of installed files that cmake leaves in
+# BUILD_DIR.
+# usage: tests/package_engine_test.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+source_dir=${1:?usage: tests/package_engine_test.sh SOURCE_DIR BUILD_DIR}
+build_dir=${2:?usage: tests/package_engine_test.sh SOURCE_DIR BUILD_DIR}
+cmake=${CMAKE:-cmake}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+# $1: what is done, for the error; the rest: the command, whose output is shown only where it fails
+quietly() {
+  local what=$1
+  shift
+  "$@" >"$work/log" 2>&1 || {
+    cat "$work/log"
+    fail "$what"
+  }
+}
+
+for component in state engine; do
+  quietly "the $component does not install" "$cmake" --install "$build_dir" --component $component --prefix "$work/prefix"
+done
+private=$(find "$work/prefix/include" -name '*_testing.h' -o -name '*_internal.h')
+[ -z "$private" ] || fail "headers for nobody else are installed: $private"
+
+cp -r "$source_dir/examples/embed_engine" "$work/example"
+quietly "the example does not configure" "$cmake" -S "$work/example" -B "$work/build" \
+  -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE="${CMAKE_BUILD_TYPE:-Release}"
+quietly "the example does not build" "$cmake" --build "$work/build"
+"$work/build/embed_engine" "$source_dir/models/quire-demo-hybrid-q8_0.gguf" >"$work/output" ||
+  fail "the example ends with an error"
+cat "$work/output"
+[ "$(grep -c 'prompt tokens were found' "$work/output")" = 3 ] || fail "there are not three answers"
+grep -q '    0 of [0-9]* prompt tokens' "$work/output" || fail "the first found something in an empty pool"
+[ "$(grep -c '    16 of [0-9]* prompt tokens' "$work/output")" = 2 ] || fail "the others did not share the beginning"
