@@ -49,6 +49,8 @@ function(quire_test module)
   foreach(source ${T_SOURCES})
     get_filename_component(test_name ${source} NAME_WE)
     add_executable(${test_name} ${source})
+    # What is tested is built as it is released; the tests themselves need not be, and take half as long to build so.
+    target_compile_options(${test_name} PRIVATE $<$<CONFIG:Release>:-O1>)
     target_link_libraries(${test_name} PRIVATE quire::${module} quire-options ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
     target_compile_definitions(${test_name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" QUIRE_BUILD_DIR="${CMAKE_BINARY_DIR}"
                                QUIRE_SHARED_DATA="${QUIRE_SHARED_DATA}")
