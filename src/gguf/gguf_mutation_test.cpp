@@ -36,12 +36,12 @@ void counted_release(void* block) noexcept {
 }  // namespace
 
 // Every allocation of this program is counted.
-void* operator new(std::size_t size) { return counted_allocation(size); }
-void* operator new[](std::size_t size) { return counted_allocation(size); }
-void operator delete(void* block) noexcept { counted_release(block); }
-void operator delete[](void* block) noexcept { counted_release(block); }
-void operator delete(void* block, std::size_t) noexcept { counted_release(block); }
-void operator delete[](void* block, std::size_t) noexcept { counted_release(block); }
+[[gnu::noinline]] void* operator new(std::size_t size) { return counted_allocation(size); }
+[[gnu::noinline]] void* operator new[](std::size_t size) { return counted_allocation(size); }
+[[gnu::noinline]] void operator delete(void* block) noexcept { counted_release(block); }
+[[gnu::noinline]] void operator delete[](void* block) noexcept { counted_release(block); }
+[[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { counted_release(block); }
+[[gnu::noinline]] void operator delete[](void* block, std::size_t) noexcept { counted_release(block); }
 
 namespace quire::gguf {
 namespace {
