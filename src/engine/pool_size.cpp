@@ -124,8 +124,8 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
     return fail(fmt::format("a pool of {:.1f} MiB is too small for one sequence of {} tokens, which takes {:.1f} MiB",
                             mebibytes(bytes), wish.context, mebibytes(*one)));
   }
-  if (tokens < std::min(trained, layout.block_size)) {
-    needs.tokens = std::min(trained, layout.block_size);
+  if (const std::uint32_t few = std::min(needs.tokens, layout.block_size); tokens < few) {
+    needs.tokens = few;
     const auto least = bytes_for(layout, needs);
     if (!least) return std::unexpected(least.error());
     return fail(fmt::format("a pool of {:.2f} MiB is too small for one sequence: {} tokens take {:.2f} MiB",
