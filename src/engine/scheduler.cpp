@@ -15,6 +15,8 @@ constexpr std::uint32_t kLooks = 128;
 constexpr std::uint32_t kMostWaits = 4;
 // How much of what was measured before still counts.
 constexpr double kMemory = 0.8;
+constexpr double kRise = 0.1;
+constexpr std::uint32_t kLookAfter = 16;  // steps
 // A queue of this length takes nothing from the heap as it grows.
 constexpr std::size_t kQueue = 1024;
 
@@ -263,6 +265,8 @@ void Scheduler::add_readers(EngineStats& stats) {
   std::uint32_t budget =
       step_tokens_ - std::min<std::uint32_t>(step_tokens_, static_cast<std::uint32_t>(batch_.size()));
   if (!batch_.empty() && options_->patience > 0 && write_step_seconds_ > 0 && read_seconds_ > 0) {
+    // Now and then nothing is read, to know how long such a step takes by now.
+    if (++steps_with_reading_ % kLookAfter == 0) return;
     const double tokens = options_->patience * write_step_seconds_ / read_seconds_;
     if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // however impatient they are
   }
@@ -374,7 +378,12 @@ void Scheduler::measure(double model_seconds) {
   std::uint32_t written = 0, read = 0;
   for (const Scheduled& item : batch_) (item.choice->writes() ? written : read) += item.tokens;
   if (read == 0) {
-    blend(write_step_seconds_, model_seconds);
+    // A step that was held up by something else on this machine says little: down at once, up slowly.
+    if (write_step_seconds_ == 0 || model_seconds < write_step_seconds_) {
+      write_step_seconds_ = model_seconds;
+    } else {
+      write_step_seconds_ += kRise * (model_seconds - write_step_seconds_);
+    }
   } else if (written == 0) {
     blend(read_seconds_, model_seconds / read);
   } else if (const double reading = model_seconds - write_step_seconds_; reading > 0) {

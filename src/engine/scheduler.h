@@ -81,6 +81,7 @@ class Scheduler {
 
   // Measured, for choosing between copies and computing again, and for the size of pieces.
   double write_step_seconds_ = 0;  // of a step that reads nothing
+  std::uint32_t steps_with_reading_ = 0;
   double read_seconds_ = 0;        // for a token of a prompt
   double copy_seconds_ = 2.5e-10;  // for a byte, one way: a guess until the first copy
 };
