@@ -17,6 +17,8 @@ constexpr std::uint32_t kMostWaits = 4;
 constexpr double kMemory = 0.8;
 constexpr double kRise = 0.1;
 constexpr std::uint32_t kLookAfter = 16;  // steps
+// By so many seconds a step may always be longer: nobody sees them, and small models read short prompts in them.
+constexpr double kUnseen = 3e-3;
 // A queue of this length takes nothing from the heap as it grows.
 constexpr std::size_t kQueue = 1024;
 
@@ -267,7 +269,7 @@ void Scheduler::add_readers(EngineStats& stats) {
   if (!batch_.empty() && options_->patience > 0 && write_step_seconds_ > 0 && read_seconds_ > 0) {
     // Now and then nothing is read, to know how long such a step takes by now.
     if (++steps_with_reading_ % kLookAfter == 0) return;
-    const double tokens = options_->patience * write_step_seconds_ / read_seconds_;
+    const double tokens = std::max(options_->patience * write_step_seconds_, kUnseen) / read_seconds_;
     if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // however impatient they are
   }
   for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
