@@ -56,7 +56,9 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS (60) seconds
 bench-state: build ## benchmarks of the state library, with their targets
 	@build/release/src/state/state_bench
 
-bench: bench-state ## all benchmarks
+bench: bench-state ## all benchmarks: state library, tokenizer, engine on the bundled model
+	@build/release/src/text/tokenizer_bench
+	@build/release/src/cli/quire bench
 
 lint: ## clang-format in check mode, and clang-tidy
 	@tools/deps.sh lint

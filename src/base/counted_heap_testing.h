@@ -4,44 +4,62 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 
+#include <malloc.h>
+
 namespace quire::testing {
 
-inline std::atomic<std::uint64_t> allocations = 0;  // of all threads
+// Of all threads.
+inline std::atomic<std::uint64_t> allocations = 0;
+inline std::atomic<std::size_t> live_bytes = 0;
+inline std::atomic<std::size_t> peak_bytes = 0;  // a test sets it back to live_bytes where it begins to look
 
-inline void* counted(std::size_t bytes) {
+inline void* counted(void* block) noexcept {
+  if (block == nullptr) return nullptr;
   ++allocations;
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  const std::size_t live = live_bytes += ::malloc_usable_size(block);
+  if (live > peak_bytes) peak_bytes = live;
+  return block;
 }
 
-inline void* counted(std::size_t bytes, std::align_val_t alignment) {
-  ++allocations;
+inline void* plain_block(std::size_t bytes) noexcept { return counted(std::malloc(bytes == 0 ? 1 : bytes)); }
+
+inline void* aligned_block(std::size_t bytes, std::align_val_t alignment) noexcept {
   const auto a = static_cast<std::size_t>(alignment);
-  void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+  return counted(std::aligned_alloc(a, (bytes + a - 1) / a * a));
+}
+
+inline void* or_throw(void* block) {
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+inline void uncounted(void* block) noexcept {
+  if (block != nullptr) live_bytes -= ::malloc_usable_size(block);
+  std::free(block);
 }
 
 }  // namespace quire::testing
 
-[[gnu::noinline]] void* operator new(std::size_t bytes) { return quire::testing::counted(bytes); }
-[[gnu::noinline]] void* operator new[](std::size_t bytes) { return quire::testing::counted(bytes); }
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return quire::testing::counted(bytes, alignment);
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return quire::testing::counted(bytes, alignment);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+// clang-format off
+[[gnu::noinline]] void* operator new(std::size_t n) { return quire::testing::or_throw(quire::testing::plain_block(n)); }
+[[gnu::noinline]] void* operator new[](std::size_t n) { return quire::testing::or_throw(quire::testing::plain_block(n)); }
+[[gnu::noinline]] void* operator new(std::size_t n, std::align_val_t a) { return quire::testing::or_throw(quire::testing::aligned_block(n, a)); }
+[[gnu::noinline]] void* operator new[](std::size_t n, std::align_val_t a) { return quire::testing::or_throw(quire::testing::aligned_block(n, a)); }
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return quire::testing::plain_block(n); }
+[[gnu::noinline]] void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return quire::testing::plain_block(n); }
+[[gnu::noinline]] void operator delete(void* block) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete[](void* block) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete[](void* block, std::size_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete(void* block, std::align_val_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete[](void* block, std::align_val_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete(void* block, std::size_t, std::align_val_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete(void* block, const std::nothrow_t&) noexcept { quire::testing::uncounted(block); }
+[[gnu::noinline]] void operator delete[](void* block, const std::nothrow_t&) noexcept { quire::testing::uncounted(block); }
+// clang-format on

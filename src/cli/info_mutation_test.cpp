@@ -1,59 +1,24 @@
 // Ten thousand mutated copies of each demo model through `quire info`: each is read, or refused with one line, and none
 // takes more memory than twice the file.
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <new>
 #include <string>
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
-#include <malloc.h>
 
+#include "quire/base/counted_heap_testing.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/cli/info.h"
 #include "quire/cli/mutation_testing.h"
 #include "quire/cli/printable.h"
 #include "quire/gguf/gguf.h"
 
-namespace {
-
-std::atomic<std::size_t> live_bytes = 0;
-std::atomic<std::size_t> peak_bytes = 0;
-
-void* counted_allocation(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) std::abort();
-  const std::size_t live = live_bytes += ::malloc_usable_size(block);
-  if (live > peak_bytes) peak_bytes = live;
-  return block;
-}
-
-void counted_release(void* block) noexcept {
-  if (block != nullptr) live_bytes -= ::malloc_usable_size(block);
-  std::free(block);
-}
-
-}  // namespace
-
-// Every allocation of this program is counted.
-[[gnu::noinline]] void* operator new(std::size_t size) { return counted_allocation(size); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return counted_allocation(size); }
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return counted_allocation(size);
-}
-[[gnu::noinline]] void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  return counted_allocation(size);
-}
-[[gnu::noinline]] void operator delete(void* block) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete[](void* block) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete[](void* block, std::size_t) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete(void* block, const std::nothrow_t&) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete[](void* block, const std::nothrow_t&) noexcept { counted_release(block); }
-
 namespace quire::cli {
 namespace {
+
+using quire::testing::live_bytes;
+using quire::testing::peak_bytes;
 
 using testing::Mutator;
 

@@ -176,6 +176,55 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionAndNothingElse) {
   EXPECT_NE(one, another);
 }
 
+// With temperature 0 what is picked shows the order that the changed logits have.
+TEST(Sampler, RepetitionPenaltyWeakensWhatPromptAndAnswerHave) {
+  SamplerOptions options = kPlain;
+  options.temperature = 0;
+  options.repetition_penalty = 2;
+  LoneSampler sampler(options, 4);
+  const std::vector<float> logits{4, 3, -1, -1.5f};
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  sampler.see_prompt(std::vector<Token>{0});  // 4 becomes 2
+  EXPECT_EQ(sampler.sample(logits, 0), 1);
+  sampler.see(1);  // 3 becomes 1.5
+  sampler.see(1);  // how often does not matter
+  EXPECT_EQ(sampler.sample(logits, 0), 0);
+  const std::vector<float> below{-9, -9, -1, -1.5f};
+  EXPECT_EQ(sampler.sample(below, 0), 2);
+  sampler.see(2);  // -1 becomes -2
+  EXPECT_EQ(sampler.sample(below, 0), 3);
+}
+
+TEST(Sampler, PresencePenaltyIsTakenOnceAndFrequencyPenaltyEachTimeAndThePromptDoesNotCount) {
+  SamplerOptions options = kPlain;
+  options.temperature = 0;
+  options.presence_penalty = 1.5;
+  const std::vector<float> logits{3, 2, 1};
+  LoneSampler presence(options, 3);
+  presence.see_prompt(std::vector<Token>{0});
+  EXPECT_EQ(presence.sample(logits, 0), 0);
+  for (int i = 0; i < 3; ++i) presence.see(0);  // 3 becomes 1.5, and stays
+  EXPECT_EQ(presence.sample(logits, 0), 1);
+  presence.see(1);  // 2 becomes 0.5
+  EXPECT_EQ(presence.sample(logits, 0), 0);
+
+  options.presence_penalty = 0;
+  options.frequency_penalty = 0.6;
+  LoneSampler frequency(options, 3);
+  frequency.see(0);  // 2.4
+  EXPECT_EQ(frequency.sample(logits, 0), 0);
+  frequency.see(0);  // 1.8
+  EXPECT_EQ(frequency.sample(logits, 0), 1);
+}
+
+TEST(Sampler, BiasIsAddedAndTokensBeyondTheVocabularyAreLeftAlone) {
+  SamplerOptions options = kPlain;
+  options.temperature = 0;
+  options.logit_bias = {{2, 2.5f}, {0, -100.0f}, {77, 5.0f}};
+  LoneSampler sampler(options, 3);
+  EXPECT_EQ(sampler.sample(std::vector<float>{3, 2, 1}, 0), 2);
+}
+
 TEST(Sampler, RandomNumbersAreEvenlySpreadAlongPositionsAndSeeds) {
   constexpr int kBins = 20, kDraws = 200'000;
   for (const bool along_seeds : {false, true}) {

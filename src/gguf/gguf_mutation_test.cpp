@@ -1,50 +1,23 @@
 // Hostile files in numbers: mutated copies of real ones, and files made to cost as much memory as possible. Each is
 // either read or refused with one line, and reading takes no more memory than twice the file (gguf.h promises once).
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
+#include "quire/base/counted_heap_testing.h"
 #include "quire/gguf/gguf.h"
 #include "quire/gguf/gguf_testing.h"
 
-namespace {
-
-std::atomic<std::size_t> live_bytes = 0;
-std::atomic<std::size_t> peak_bytes = 0;
-
-void* counted_allocation(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) std::abort();
-  const std::size_t live = live_bytes += ::malloc_usable_size(block);
-  if (live > peak_bytes) peak_bytes = live;
-  return block;
-}
-
-void counted_release(void* block) noexcept {
-  if (block != nullptr) live_bytes -= ::malloc_usable_size(block);
-  std::free(block);
-}
-
-}  // namespace
-
-// Every allocation of this program is counted.
-[[gnu::noinline]] void* operator new(std::size_t size) { return counted_allocation(size); }
-[[gnu::noinline]] void* operator new[](std::size_t size) { return counted_allocation(size); }
-[[gnu::noinline]] void operator delete(void* block) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete[](void* block) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete(void* block, std::size_t) noexcept { counted_release(block); }
-[[gnu::noinline]] void operator delete[](void* block, std::size_t) noexcept { counted_release(block); }
-
 namespace quire::gguf {
 namespace {
+
+using quire::testing::live_bytes;
+using quire::testing::peak_bytes;
 
 using testing::Image;
 

@@ -272,4 +272,54 @@ class Running {
   std::thread thread_;
 };
 
+// An answer that takes its time: some 1,900 tokens.
+inline constexpr const char* kLong =
+    R"("prompt": "Once upon a time", "max_tokens": 1900, "ignore_eos": true, "seed": 1)";
+
+inline std::string text_of(const Reply& reply) {
+  EXPECT_EQ(reply.status, 200u) << reply.body;
+  if (reply.status != 200) return {};
+  return std::string(reply.parsed().at("choices").at(0).at("text").as_string());
+}
+
+// The texts of a stream's choices, put together; expects it to be well-formed.
+struct Streamed {
+  std::map<std::int64_t, std::string> texts;
+  std::map<std::int64_t, std::string> finishes;
+  std::optional<boost::json::value> usage;
+  std::string error;
+  bool done = false;
+};
+inline Streamed streamed(std::string_view body) {
+  Streamed out;
+  for (const std::string& event : events(body)) {
+    EXPECT_FALSE(out.done) << "something behind [DONE]";
+    if (event == "[DONE]") {
+      out.done = true;
+      continue;
+    }
+    const boost::json::value value = boost::json::parse(event);
+    if (const auto* error = value.as_object().if_contains("error")) {
+      out.error = error->at("message").as_string();
+      continue;
+    }
+    if (const auto* usage = value.as_object().if_contains("usage"); usage != nullptr && !usage->is_null()) {
+      out.usage = *usage;
+    }
+    for (const boost::json::value& choice : value.at("choices").as_array()) {
+      const std::int64_t index = choice.at("index").as_int64();
+      if (const auto* text = choice.as_object().if_contains("text")) {
+        out.texts[index] += text->as_string();
+      } else if (const auto* content = choice.at("delta").as_object().if_contains("content")) {
+        out.texts[index] += content->as_string();
+      }
+      if (!choice.at("finish_reason").is_null()) {
+        EXPECT_FALSE(out.finishes.contains(index));
+        out.finishes[index] = choice.at("finish_reason").as_string();
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace quire::server::testing

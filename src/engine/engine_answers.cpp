@@ -1,0 +1,139 @@
+// What becomes of a token that was picked: the answer grows, its listener hears of it, and it may be over.
+#include <algorithm>
+#include <limits>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/job.h"
+#include "quire/engine/scheduler.h"
+
+namespace quire::engine {
+
+const char* name(Finish finish) {
+  switch (finish) {
+    case Finish::Stop: return "stop";
+    case Finish::Length: return "length";
+    case Finish::Cancelled: return "cancelled";
+    case Finish::Deadline: return "deadline";
+    case Finish::Failed: return "failed";
+  }
+  return "?";
+}
+
+void Engine::accept(Choice& choice, const Sampled& sampled) {
+  Job& job = *jobs_.at(choice.request);
+  if (choice.max_tokens == choice.prompt_tokens) return finish(choice, Finish::Length);
+  if (!sampled.token) return finish(choice, Finish::Failed);
+  const Token token = *sampled.token;
+  ++job.usage.completion_tokens;
+  choice.logprob_sum += sampled.logprob;
+  if (std::ranges::find(job.request.stop_tokens, token) != job.request.stop_tokens.end()) {
+    return finish(choice, Finish::Stop, {}, token);
+  }
+  choice.tokens.push_back(token);
+  choice.sampler.see(token);
+  job.text.clear();
+  if (choice.text) choice.text->push(token, job.text);
+  const std::string_view text = choice.stop.push(job.text);
+  if (job.tells_at_once()) {
+    tell(job, {.kind = Event::Kind::Token,
+               .choice = choice.index,
+               .index = choice.generated() - 1,
+               .token = token,
+               .text = text,
+               .logprob = sampled.logprob,
+               .alternatives = sampled.alternatives});
+  } else {
+    choice.told_text += text;
+    choice.told_alternatives.insert(choice.told_alternatives.end(), sampled.alternatives.begin(),
+                                    sampled.alternatives.end());
+    choice.told.push_back({token, sampled.logprob, choice.told_text.size(), choice.told_alternatives.size()});
+  }
+  if (choice.stop.matched()) return finish(choice, Finish::Stop, choice.stop.which());
+  if (choice.tokens.size() == choice.max_tokens) return finish(choice, Finish::Length);
+}
+
+void Engine::finish(Choice& choice, Finish why, std::string_view stop, Token stop_token) {
+  Job& job = *jobs_.at(choice.request);
+  if (choice.index == 0 || job.siblings_started) scheduler_->remove(choice);
+  choice.done = true;
+  --job.open;
+  job.usage.suspensions += choice.suspensions;
+  job.usage.total_seconds = seconds(now() - job.submitted);
+
+  job.text.clear();
+  if (choice.text && !choice.stop.matched()) choice.text->flush(job.text);
+  std::string tail(choice.stop.push(job.text));
+  if (choice.stop.matched() && why != Finish::Cancelled && why != Finish::Deadline && stop.empty()) {
+    // The rest of half a character completed a stop string.
+    why = Finish::Stop;
+    stop = choice.stop.which();
+  }
+  if (!choice.stop.matched()) tail += choice.stop.finish();
+  const bool last = job.open == 0;
+  if (job.tells_at_once()) {
+    tell(job, {.kind = Event::Kind::Finished,
+               .choice = choice.index,
+               .text = tail,
+               .finish = why,
+               .stop = stop,
+               .stop_token = stop_token,
+               .last = last,
+               .usage = &job.usage});
+  } else {
+    choice.told_text += tail;
+    choice.finish = why;
+    choice.finish_stop = stop;
+    choice.finish_token = stop_token;
+    if (last) tell_best(job);
+  }
+  if (!last) return;
+  job.ended = true;
+  ++(why == Finish::Cancelled ? stats_.cancelled : why == Finish::Deadline ? stats_.expired : stats_.finished);
+  ended_.push_back(job.id);
+}
+
+// Of best_of choices the n likeliest, by the mean log-probability of their tokens and the stop token; of equal ones the
+// first. One that has picked no token comes last.
+void Engine::tell_best(Job& job) {
+  std::vector<Choice*> order;
+  for (auto& choice : job.choices) order.push_back(choice.get());
+  const auto mean = [](const Choice* c) {
+    const std::size_t picked = c->told.size() + (c->finish_token >= 0 ? 1 : 0);
+    return picked == 0 ? -std::numeric_limits<double>::infinity() : c->logprob_sum / static_cast<double>(picked);
+  };
+  std::ranges::stable_sort(order, [&](const Choice* a, const Choice* b) { return mean(a) > mean(b); });
+  for (std::uint32_t i = 0; i < job.request.n; ++i) {
+    const Choice& choice = *order[i];
+    std::size_t text = 0, alternatives = 0;
+    for (std::uint32_t t = 0; t < choice.told.size(); ++t) {
+      const Choice::Told& told = choice.told[t];
+      tell(job, {.kind = Event::Kind::Token,
+                 .choice = i,
+                 .index = t,
+                 .token = told.token,
+                 .text = std::string_view(choice.told_text).substr(text, told.text_end - text),
+                 .logprob = told.logprob,
+                 .alternatives =
+                     std::span(choice.told_alternatives).subspan(alternatives, told.alternatives_end - alternatives)});
+      text = told.text_end;
+      alternatives = told.alternatives_end;
+    }
+    tell(job, {.kind = Event::Kind::Finished,
+               .choice = i,
+               .text = std::string_view(choice.told_text).substr(text),
+               .finish = choice.finish,
+               .stop = choice.finish_stop,
+               .stop_token = choice.finish_token,
+               .last = i + 1 == job.request.n,
+               .usage = &job.usage});
+  }
+}
+
+void Engine::tell(Job& job, const Event& event) {
+  if (!job.listener) return;
+  Event addressed = event;
+  addressed.request = job.id;
+  job.listener->on_event(addressed);
+}
+
+}  // namespace quire::engine

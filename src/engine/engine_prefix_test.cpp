@@ -1,0 +1,130 @@
+// The engine: prompts that share a beginning.
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/engine_testing.h"
+
+namespace quire::engine::testing {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
+                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
+
+TEST_P(EngineOnEachKind, APromptThatWasReadBeforeIsFound) {
+  Fixture fixture({.kind = GetParam()});
+  const Request request = greedy(some_tokens(100), 5);
+  fixture.submit(request);
+  fixture.run();
+  const std::uint64_t cold = fixture.model->tokens_computed;
+  const auto heard = fixture.submit(request);
+  fixture.run();
+  EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+  EXPECT_GE(heard->usage.hit.tokens, 96u);
+  EXPECT_LE(fixture.model->tokens_computed - cold, 4u + 4u);
+}
+
+TEST_P(EngineOnEachKind, TheSecondOfTwoEqualPromptsWaitsForTheFirstOnesPages) {
+  Fixture fixture({.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}});
+  Request request = seeded(some_tokens(100), 4, 1);
+  const auto first = fixture.submit(request);
+  request.sampling.seed = 2;
+  const auto second = fixture.submit(request);
+  Request other = greedy(some_tokens(20, 9), 4);
+  const auto unrelated = fixture.submit(other);
+  fixture.run();
+  EXPECT_EQ(first->choices[0].answer(), fixture.right(seeded(some_tokens(100), 4, 1)));
+  EXPECT_EQ(second->choices[0].answer(), fixture.right(seeded(some_tokens(100), 4, 2)));
+  EXPECT_GE(second->usage.hit.tokens, 96u);
+  EXPECT_EQ(fixture.engine->stats().prefix_waits, 1u);
+  EXPECT_LE(fixture.model->tokens_computed, 100u + 4 + 20 + 3 * 3);
+}
+
+TEST_P(EngineOnEachKind, PromptsThatPartSomewhereShareWhatStandsBeforeInTheSameBatch) {
+  Fixture fixture({.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}});
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Collector>> heard;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    std::vector<Token> prompt = some_tokens(80);
+    for (const Token token : some_tokens(30, 100 + i)) prompt.push_back(token);
+    requests.push_back(greedy(prompt, 3));
+    heard.push_back(fixture.submit(requests.back()));
+  }
+  fixture.run();
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i]));
+    EXPECT_GE(heard[i]->usage.hit.tokens, i == 0 ? 0u : 80u) << i;
+  }
+}
+
+TEST_P(EngineOnEachKind, WhoDoesNotWantReuseGetsNoneAndOthersNamespacesAreNotSeen) {
+  Fixture fixture({.kind = GetParam()});
+  Request request = greedy(some_tokens(100), 3);
+  fixture.submit(request);
+  fixture.run();
+  request.reuse = false;
+  const auto without = fixture.submit(request);
+  fixture.run();
+  EXPECT_EQ(without->usage.hit.tokens, 0u);
+  EXPECT_EQ(without->usage.hit.end, HitEnd::Disabled);
+  request.reuse = true;
+  request.name_space = 77;
+  const auto stranger = fixture.submit(request);
+  fixture.run();
+  EXPECT_EQ(stranger->usage.hit.tokens, 0u);
+  EXPECT_EQ(stranger->usage.hit.end, HitEnd::OtherNamespace);
+  EXPECT_EQ(stranger->choices[0].answer(), fixture.right(request));
+}
+
+TEST_P(EngineOnEachKind, AnAnswerIsTheSameWithTheCacheColdWarmOffAndHalfEvicted) {
+  const Request request = seeded(some_tokens(90), 12, 4);
+  for (const bool cache : {true, false}) {
+    Fixture fixture({.kind = GetParam(), .budget = 32 << 10, .prefix_cache = cache});
+    for (int round = 0; round < 3; ++round) {
+      const auto heard = fixture.submit(request);
+      fixture.run();
+      EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+      // Others push part of it out.
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        fixture.submit(greedy(some_tokens(100, 50 + 10 * static_cast<std::uint64_t>(round) + i), 2));
+        fixture.run();
+      }
+    }
+    EXPECT_EQ(fixture.model->problem, "");
+  }
+}
+
+// However a second prompt parts from the first, what it can reuse grows with what it shares: no shift falls off a
+// cliff.
+TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
+  constexpr std::uint32_t kLength = 200;
+  for (const std::uint32_t tail : {0u, 40u}) {
+    std::vector<std::uint32_t> lost;
+    for (std::uint32_t shift = 0; shift < 64; ++shift) {
+      Fixture fixture({.kind = GetParam()});
+      std::vector<Token> first = some_tokens(kLength);
+      std::vector<Token> second(first.begin(), first.end() - shift);  // shares all but the last `shift` tokens
+      for (const Token token : some_tokens(shift + tail, 7)) second.push_back((token + 1) % 32);
+      fixture.submit(greedy(first, 1));
+      fixture.run();
+      const Request request = greedy(second, 2);
+      const auto heard = fixture.submit(request);
+      fixture.run();
+      EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+      const std::uint32_t shared =
+          std::min<std::uint32_t>(kLength - shift, static_cast<std::uint32_t>(second.size()) - 1);
+      ASSERT_LE(heard->usage.hit.tokens, shared + 1);  // the token behind may be equal by chance
+      lost.push_back(shared - std::min(shared, heard->usage.hit.tokens));
+    }
+    for (std::uint32_t shift = 0; shift < 64; ++shift) {
+      // Attention: nothing is lost, whatever the border. Recurrent: at most a block more than twice the shift.
+      const bool recurrent = GetParam() == Kind::Recurrent || GetParam() == Kind::Hybrid;
+      const std::uint32_t allowed = GetParam() == Kind::Attention ? 0 : recurrent ? shift + 8 : 8;
+      EXPECT_LE(lost[shift], allowed) << "shift " << shift << ", tail " << tail;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine::testing

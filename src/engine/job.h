@@ -1,0 +1,33 @@
+// A request while the engine has it: what was asked, its choices, and what it has used so far. For the files of the
+// engine only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quire/engine/choice.h"
+
+namespace quire::engine {
+
+struct Engine::Job {
+  RequestId id = 0;
+  Request request;
+  std::shared_ptr<Listener> listener;
+  std::vector<std::unique_ptr<Choice>> choices;
+  std::uint32_t open = 0;  // choices that are not done
+  bool siblings_started = false;
+  bool ended = false;
+  Clock::time_point submitted;
+  bool admitted = false;
+  Usage usage;
+  std::string text;  // scratch: what a token adds
+
+  bool tells_at_once() const { return choices.size() == request.n; }
+};
+
+inline double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace quire::engine

@@ -1,0 +1,246 @@
+// The server over time: clients that go, keys, those who look at the pool, and the end.
+#include <future>
+#include <set>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/server/server.h"
+#include "quire/server/server_testing.h"
+
+namespace quire::server {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Client;
+using testing::events;
+using ::testing::HasSubstr;
+using testing::Reply;
+using testing::Running;
+namespace json = boost::json;
+using testing::kLong;
+using testing::Streamed;
+using testing::streamed;
+using testing::text_of;
+
+// --- clients that go, or do not read
+
+TEST(ServerClients, WhoGoesAwayFreesEverythingAtOnce) {
+  Running server;
+  for (const bool stream : {false, true}) {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 8; ++i) {
+      clients.push_back(std::make_unique<Client>(server.port()));
+      clients.back()->post("/v1/completions", fmt::format("{{{}, \"stream\": {}, \"n\": 2}}", kLong, stream));
+    }
+    for (int i = 0; i < 200 && server.pool().at("stats").at("running").as_int64() < 16; ++i)
+      std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(server.pool().at("stats").at("running").as_int64(), 16);
+    clients.clear();
+    EXPECT_TRUE(server.comes_to_rest());
+  }
+  EXPECT_EQ(server.pool().at("stats").at("cancelled").as_int64(), 16);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"gone\"} 16"));
+}
+
+TEST(ServerClients, WhoDoesNotReadIsCutOffAndNobodyElseSuffers) {
+  Running server({.stream_buffer = 32 << 10});
+  Client lazy(server.port(), 4096);
+  lazy.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"logprobs\": 20, \"n\": 4}}", kLong));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(server.post("/v1/completions", R"({"prompt": "Hello", "max_tokens": 10})").status, 200u);
+  }
+  EXPECT_TRUE(server.comes_to_rest());
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"too_slow\"} 1"));
+  // If it reads after all, it is told.
+  const Reply reply = lazy.read_reply();
+  const Streamed parts = streamed(reply.body);
+  EXPECT_THAT(parts.error, HasSubstr("the client reads too slowly: more than 32768 bytes wait for it"));
+  EXPECT_TRUE(parts.done && reply.complete);
+}
+
+// --- keys, pages of others
+
+TEST(ServerKeys, ReuseOnlyTheirOwnPrefixesAndCannotTellWhatOthersAsked) {
+  Running server({.keys = {"alice", "bob"}});
+  const std::string body =
+      R"({"prompt": "Once upon a time there was a little bird who lived in a tall tree near the river", "max_tokens": 4})";
+  EXPECT_EQ(server.post("/v1/completions", body).status, 401u);
+  EXPECT_EQ(server.post("/v1/completions", body, "Authorization: Bearer mallory\r\n").status, 401u);
+  EXPECT_EQ(server.get("/pool").status, 401u);
+  EXPECT_EQ(server.get("/nothing").status, 401u);
+  EXPECT_EQ(server.get("/health").status, 200u);
+  EXPECT_EQ(server.get("/").status, 200u);
+  const auto details = [&](const char* key) {
+    const Reply reply = server.post("/v1/completions", body, fmt::format("Authorization: Bearer {}\r\n", key));
+    EXPECT_EQ(reply.status, 200u);
+    return reply.parsed().at("usage").at("prompt_tokens_details");
+  };
+  EXPECT_EQ(details("alice").at("cached_tokens").as_int64(), 0);
+  EXPECT_GT(details("alice").at("cached_tokens").as_int64(), 0);
+  const json::value other = details("bob");
+  EXPECT_EQ(other.at("cached_tokens").as_int64(), 0);
+  EXPECT_EQ(other.at("matched_tokens").as_int64(), 0);
+  EXPECT_EQ(other.at("miss_reason").as_string(), "never seen");
+  EXPECT_GT(details("bob").at("cached_tokens").as_int64(), 0);
+  EXPECT_THAT(server.get("/metrics", "Authorization: Bearer bob\r\n").body,
+              HasSubstr("quire_prefix_lookup_ends_total{reason=\"other_namespace\"} 0"));
+}
+
+TEST(ServerOrigins, OnlyPagesThatAreAllowedMayCall) {
+  const std::string body = R"({"prompt": "Hello", "max_tokens": 1})";
+  {
+    Running server;
+    EXPECT_EQ(server.post("/v1/completions", body, "Origin: https://evil.example\r\n").status, 403u);
+    EXPECT_EQ(server.post("/v1/completions", body, "Origin: http://localhost\r\n").status, 200u);  // its own
+    EXPECT_EQ(server.get("/health", "Origin: https://evil.example\r\n").header("access-control-allow-origin"), "");
+  }
+  Running server({.origins = {"https://good.example"}});
+  const Reply reply = server.post("/v1/completions", body, "Origin: https://good.example\r\n");
+  EXPECT_EQ(reply.status, 200u);
+  EXPECT_EQ(reply.header("access-control-allow-origin"), "https://good.example");
+  EXPECT_EQ(server.post("/v1/completions", body, "Origin: https://evil.example\r\n").status, 403u);
+  Client client(server.port());
+  client.send(
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://good.example\r\nAccess-Control-Request-Method: "
+      "POST\r\n\r\n");
+  const Reply preflight = client.read_reply();
+  EXPECT_EQ(preflight.status, 204u);
+  EXPECT_THAT(preflight.header("access-control-allow-methods"), HasSubstr("POST"));
+}
+
+TEST(ServerPage, IsSentOnceAndAgainOnlyWhenItChanged) {
+  Running server;
+  for (const char* path : {"/", "/app.js", "/style.css"}) {
+    const Reply first = server.get(path);
+    EXPECT_EQ(first.status, 200u);
+    EXPECT_FALSE(first.body.empty());
+    EXPECT_THAT(first.header("content-security-policy"), HasSubstr("default-src 'self'"));
+    const Reply second = server.get(path, fmt::format("If-None-Match: {}\r\n", first.header("etag")));
+    EXPECT_EQ(second.status, 304u);
+  }
+}
+
+// --- looking at the pool
+
+TEST(ServerPool, ShowsSequencesUnderTheIdsTheirClientsGot) {
+  Running server;
+  Client client(server.port());
+  client.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"n\": 2}}", kLong));
+  for (int i = 0; i < 200 && server.pool().at("stats").at("running").as_int64() < 2; ++i)
+    std::this_thread::sleep_for(10ms);
+  const json::value pool = server.pool();
+  ASSERT_EQ(pool.at("sequences").as_array().size(), 2u);
+  const json::value& sequence = pool.at("sequences").at(1);
+  while (client.bytes().find("\r\n\r\n") == std::string::npos) ASSERT_TRUE(client.receive());
+  EXPECT_THAT(client.bytes(), HasSubstr(fmt::format("x-request-id: {}\r\n", sequence.at("request").as_int64())));
+  EXPECT_EQ(sequence.at("choice").as_int64(), 1);
+  EXPECT_EQ(sequence.at("state").as_string(), "writing");
+  const auto& group = pool.at("groups").at(0);
+  std::set<std::int64_t> listed;
+  for (const json::value& page : group.at("pages").as_array()) listed.insert(page.at(0).as_int64());
+  EXPECT_EQ(group.at("held").as_int64() + group.at("cached").as_int64(), static_cast<std::int64_t>(listed.size()));
+  for (const json::value& page : sequence.at("tables").at(0).as_array()) EXPECT_TRUE(listed.contains(page.as_int64()));
+}
+
+TEST(ServerPool, EventsTellTheWholeAndThenEveryChange) {
+  Running server;
+  Client watcher(server.port());
+  watcher.get("/pool/events");
+  while (watcher.bytes().find("event: pool\n") == std::string::npos) ASSERT_TRUE(watcher.receive());
+  EXPECT_EQ(
+      server.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true})").status,
+      200u);
+  const auto deadline = std::chrono::steady_clock::now() + 5s;
+  while (watcher.bytes().find("sequence_released") == std::string::npos &&
+         std::chrono::steady_clock::now() < deadline) {
+    watcher.receive(100ms);
+  }
+  EXPECT_THAT(watcher.bytes(), HasSubstr("event: change\n"));
+  EXPECT_THAT(watcher.bytes(), HasSubstr("[\"sequence_created\","));
+  EXPECT_THAT(watcher.bytes(), HasSubstr("[\"page_taken\","));
+  EXPECT_THAT(watcher.bytes(), HasSubstr("[\"sequence_released\","));
+  // When nothing happens, nothing is told; but that the pool was checked is something.
+  for (int i = 0; i < 20; ++i) watcher.receive(50ms);
+  watcher.bytes().clear();
+  EXPECT_FALSE(watcher.receive(300ms));
+  server.server().stop();
+  while (watcher.receive(2000ms)) {
+  }
+  EXPECT_THAT(watcher.bytes(),
+              HasSubstr("event: error\ndata: {\"error\":{\"message\":\"the server is shutting down\""));
+}
+
+TEST(ServerMetrics, CountWhatHappened) {
+  Running server;
+  EXPECT_EQ(
+      server.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 10, "ignore_eos": true})").status,
+      200u);
+  const std::string text = server.get("/metrics").body;
+  for (const char* line :
+       {"quire_pages{group=\"0\",state=\"held\"} 0", "quire_completions_total{outcome=\"finished\"} 1",
+        "quire_first_token_seconds_count 1", "quire_next_token_seconds_count 9", "quire_queue 0",
+        "quire_prefix_lookup_ends_total{reason=\"never_seen\"} 1", "quire_pool_sound 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+// --- the end
+
+TEST(ServerStop, LetsAnswersFinishWithinTheGraceTime) {
+  Running server({.grace = 100s});
+  Client stream(server.port()), whole(server.port()), idle(server.port());
+  stream.post("/v1/completions",
+              R"({"prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": true, "stream": true})");
+  whole.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 150, "ignore_eos": true})");
+  for (int i = 0; i < 200 && server.pool().at("stats").at("running").as_int64() < 2; ++i)
+    std::this_thread::sleep_for(5ms);
+  server.server().stop();
+  const Reply parts = stream.read_reply();
+  EXPECT_TRUE(streamed(parts.body).done);
+  EXPECT_EQ(streamed(parts.body).error, "");
+  EXPECT_EQ(whole.read_reply().status, 200u);
+  EXPECT_TRUE(idle.ends_within(2s));
+  stream.close();
+  whole.close();
+  idle.close();
+  server.stop_and_wait();
+}
+
+TEST(ServerStop, CutsOffWhatTheGraceTimeDoesNotSufficeForAndSaysSo) {
+  Running server({.grace = 100ms});
+  Client stream(server.port()), whole(server.port());
+  stream.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"n\": 8}}", kLong));
+  whole.post("/v1/completions", fmt::format("{{{}, \"n\": 8}}", kLong));
+  for (int i = 0; i < 200 && server.pool().at("stats").at("running").as_int64() < 16; ++i)
+    std::this_thread::sleep_for(5ms);
+  const auto begin = std::chrono::steady_clock::now();
+  server.server().stop();
+  const Reply parts = stream.read_reply();
+  const Streamed read = streamed(parts.body);
+  EXPECT_EQ(read.error, "the server is shutting down, and the answer was not complete");
+  EXPECT_TRUE(read.done && parts.complete);
+  const Reply cut = whole.read_reply();
+  EXPECT_EQ(cut.status, 503u);
+  EXPECT_EQ(cut.parsed().at("error").at("code").as_string(), "stopping");
+  server.stop_and_wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+}
+
+TEST(ServerStop, ASecondTimeDoesNotWait) {
+  Running server({.grace = 60s});
+  Client client(server.port());
+  client.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"n\": 8}}", kLong));
+  for (int i = 0; i < 200 && server.pool().at("stats").at("running").as_int64() < 8; ++i)
+    std::this_thread::sleep_for(5ms);
+  server.server().stop();
+  server.server().stop();
+  const Reply reply = client.read_reply();
+  EXPECT_TRUE(streamed(reply.body).done);
+  client.close();
+  server.stop_and_wait();
+}
+
+}  // namespace
+}  // namespace quire::server
