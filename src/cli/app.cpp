@@ -18,6 +18,7 @@
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
 #include "quire/cli/serve.h"
+#include "quire/cli/synth.h"
 #include "quire/cli/tokenize.h"
 #include "quire/text/utf8.h"
 
@@ -38,6 +39,7 @@ constexpr std::string_view kUsages[] = {
     "quire chat [-m FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
     "quire bench [-m FILE] [-w NAMES] [OPTIONS]",
+    "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos] [--json] TEXT|-",
@@ -215,8 +217,9 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
   const Command commands[] = {
-      add_run(app, console), add_chat(app, console), add_serve(app, console),  add_info(app),
-      add_tokenize(app),     add_render(app),        add_logits(app, console), add_bench(app, console)};
+      add_run(app, console),  add_chat(app, console), add_serve(app, console),  add_info(app),
+      add_tokenize(app),      add_render(app),        add_logits(app, console), add_bench(app, console),
+      add_synth(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");

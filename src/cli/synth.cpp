@@ -1,0 +1,160 @@
+#include "quire/cli/synth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "quire/cli/numbers.h"
+#include "quire/cli/options.h"
+#include "quire/cli/printable.h"
+#include "quire/cli/progress.h"
+
+namespace quire::cli {
+
+namespace {
+
+// What the command line says of a shape: a name, or numbers, or both.
+struct ShapeOptions {
+  std::string name, architecture;
+  synth::Shape changes;  // 0: not given
+  std::optional<bool> tied;
+};
+
+void add_name(CLI::App& command, const std::string& flag, std::string& value, const std::vector<std::string>& known,
+              const std::string& help) {
+  command
+      .add_option_function<std::string>(
+          flag,
+          [flag, &value, &known](const std::string& text) {
+            if (std::ranges::find(known, text) == known.end()) {
+              refuse(flag, text, fmt::format("is none of {}", fmt::join(known, ", ")));
+            }
+            value = text;
+          },
+          help)
+      ->type_name("NAME");
+}
+
+void add_shape_options(CLI::App& command, ShapeOptions& options) {
+  add_name(command, "--shape", options.name, synth::shape_names(),
+           fmt::format("The shape of a real model:\n{}", fmt::join(synth::shape_names(), ", ")));
+  add_name(
+      command, "--arch", options.architecture, synth::architecture_names(),
+      fmt::format("A shape of one's own, of this architecture:\n{}", fmt::join(synth::architecture_names(), ", ")));
+  command.get_option("--arch")->excludes("--shape");
+  synth::Shape& changes = options.changes;
+  struct Number {
+    const char* flag;
+    std::uint32_t synth::Shape::*value;
+    const char* help;
+  };
+  constexpr Number kNumbers[] = {
+      {"--layers", &synth::Shape::layers, "Layers"},
+      {"--embedding", &synth::Shape::embedding, "Width of the residual stream"},
+      {"--vocabulary", &synth::Shape::vocabulary, "Tokens (default: 32000)"},
+      {"--context", &synth::Shape::context, "Tokens the model is for (default: 4096)"},
+      {"--heads", &synth::Shape::heads, "Heads of an attention layer"},
+      {"--kv-heads", &synth::Shape::kv_heads, "Of them for keys and values (default: as many)"},
+      {"--head-dim", &synth::Shape::head_dim, "Elements of a head (default: embedding / heads)"},
+      {"--feed-forward", &synth::Shape::feed_forward, "Width within the feed-forward part"},
+      {"--inner", &synth::Shape::inner, "Channels of a recurrent layer (default: twice the embedding)"},
+      {"--state", &synth::Shape::state, "State of each channel (default: 128)"},
+      {"--groups", &synth::Shape::groups, "Groups of channels (default: 1)"},
+      {"--ssm-heads", &synth::Shape::ssm_heads, "Heads of a recurrent layer (default: inner / 64)"},
+      {"--conv", &synth::Shape::conv, "Tokens of the convolution (default: 4)"},
+  };
+  for (const Number& number : kNumbers) {
+    add_number<std::uint32_t>(command, number.flag, changes.*number.value, {1}, number.help)
+        ->group("Numbers of a shape");
+  }
+  command
+      .add_option("--attention-layers", changes.attention_layers, "Of a hybrid: which layers attend, counted from 0")
+      ->delimiter(',')
+      ->check(CLI::TypeValidator<std::uint32_t>())
+      ->allow_extra_args(false)
+      ->type_name("N,...")
+      ->group("Numbers of a shape");
+  auto* tied = command.add_flag_callback(
+      "--tied", [&options] { options.tied = true; }, "The output is the embedding");
+  auto* untied = command.add_flag_callback(
+      "--untied", [&options] { options.tied = false; }, "The output has a matrix of its own");
+  tied->group("Numbers of a shape")->excludes(untied);
+  untied->group("Numbers of a shape");
+}
+
+synth::Shape shape_of(const ShapeOptions& options) {
+  if (options.name.empty() && options.architecture.empty()) throw CLI::RequiredError("--shape or --arch");
+  const synth::Shape base =
+      options.name.empty() ? synth::usual_shape(options.architecture) : *synth::find_shape(options.name);
+  synth::Shape shape = synth::changed(base, options.changes);
+  if (options.tied) shape.tied = *options.tied;
+  if (const auto ok = synth::check_shape(shape); !ok) throw CLI::ValidationError("--" + ok.error().message);
+  return shape;
+}
+
+}  // namespace
+
+Result<std::string> synth(const SynthOptions& options, const Console& console) {
+  const auto summary = synth::summarize(options.shape, options.type);
+  if (!summary) return std::unexpected(summary.error());
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    Progress progress(console.err, console.err_style, "writing");
+    const auto ok = synth::write_model(options.shape, options.type, options.seed, options.output,
+                                       [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
+    if (!ok) return std::unexpected(ok.error());
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(options.output, error);
+  std::string text;
+  for (const std::string& note : summary->notes) text += fmt::format("{}\n", note);
+  return text + fmt::format("{}: {} {}, {} parameters ({}), {} in {:.1f} s\n", printable(options.output),
+                            options.shape.name, options.type, grouped(summary->parameters),
+                            in_millions(summary->parameters), in_units(error ? summary->bytes : bytes), seconds);
+}
+
+std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand("synth", "Make a model with random weights, to measure with");
+  auto options = std::make_shared<SynthOptions>();
+  auto shape = std::make_shared<ShapeOptions>();
+  add_shape_options(*command, *shape);
+  command
+      ->add_option_function<std::string>(
+          "--type",
+          [options](const std::string& text) {
+            std::string upper = text;
+            std::ranges::transform(upper, upper.begin(),
+                                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+            const auto& known = synth::type_names();
+            if (std::ranges::find(known, upper) == known.end()) {
+              refuse("--type", text, fmt::format("is none of {}", fmt::join(known, ", ")));
+            }
+            options->type = upper;
+          },
+          "Type of the weights: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M")
+      ->required()
+      ->type_name("TYPE");
+  command->add_option("-o,--output", options->output, "The file to write")->required()->type_name("FILE.gguf");
+  add_number<std::uint64_t>(*command, "--seed", options->seed, {}, "The same seed gives the same file (default: 1)");
+  command->footer(
+      "Text that such a model writes means nothing, but it is as fast as a real one,\n"
+      "and other engines can load it. A plain type is that of all matrices but the\n"
+      "output, which is Q6_K where they are smaller; norms are F32. Numbers given\n"
+      "beside --shape change it.\n\n"
+      "  quire synth --shape llama-1.1b --type Q4_K_M -o tiny.gguf\n"
+      "  quire synth --shape llama-8b --layers 4 --type Q8_0 -o short.gguf\n"
+      "  quire synth --arch llama --layers 4 --embedding 256 --heads 4 \\\n"
+      "    --feed-forward 768 --type F16 -o small.gguf");
+  command->callback([options, shape] { options->shape = shape_of(*shape); });
+  return [options, &console](const Style&) { return synth(*options, console); };
+}
+
+}  // namespace quire::cli
