@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -23,6 +24,7 @@ struct LargeAllocator {
 
   T* allocate(std::size_t count) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    if (count > PTRDIFF_MAX / 2 / sizeof(T)) throw std::bad_array_new_length();
     const std::size_t bytes = count * sizeof(T);
     const bool large = bytes >= 2 * kHugePage;
     const std::size_t alignment = large ? kHugePage : alignof(T) > 64 ? alignof(T) : 64;

@@ -171,4 +171,8 @@ std::unexpected<Error> File::mismatch(const Entry& entry, std::string_view wante
                           entry.offset, wanted, entry.value.describe()));
 }
 
+void File::forget(std::span<const std::byte> data) const {
+  for (const Impl::Loaded& part : impl_->loaded) part.mapping.forget(data);
+}
+
 }  // namespace quire::gguf

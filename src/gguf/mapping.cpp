@@ -1,6 +1,7 @@
 #include "quire/gguf/mapping.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -68,6 +69,16 @@ Mapping::Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+void Mapping::forget(std::span<const std::byte> part) const {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes_.data());
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()), end = begin + part.size();
+  if (begin < first || end > first + bytes_.size()) return;
+  // Pages that others have a part of stay.
+  const std::uintptr_t from = (begin + page - 1) / page * page, to = end / page * page;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 Mapping::~Mapping() {

@@ -23,6 +23,9 @@ class Mapping {
   ~Mapping();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Gives the memory of a part of it back to the system; who looks again reads the file again. A part of something else
+  // is left alone.
+  void forget(std::span<const std::byte> part) const;
 
  private:
   std::span<const std::byte> bytes_;

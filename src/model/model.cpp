@@ -28,7 +28,7 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file) {
   if (auto ok = check_tensors(model->file_, model->numbers_); !ok) return std::unexpected(ok.error());
   auto weights = load_weights(model->file_, model->numbers_);
   if (!weights) return std::unexpected(weights.error());
-  model->weights_ = std::move(*weights);
+  model->bound_ = std::move(*weights);
   return model;
 }
 
@@ -48,7 +48,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
   const std::uint32_t cols[kSlots] = {
       width,                                                        // kResidual
-      width,                                                        // kNormed
+      width,                                                        // kMade
       heads * head,                                                 // kQuery
       kv_heads * head,                                              // kKey
       kv_heads * head,                                              // kValue
@@ -70,11 +70,58 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
     buffers_[slot].memory = std::move(*memory);
     buffers_[slot].cols = cols[slot];
   }
-  const std::uint32_t most = std::max({width, heads * head, inner, wide});
-  if (auto ok = backend.prepare(std::max(max_rows, max_logits), most); !ok) return fail(ok.error().message());
+  std::uint32_t groups = 0;
+  for (const StateLayout::Place& place : places_) groups = std::max(groups, place.group + 1);
+  const Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
+                             .cols = std::max({width, heads * head, inner, wide}),
+                             .heads = heads,
+                             .groups = groups,
+                             .recurrent_heads = numbers_.recurrent.heads};
+  if (auto ok = backend.prepare(sizes); !ok) return fail(ok.error().message());
+  if (auto ok = arrange_weights(backend); !ok) return ok;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
+}
+
+// Every matrix that is multiplied goes into the backend's order, one after the other; what was read of the file for it
+// is given back to the system at once, so that no matrix is in memory twice. The embedding is looked up row by row and
+// stays in the file, unless it is the output too.
+Result<void> Model::arrange_weights(Backend& backend) {
+  weights_ = bound_;
+  weights_.converted.clear();  // its vectors are bound_'s
+  arranged_.clear();
+  std::vector<Weight*> matrices;
+  for (LayerWeights& layer : weights_.layers) {
+    if (auto* attention = std::get_if<AttentionWeights>(&layer.mixer)) {
+      matrices.insert(matrices.end(), {&attention->q, &attention->k, &attention->v, &attention->out});
+    } else {
+      auto& mamba = std::get<Mamba2Weights>(layer.mixer);
+      matrices.insert(matrices.end(), {&mamba.in, &mamba.out});
+    }
+    if (layer.feed_forward) {
+      matrices.insert(matrices.end(), {&layer.feed_forward->gate, &layer.feed_forward->up, &layer.feed_forward->down});
+    }
+  }
+  matrices.push_back(&weights_.output);
+  for (Weight* matrix : matrices) {
+    const std::uint64_t bytes = backend.arranged_bytes(*matrix);
+    if (bytes == 0) continue;
+    auto memory = DeviceBuffer::create(backend.device(), bytes);
+    if (!memory) return fail(memory.error().message());
+    const std::byte* from = matrix->data;
+    *matrix = backend.arrange(*matrix, memory->data());
+    file_.forget({from, matrix->file_bytes()});
+    arranged_.push_back(std::move(*memory));
+  }
+  if (bound_.output.data == bound_.embedding.data) weights_.embedding = weights_.output;
+  return {};
+}
+
+std::uint64_t Model::arranged_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const DeviceBuffer& memory : arranged_) bytes += memory.size();
+  return bytes;
 }
 
 Rows Model::forward(Backend& backend, const Step& step, std::span<const std::uint32_t> wanted) {
@@ -90,65 +137,56 @@ Rows Model::forward(Backend& backend, const Step& step, std::span<const std::uin
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerWeights& layer = weights_.layers[i];
-    const Rows normed = buffer(kNormed, rows, width);
-    backend.rms_norm(normed, x, layer.norm.data(), constants_.epsilon);
-    // The mixer reads and writes `normed`.
+    // What a mixer and a feed-forward part make is added to x; where it is normed first, it goes through `made`.
+    const bool normed_after = !layer.post_norm.empty();
+    const Rows made = buffer(kMade, rows, width);
+    const Input in = Input::normed(x, layer.norm.data(), constants_.epsilon);
+    const Product out{.out = normed_after ? made : x, .add = !normed_after, .scale = constants_.residual_scale};
     if (const auto* attention = std::get_if<AttentionWeights>(&layer.mixer)) {
-      attention_layer(backend, i, *attention, rows);
+      attention_layer(backend, i, *attention, in, out);
     } else {
-      mamba2_layer(backend, i, std::get<Mamba2Weights>(layer.mixer), rows);
+      mamba2_layer(backend, i, std::get<Mamba2Weights>(layer.mixer), in, out);
     }
-    if (!layer.post_norm.empty()) backend.rms_norm(normed, normed, layer.post_norm.data(), constants_.epsilon);
-    backend.add(x, normed, constants_.residual_scale);
-    if (layer.feed_forward) {
-      feed_forward(backend, *layer.feed_forward, rows);
-      backend.add(x, normed, constants_.residual_scale);
-    }
+    if (normed_after) add_normed(backend, x, made, layer.post_norm);
+    if (!layer.feed_forward) continue;
+    const bool feed_normed = !layer.feed_forward->post_norm.empty();
+    feed_forward(backend, *layer.feed_forward, x,
+                 {.out = feed_normed ? made : x, .add = !feed_normed, .scale = constants_.residual_scale});
+    if (feed_normed) add_normed(backend, x, made, layer.feed_forward->post_norm);
   }
   const auto count = static_cast<std::uint32_t>(wanted.size());
   const Rows logits = buffer(kLogits, count, numbers_.vocabulary);
   if (count > 0) {
     const Rows last = buffer(kLast, count, width);
     backend.gather(last, x, wanted);
-    backend.rms_norm(last, last, weights_.norm.data(), constants_.epsilon);
-    backend.matmul(logits, weights_.output, last, nullptr);
+    const Product product{.out = logits, .weight = &weights_.output};
+    backend.matmul({&product, 1}, Input::normed(last, weights_.norm.data(), constants_.epsilon));
     backend.cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
   }
   backend.finish();
   return logits;
 }
 
+void Model::add_normed(Backend& backend, Rows x, Rows made, Vector norm) {
+  backend.rms_norm(made, made, norm.data(), constants_.epsilon);
+  backend.add(x, made, constants_.residual_scale);
+}
+
 namespace {
 const float* data_or_null(Vector vector) { return vector.empty() ? nullptr : vector.data(); }
 }  // namespace
 
-void Model::attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, std::uint32_t rows) {
+void Model::attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, const Input& in,
+                            Product out) {
   const Layer& numbers = numbers_.layers[layer];
-  const std::uint32_t head = numbers_.key_length;
-  const Rows in = buffer(kNormed, rows, numbers_.embedding);
+  const std::uint32_t head = numbers_.key_length, rows = in.x.rows;
   const Rows q = buffer(kQuery, rows, numbers.heads * head);
   const Rows k = buffer(kKey, rows, numbers.kv_heads * head);
   const Rows v = buffer(kValue, rows, numbers.kv_heads * head);
-  backend.matmul(q, weights.q, in, data_or_null(weights.q_bias));
-  backend.matmul(k, weights.k, in, data_or_null(weights.k_bias));
-  backend.matmul(v, weights.v, in, data_or_null(weights.v_bias));
-  // Head by head: the same floats seen as more and shorter rows.
-  const auto by_head = [&](Rows x, std::uint32_t heads) { return Rows{x.data, rows * heads, head, head}; };
-  if (!weights.q_norm.empty()) {
-    backend.rms_norm(by_head(q, numbers.heads), by_head(q, numbers.heads), weights.q_norm.data(), constants_.epsilon);
-  }
-  if (!weights.k_norm.empty()) {
-    backend.rms_norm(by_head(k, numbers.kv_heads), by_head(k, numbers.kv_heads), weights.k_norm.data(),
-                     constants_.epsilon);
-  }
-  if (!constants_.frequencies.empty()) {
-    const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
-    const bool window = numbers.window != 0;
-    const Rows cosines = buffer(window ? kWindowCos : kCos, rows, angles);
-    const Rows sines = buffer(window ? kWindowSin : kSin, rows, angles);
-    backend.rope(q, numbers.heads, head, cosines, sines, numbers_.architecture->rope_pairs);
-    backend.rope(k, numbers.kv_heads, head, cosines, sines, numbers_.architecture->rope_pairs);
-  }
+  const Product products[] = {{.out = q, .weight = &weights.q, .bias = data_or_null(weights.q_bias)},
+                              {.out = k, .weight = &weights.k, .bias = data_or_null(weights.k_bias)},
+                              {.out = v, .weight = &weights.v, .bias = data_or_null(weights.v_bias)}};
+  backend.matmul(products, in);
   const AttentionShape shape{.group = places_[layer].group,
                              .layer = places_[layer].index,
                              .heads = numbers.heads,
@@ -157,13 +195,24 @@ void Model::attention_layer(Backend& backend, std::size_t layer, const Attention
                              .scale = constants_.attention_scale,
                              .soft_cap = constants_.attention_cap,
                              .window = numbers.window};
-  backend.store_kv(shape, k, v);
+  const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
+  const bool window = numbers.window != 0;
+  backend.store_kv(shape, q, k, v,
+                   {.q_norm = data_or_null(weights.q_norm),
+                    .k_norm = data_or_null(weights.k_norm),
+                    .epsilon = constants_.epsilon,
+                    .cosines = buffer(window ? kWindowCos : kCos, rows, angles),
+                    .sines = buffer(window ? kWindowSin : kSin, rows, angles),
+                    .pairs = numbers_.architecture->rope_pairs});
   const Rows mixed = buffer(kMixed, rows, numbers.heads * head);
   backend.attention(mixed, q, shape);
-  backend.matmul(in, weights.out, mixed, data_or_null(weights.out_bias));
+  out.weight = &weights.out;
+  out.bias = data_or_null(weights.out_bias);
+  backend.matmul({&out, 1}, Input::plain(mixed));
 }
 
-void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, std::uint32_t rows) {
+void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, const Input& in,
+                         Product out) {
   const RecurrentShape& numbers = numbers_.recurrent;
   const Mamba2Shape shape{.layer = places_[layer].index,
                           .heads = numbers.heads,
@@ -171,9 +220,10 @@ void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weight
                           .groups = numbers.groups,
                           .state_dim = numbers.state,
                           .conv_width = numbers.conv_kernel};
-  const Rows in = buffer(kNormed, rows, numbers_.embedding);
+  const std::uint32_t rows = in.x.rows;
   const Rows wide = buffer(kWide, rows, static_cast<std::uint32_t>(numbers.projection()));
-  backend.matmul(wide, weights.in, in, nullptr);
+  const Product product{.out = wide, .weight = &weights.in};
+  backend.matmul({&product, 1}, in);
   const std::uint32_t inner = numbers.inner, shared = numbers.groups * numbers.state;
   const Rows gate = wide.columns(0, inner);
   const Rows convolved = wide.columns(inner, shape.conv_channels());
@@ -183,20 +233,21 @@ void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weight
   backend.mamba2_scan(mixed, convolved.columns(0, inner), convolved.columns(inner, shared),
                       convolved.columns(inner + shared, shared), dt, weights.dt_bias.data(), weights.a.data(),
                       weights.d.data(), shape);
-  backend.gated_norm(mixed, mixed, gate, weights.norm.data(), constants_.epsilon, numbers.groups);
-  backend.matmul(in, weights.out, mixed, nullptr);
+  out.weight = &weights.out;
+  backend.matmul({&out, 1}, {.kind = Input::Kind::GatedNormed,
+                             .x = mixed,
+                             .gate = gate,
+                             .weight = weights.norm.data(),
+                             .epsilon = constants_.epsilon,
+                             .groups = numbers.groups});
 }
 
-// From the residual stream to `normed`.
-void Model::feed_forward(Backend& backend, const FeedForwardWeights& weights, std::uint32_t rows) {
-  const Rows normed = buffer(kNormed, rows, numbers_.embedding);
-  const Rows gate = buffer(kGate, rows, weights.gate.rows), up = buffer(kUp, rows, weights.up.rows);
-  backend.rms_norm(normed, buffer(kResidual, rows, numbers_.embedding), weights.norm.data(), constants_.epsilon);
-  backend.matmul(gate, weights.gate, normed, nullptr);
-  backend.matmul(up, weights.up, normed, nullptr);
-  backend.gate(gate, gate, up, numbers_.architecture->activation);
-  backend.matmul(normed, weights.down, gate, nullptr);
-  if (!weights.post_norm.empty()) backend.rms_norm(normed, normed, weights.post_norm.data(), constants_.epsilon);
+void Model::feed_forward(Backend& backend, const FeedForwardWeights& weights, Rows x, Product out) {
+  const Rows gate = buffer(kGate, x.rows, weights.gate.rows), up = buffer(kUp, x.rows, weights.up.rows);
+  const Product products[] = {{.out = gate, .weight = &weights.gate}, {.out = up, .weight = &weights.up}};
+  backend.matmul(products, Input::normed(x, weights.norm.data(), constants_.epsilon));
+  out.weight = &weights.down;
+  backend.matmul({&out, 1}, Input::gated(gate, up, numbers_.architecture->activation));
 }
 
 }  // namespace quire::model

@@ -32,8 +32,10 @@ class Model {
   // What the model remembers, for a pool: groups and places in it are what forward() addresses.
   Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type) const;
 
-  // Takes memory for steps of up to so many tokens, of which so many want logits.
+  // Takes memory for steps of up to so many tokens, of which so many want logits, and brings the weights into the order
+  // that the backend wants.
   Result<void> prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits);
+  std::uint64_t arranged_bytes() const;  // memory that the weights take besides the file's
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
 
@@ -43,9 +45,13 @@ class Model {
 
  private:
   explicit Model(gguf::File file) : file_(std::move(file)) {}
-  void attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, std::uint32_t rows);
-  void mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, std::uint32_t rows);
-  void feed_forward(Backend& backend, const FeedForwardWeights& weights, std::uint32_t rows);
+  Result<void> arrange_weights(Backend& backend);
+  // From `in`, or from the residual stream, to `out`, which lacks only its weight.
+  void attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, const Input& in,
+                       Product out);
+  void mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, const Input& in, Product out);
+  void feed_forward(Backend& backend, const FeedForwardWeights& weights, Rows x, Product out);
+  void add_normed(Backend& backend, Rows x, Rows made, Vector norm);
 
   // Activations of a step: [max_rows][width] each.
   struct Buffer {
@@ -57,7 +63,7 @@ class Model {
   };
   enum Slot : std::uint8_t {
     kResidual,
-    kNormed,
+    kMade,
     kQuery,
     kKey,
     kValue,
@@ -78,7 +84,9 @@ class Model {
   gguf::File file_;
   Hyperparameters numbers_;
   Constants constants_;
-  Weights weights_;
+  Weights bound_;    // as the file has them
+  Weights weights_;  // as the backend wants them; small vectors are those of bound_
+  std::vector<DeviceBuffer> arranged_;
   std::vector<StateLayout::Place> places_;  // by layer
   Buffer buffers_[kSlots];
   std::uint32_t max_rows_ = 0;

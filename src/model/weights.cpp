@@ -54,6 +54,14 @@ class Binder {
     return {};
   }
 
+  // [rows][cols] as [cols][rows].
+  Vector turned(Vector values, std::size_t cols) {
+    std::vector<float>& to = weights_.converted.emplace_back(values.size());
+    const std::size_t rows = values.size() / cols;
+    for (std::size_t i = 0; i < values.size(); ++i) to[i % cols * rows + i / cols] = values[i];
+    return to;
+  }
+
   // A layer of each kind. Results are collected in one place: the first failure is the answer.
   Result<void> attention(AttentionWeights& to, const Layer& layer) {
     const std::uint64_t width = model_.embedding, head = model_.key_length;
@@ -93,6 +101,7 @@ class Binder {
     Result<void> ok = matrix(to.in, "ssm_in.weight", shape.projection(), model_.embedding);
     if (ok) ok = matrix(to.out, "ssm_out.weight", model_.embedding, shape.inner);
     if (ok) ok = vector(to.conv, "ssm_conv1d.weight", shape.conv_channels() * shape.conv_kernel);
+    if (ok) to.conv = turned(to.conv, shape.conv_kernel);
     if (ok) ok = vector_if_any(to.conv_bias, "ssm_conv1d.bias", shape.conv_channels());
     if (ok) ok = vector(to.dt_bias, "ssm_dt.bias", shape.heads);
     if (ok) ok = vector(to.a, "ssm_a", shape.heads);

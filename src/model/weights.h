@@ -35,7 +35,7 @@ struct AttentionWeights {
 struct Mamba2Weights {
   Weight in;               // [inner | conv channels | heads][embedding]: gate, what is convolved, step sizes
   Weight out;              // [embedding][inner]
-  Vector conv, conv_bias;  // [channels][kernel], [channels]
+  Vector conv, conv_bias;  // [kernel][channels], turned from the file's; [channels]
   Vector dt_bias, a, d;    // [heads]
   Vector norm;             // [inner]
 };
@@ -59,7 +59,7 @@ struct Weights {
   Vector norm;       // [embedding]
   Weight output;     // [vocabulary][embedding]; the embedding again where the file has no other
   std::vector<LayerWeights> layers;
-  std::deque<std::vector<float>> converted;  // what is not f32 in the file; a deque does not move its elements
+  std::deque<std::vector<float>> converted;  // what is not f32 or in this order in the file; elements do not move
 };
 
 Result<Weights> load_weights(const gguf::File& file, const Hyperparameters& model);

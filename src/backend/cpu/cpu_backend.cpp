@@ -1,132 +1,194 @@
 #include "quire/backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
+#include "quire/backend/cpu/for_each.h"
+#include "quire/backend/cpu/tiles.h"
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
 
 namespace quire {
 namespace {
 
-float silu(float x) { return x / (1.0f + std::exp(-x)); }
+// Fewer rows than this are done by the thread that is there: less work than waking the others.
+constexpr std::uint32_t kFewRows = 4;
 
-float gelu_tanh(float x) {
-  constexpr float kRootTwoOverPi = 0.7978845608028654f;
-  return 0.5f * x * (1.0f + std::tanh(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+bool is_plain(gguf::Type type) {
+  return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
 }
-
-// Large inputs are their own softplus, and their exponential would overflow.
-float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 }  // namespace
 
 CpuBackend::CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels)
     : kernels_(kernels), team_(std::max(1u, threads)), scratch_(team_.size()) {}
 
-PoolResult<void> CpuBackend::prepare(std::uint32_t max_rows, std::uint32_t max_cols) {
-  max_rows_ = max_rows;
-  max_cols_ = round_up(max_cols, 256u);
-  const std::size_t all = std::size_t{max_rows_} * max_cols_;
+PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
+  sizes_ = sizes;
+  sizes_.cols = round_up(sizes.cols, 256u);
+  const std::size_t all = std::size_t{sizes_.rows} * sizes_.cols;
   input_q_.resize(all);
+  input_floats_.resize(all);
   input_scales_.resize(all / 32);
-  input_sums_.resize(all / 16);
+  input_starts_.resize(all / 32);
+  input_sums_.resize(all / 32);
+  input_half_starts_.resize(all / 16);
+  input_half_sums_.resize(all / 16);
   for (Scratch& scratch : scratch_) {
-    scratch.q.resize(max_cols_);
-    scratch.scales.resize(max_cols_ / 16);
-    scratch.offsets.resize(max_cols_ / 16);
-    scratch.row.resize(max_cols_);
+    scratch.quants.resize(std::size_t{cpu::kMostTiles} * cpu::kMostChunkCols * cpu::kTileRows);
+    scratch.scales.resize(std::size_t{cpu::kMostChunkCols} / 16 * cpu::kMostTiles * cpu::kTileRows);
+    scratch.offsets.resize(scratch.scales.size());
+    scratch.sums.resize(std::size_t{sizes_.rows} * cpu::kMostTiles * cpu::kTileRows);
+    scratch.row.resize(sizes_.cols);
   }
+  queries_.resize(std::size_t{sizes_.rows} * sizes_.heads);
+  steps_.resize(std::size_t{sizes_.rows} * sizes_.recurrent_heads);
+  decays_.resize(steps_.size());
+  plans_.resize(sizes_.groups);
+  for (cpu::AttentionPlan& plan : plans_) plan.prepare(sizes_.rows);
   return {};
 }
 
-// Items of very different cost (a long context beside a short one) go to whoever is free; who does which changes
-// nothing.
-template <typename Work>
-void CpuBackend::for_each(std::uint32_t count, Work work) {
-  if (count == 0) return;
-  if (count == 1 || team_.size() == 1) {
-    for (std::uint32_t i = 0; i < count; ++i) work(i);
-    return;
-  }
-  std::atomic<std::uint32_t> next{0};
-  team_.run([&](std::uint32_t, std::uint32_t) {
-    for (std::uint32_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
-      work(i);
-    }
-  });
+void CpuBackend::begin(const Step& step) {
+  step_ = step;
+  for (cpu::AttentionPlan& plan : plans_) plan.forget();
 }
 
-cpu::QuantInput CpuBackend::input(std::uint32_t row) {
-  const std::size_t at = std::size_t{row} * max_cols_;
-  return {input_q_.data() + at, input_scales_.data() + at / 32, input_sums_.data() + at / 16};
+// --- weights
+
+std::uint64_t CpuBackend::arranged_bytes(const Weight& weight) const {
+  return divide_up(weight.rows, cpu::kTileRows) * cpu::tile_bytes(weight.type, weight.cols);
+}
+
+Weight CpuBackend::arrange(const Weight& weight, std::byte* to) {
+  const std::uint64_t tile_bytes = cpu::tile_bytes(weight.type, weight.cols);
+  cpu::for_each(team_, divide_up(weight.rows, cpu::kTileRows), [&](std::uint32_t tile) {
+    const std::uint32_t first = tile * cpu::kTileRows;
+    cpu::make_tile(weight.type, weight.data + first * weight.row_bytes, weight.row_bytes,
+                   std::min(cpu::kTileRows, weight.rows - first), weight.cols, kernels_.biased, to + tile * tile_bytes);
+  });
+  Weight arranged = weight;
+  arranged.data = to;
+  arranged.arranged_bytes = arranged_bytes(weight);
+  return arranged;
 }
 
 void CpuBackend::embed(Rows out, const Weight& table, float scale) {
-  for_each(out.rows, [&](std::uint32_t i) {
-    const std::byte* from = table.data + static_cast<std::uint64_t>(step_.tokens[i]) * table.row_bytes;
-    const auto ok = gguf::dequantize(table.type, {from, table.row_bytes}, {out.row(i), out.cols});
-    QUIRE_CHECK(ok.has_value(), "weights were checked when the model was bound");
+  const bool tiled = table.arranged_bytes != 0;
+  cpu::for_each(team_, out.rows, kFewRows, [&](std::uint32_t i) {
+    const auto row = static_cast<std::uint32_t>(step_.tokens[i]);
+    if (tiled) {
+      const std::byte* tile = table.data + row / cpu::kTileRows * cpu::tile_bytes(table.type, table.cols);
+      cpu::read_tile_row(table.type, tile, row % cpu::kTileRows, table.cols, kernels_.biased, out.row(i));
+    } else {
+      const std::byte* from = table.data + row * table.row_bytes;
+      const auto ok = gguf::dequantize(table.type, {from, table.row_bytes}, {out.row(i), out.cols});
+      QUIRE_CHECK(ok.has_value(), "weights were checked when the model was bound");
+    }
     if (scale != 1.0f) kernels_.scale_by(out.row(i), scale, out.cols);
   });
 }
 
-void CpuBackend::rms_norm(Rows out, Rows x, const float* weight, float epsilon) {
-  const auto one = [&](std::uint32_t i) {
-    const float mean = kernels_.sum_of_squares(x.row(i), x.cols) / static_cast<float>(x.cols);
-    kernels_.multiply(out.row(i), x.row(i), weight, 1.0f / std::sqrt(mean + epsilon), x.cols);
-  };
-  if (x.rows <= 8) {
-    for (std::uint32_t i = 0; i < x.rows; ++i) one(i);  // less work than waking the team
-  } else {
-    for_each(x.rows, one);
+// --- products
+
+cpu::QuantInput CpuBackend::quant_input(std::uint32_t row) {
+  const std::size_t at = std::size_t{row} * sizes_.cols;
+  return {input_q_.data() + at,         input_scales_.data() + at / 32,      input_starts_.data() + at / 32,
+          input_sums_.data() + at / 32, input_half_starts_.data() + at / 16, input_half_sums_.data() + at / 16};
+}
+
+cpu::ProductScratch CpuBackend::scratch(std::uint32_t thread) {
+  Scratch& own = scratch_[thread];
+  return {own.quants.data(), own.scales.data(), own.offsets.data(), own.sums.data()};
+}
+
+void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to) const {
+  const float* x = input.x.row(row);
+  const std::uint32_t cols = input.x.cols;
+  switch (input.kind) {
+    case Input::Kind::Plain: std::memcpy(to, x, cols * sizeof(float)); return;
+    case Input::Kind::Normed: kernels_.rms_norm(to, x, input.weight, input.epsilon, cols); return;
+    case Input::Kind::Gated:
+      (input.activation == Activation::Silu ? kernels_.gate_silu : kernels_.gate_gelu)(to, input.gate.row(row), x,
+                                                                                       cols);
+      return;
+    case Input::Kind::GatedNormed: {
+      kernels_.gate_silu(to, input.gate.row(row), x, cols);
+      const std::uint32_t part = cols / input.groups;
+      for (std::uint32_t at = 0; at < cols; at += part) {
+        kernels_.rms_norm(to + at, to + at, input.weight + at, input.epsilon, part);
+      }
+      return;
+    }
   }
 }
 
-// A weight row is unpacked once and multiplied by all rows of x, so that one row, a few and many cost the weights once
-// and give the same bits.
-void CpuBackend::matmul(Rows out, const Weight& weight, Rows x, const float* bias) {
-  QUIRE_CHECK(x.cols == weight.cols && out.cols == weight.rows && x.rows == out.rows, "shapes agree");
-  QUIRE_CHECK(x.cols <= max_cols_ && x.rows <= max_rows_, "steps are as large as they were prepared for");
-  const bool plain =
-      weight.type == gguf::Type::F32 || weight.type == gguf::Type::F16 || weight.type == gguf::Type::BF16;
-  if (!plain) {
-    const auto quantize = [&](std::uint32_t i) { kernels_.quantize(x.row(i), x.cols, input(i)); };
-    if (x.rows == 1) {
-      quantize(0);
-    } else {
-      for_each(x.rows, quantize);
+// Each row of the input goes through the first cache once: what is done to it, and its quants.
+void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
+  const std::uint32_t cols = input.x.cols;
+  cpu::for_each_by_thread(team_, input.x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
+    const float* row = input.x.row(i);
+    if (input.kind != Input::Kind::Plain) {
+      float* made = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
+      make_input_row(input, i, made);
+      row = made;
     }
+    if (quants) kernels_.quantize(row, cols, quant_input(i));
+  });
+}
+
+void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
+  bool quants = false, floats = false;
+  const std::uint32_t rows = input.x.rows;
+  std::uint32_t tiles = 0;
+  for (const Product& product : products) {
+    const Weight& weight = *product.weight;
+    QUIRE_CHECK(input.x.cols == weight.cols && product.out.cols == weight.rows && rows == product.out.rows,
+                "shapes agree");
+    (is_plain(weight.type) ? floats : quants) = true;
+    tiles += divide_up(weight.rows, cpu::kTileRows);
   }
-  // Rows of weights go in pieces to whoever is free, so that nobody waits long for one who lost its core.
-  constexpr std::uint32_t kPieces = 8, kSmallestPiece = 16;
-  const std::uint32_t piece = std::max(kSmallestPiece, divide_up(weight.rows, team_.size() * kPieces));
-  std::atomic<std::uint32_t> next{0};
-  const auto multiply_row = [&](std::uint32_t n, Scratch& scratch, cpu::QuantRow& row) {
-    const std::byte* data = weight.data + n * weight.row_bytes;
-    const float add = bias == nullptr ? 0.0f : bias[n];
-    if (plain) {
-      kernels_.unpack_float(weight.type, data, weight.cols, scratch.row.data());
-      for (std::uint32_t i = 0; i < x.rows; ++i) {
-        out.row(i)[n] = kernels_.dot(scratch.row.data(), x.row(i), x.cols) + add;
-      }
+  QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
+  const bool made = input.kind != Input::Kind::Plain;
+  if (quants || made) prepare_input(input, quants, floats);
+  const float* x = made ? input_floats_.data() : input.x.data;
+  const std::uint64_t stride = made ? sizes_.cols : input.x.stride;
+
+  // Tiles of all the matrices go in pieces to whoever is free, so that nobody waits long for one who lost its core.
+  constexpr std::uint32_t kPieces = 8;
+  const std::uint32_t piece = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
+  const auto multiply = [&](const Product& product, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+    const Weight& weight = *product.weight;
+    const gguf::TypeInfo& info = gguf::type_info(weight.type);
+    const std::uint64_t bytes = weight.arranged_bytes == 0 ? 0 : cpu::tile_bytes(weight.type, weight.cols);
+    const cpu::WeightTiles matrix{weight.type, weight.rows,      weight.cols,     weight.data,
+                                  bytes,       weight.row_bytes, info.block_size, info.block_bytes};
+    const cpu::ProductOut out{product.out.data, product.out.stride, product.bias, product.add, product.scale};
+    if (is_plain(weight.type)) {
+      kernels_.multiply_float(matrix, begin, end, x, stride, rows, out, scratch(thread));
     } else {
-      kernels_.unpack_quant(weight.type, data, weight.cols, row);
-      for (std::uint32_t i = 0; i < x.rows; ++i) out.row(i)[n] = kernels_.dot_quant(row, input(i), x.cols) + add;
+      kernels_.multiply_quant(matrix, begin, end, quant_input(0), sizes_.cols, rows, out, scratch(thread));
     }
   };
-  team_.run([&](std::uint32_t part, std::uint32_t) {
-    Scratch& scratch = scratch_[part];
-    cpu::QuantRow row{scratch.q.data(), scratch.scales.data(), scratch.offsets.data(), false};
-    for (;;) {
-      const std::uint32_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-      if (begin >= weight.rows) return;
-      for (std::uint32_t n = begin; n < std::min(weight.rows, begin + piece); ++n) multiply_row(n, scratch, row);
+  std::uint32_t pieces = 0;
+  for (const Product& product : products) {
+    pieces += divide_up(divide_up(product.weight->rows, cpu::kTileRows), piece);
+  }
+  cpu::for_each_by_thread(team_, pieces, 0, [&](std::uint32_t n, std::uint32_t thread) {
+    for (const Product& product : products) {
+      const std::uint32_t all = divide_up(product.weight->rows, cpu::kTileRows), own = divide_up(all, piece);
+      if (n < own) return multiply(product, n * piece, std::min(all, (n + 1) * piece), thread);
+      n -= own;
     }
   });
+}
+
+// --- rows
+
+void CpuBackend::rms_norm(Rows out, Rows x, const float* weight, float epsilon) {
+  cpu::for_each(team_, x.rows, 2 * kFewRows,
+                [&](std::uint32_t i) { kernels_.rms_norm(out.row(i), x.row(i), weight, epsilon, x.cols); });
 }
 
 void CpuBackend::gather(Rows out, Rows x, std::span<const std::uint32_t> indices) {
@@ -137,31 +199,16 @@ void CpuBackend::add(Rows x, Rows y, float scale) {
   for (std::uint32_t i = 0; i < x.rows; ++i) kernels_.add_scaled(x.row(i), y.row(i), scale, x.cols);
 }
 
-void CpuBackend::gate(Rows out, Rows gate, Rows up, Activation activation) {
-  for_each(out.rows, [&](std::uint32_t i) {
-    const float* g = gate.row(i);
-    const float* u = up.row(i);
-    float* o = out.row(i);
-    if (activation == Activation::Silu) {
-      for (std::uint32_t k = 0; k < out.cols; ++k) o[k] = silu(g[k]) * u[k];
-    } else {
-      for (std::uint32_t k = 0; k < out.cols; ++k) o[k] = gelu_tanh(g[k]) * u[k];
-    }
-  });
-}
-
 void CpuBackend::cap_and_scale(Rows x, float cap, float scale) {
-  for_each(x.rows, [&](std::uint32_t i) {
-    float* values = x.row(i);
-    if (cap > 0) {
-      for (std::uint32_t k = 0; k < x.cols; ++k) values[k] = cap * std::tanh(values[k] / cap);
-    }
-    if (scale != 1.0f) kernels_.scale_by(values, scale, x.cols);
+  if (cap <= 0 && scale == 1.0f) return;
+  cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
+    if (cap > 0) kernels_.soft_cap(x.row(i), cap, x.cols);
+    if (scale != 1.0f) kernels_.scale_by(x.row(i), scale, x.cols);
   });
 }
 
 void CpuBackend::rope_angles(Rows cosines, Rows sines, std::span<const float> frequencies) {
-  for_each(cosines.rows, [&](std::uint32_t i) {
+  cpu::for_each(team_, cosines.rows, kFewRows, [&](std::uint32_t i) {
     const auto position = static_cast<float>(step_.positions[i]);
     for (std::uint32_t k = 0; k < cosines.cols; ++k) {
       const float angle = position * frequencies[k];
@@ -171,24 +218,7 @@ void CpuBackend::rope_angles(Rows cosines, Rows sines, std::span<const float> fr
   });
 }
 
-void CpuBackend::rope(Rows x, std::uint32_t heads, std::uint32_t head_dim, Rows cosines, Rows sines, RopePairs pairs) {
-  for_each(x.rows, [&](std::uint32_t i) {
-    const std::uint32_t half = cosines.cols;
-    const std::uint32_t apart = pairs == RopePairs::Halves ? half : 1;
-    const std::uint32_t step = pairs == RopePairs::Halves ? 1 : 2;
-    for (std::uint32_t head = 0; head < heads; ++head) {
-      float* values = x.row(i) + head * head_dim;
-      for (std::uint32_t k = 0; k < half; ++k) {
-        float& first = values[k * step];
-        float& second = values[k * step + apart];
-        const float c = cosines.row(i)[k], s = sines.row(i)[k];
-        const float a = first, b = second;
-        first = a * c - b * s;
-        second = a * s + b * c;
-      }
-    }
-  });
-}
+// --- keys and values
 
 KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t part) const {
   KvView view = step_.kv[shape.group * step_.parts.size() + part];
@@ -198,126 +228,156 @@ KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t part) const {
   return view;
 }
 
-void CpuBackend::store_kv(const AttentionShape& shape, Rows k, Rows v) {
-  for_each(static_cast<std::uint32_t>(step_.parts.size()), [&](std::uint32_t p) {
-    const Step::Part& part = step_.parts[p];
-    const KvView kv = view(shape, p);
-    for (std::uint32_t i = 0; i < part.rows; ++i) {
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        const std::uint32_t at = head * shape.head_dim;
-        kernels_.store_kv(kv.type, kv.k(head, part.position + i), k.row(part.first_row + i) + at, shape.head_dim);
-        kernels_.store_kv(kv.type, kv.v(head, part.position + i), v.row(part.first_row + i) + at, shape.head_dim);
-      }
+void CpuBackend::store_kv(const AttentionShape& shape, Rows q, Rows k, Rows v, const HeadChanges& changes) {
+  const std::uint32_t dim = shape.head_dim;
+  const auto change = [&](float* head, std::uint32_t row, const float* norm) {
+    if (norm != nullptr) kernels_.rms_norm(head, head, norm, changes.epsilon, dim);
+    if (changes.cosines.cols == 0) return;
+    kernels_.rotate(head, changes.cosines.row(row), changes.sines.row(row), changes.cosines.cols,
+                    changes.pairs == RopePairs::Neighbours);
+  };
+  // Rows of a step are in the order of its parts.
+  cpu::for_each(team_, q.rows, kFewRows, [&](std::uint32_t row) {
+    const auto part = static_cast<std::uint32_t>(
+        std::upper_bound(step_.parts.begin(), step_.parts.end(), row,
+                         [](std::uint32_t r, const Step::Part& p) { return r < p.first_row; }) -
+        step_.parts.begin() - 1);
+    const KvView kv = view(shape, part);
+    const std::uint32_t position = step_.parts[part].position + row - step_.parts[part].first_row;
+    for (std::uint32_t head = 0; head < shape.heads; ++head) change(q.row(row) + head * dim, row, changes.q_norm);
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      float* key = k.row(row) + head * dim;
+      change(key, row, changes.k_norm);
+      kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
+      kernels_.store_kv(kv.type, kv.v(head, position), v.row(row) + head * dim, dim);
     }
   });
 }
 
-// One item is one row and one head. The context is walked in tiles that begin at multiples of kTile, wherever the row,
-// the window, the pages and the chunks begin, and each tile is merged into the sum before the next is looked at.
+namespace {
+
+// Where the tile's keys and values are. Positions that nobody may look at are shown as the nearest that may be: they
+// are read and not used.
+void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::uint32_t first, std::uint32_t last,
+               cpu::ContextTile& to) {
+  to.position = tile * cpu::kContextTile;
+  std::uint32_t done = UINT32_MAX;
+  const std::byte* key = nullptr;
+  const std::byte* value = nullptr;
+  for (std::uint32_t i = 0; i < cpu::kContextTile; ++i) {
+    const std::uint32_t position = std::clamp(to.position + i, first, last);
+    if (position != done) {
+      if (done == UINT32_MAX || kv.block_size == 0 || position % kv.block_size == 0) {
+        key = kv.k(head, position);
+        value = kv.v(head, position);
+      } else {
+        key += kv.token_stride;
+        value += kv.token_stride;
+      }
+      done = position;
+    }
+    to.keys[i] = key;
+    to.values[i] = value;
+  }
+}
+
+}  // namespace
+
 void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
-  constexpr std::uint32_t kTile = 64;
-  const auto attend = [&](std::uint32_t p, std::uint32_t i, std::uint32_t head) {
-    const Step::Part& part = step_.parts[p];
-    const KvView kv = view(shape, p);
-    const std::uint32_t kv_head = head / (shape.heads / shape.kv_heads);
-    const std::uint32_t position = part.position + i;
-    const std::uint32_t first = shape.window != 0 && position + 1 > shape.window ? position + 1 - shape.window : 0;
-    const float* query = q.row(part.first_row + i) + head * shape.head_dim;
-    float* sum = out.row(part.first_row + i) + head * shape.head_dim;
-    std::fill_n(sum, shape.head_dim, 0.0f);
-    float highest = -INFINITY, total = 0;
-    float scores[kTile];
-    for (std::uint32_t tile = first / kTile * kTile; tile <= position; tile += kTile) {
-      const std::uint32_t begin = std::max(tile, first), end = std::min(tile + kTile, position + 1);
-      float tile_highest = -INFINITY;
-      for (std::uint32_t t = begin; t < end; ++t) {
-        float score = kernels_.dot_kv(kv.type, query, kv.k(kv_head, t), shape.head_dim) * shape.scale;
-        if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
-        scores[t - begin] = score;
-        tile_highest = std::max(tile_highest, score);
-      }
-      if (tile_highest > highest) {
-        const float shrink = std::exp(highest - tile_highest);  // 0 for the first tile
-        total *= shrink;
-        kernels_.scale_by(sum, shrink, shape.head_dim);
-        highest = tile_highest;
-      }
-      for (std::uint32_t t = begin; t < end; ++t) {
-        const float weight = std::exp(scores[t - begin] - highest);
-        total += weight;
-        kernels_.add_kv(kv.type, sum, weight, kv.v(kv_head, t), shape.head_dim);
+  const std::uint32_t per_head = shape.heads / shape.kv_heads;
+  cpu::AttentionPlan& plan = plans_[shape.group];
+  if (!plan.made()) {
+    plan.make(step_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), shape.kv_heads));
+  }
+  const auto rows = static_cast<std::uint32_t>(plan.rows().size());
+  const auto items = static_cast<std::uint32_t>(plan.items().size());
+  cpu::for_each(team_, items * shape.kv_heads, [&](std::uint32_t n) {
+    const cpu::AttentionPlan::Item& item = plan.items()[n / shape.kv_heads];
+    const std::uint32_t head = n % shape.kv_heads;
+    cpu::Query* queries = queries_.data() + std::size_t{head} * rows * per_head;
+    for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
+      const cpu::AttentionPlan::Row& row = plan.rows()[r];
+      for (std::uint32_t i = 0; i < per_head; ++i) {
+        const std::uint32_t at = (head * per_head + i) * shape.head_dim;
+        cpu::Query& query = queries[r * per_head + i];
+        query = {q.row(row.row) + at, out.row(row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
+        std::fill_n(query.sum, shape.head_dim, 0.0f);
       }
     }
-    kernels_.scale_by(sum, 1.0f / total, shape.head_dim);
-  };
-  for (std::uint32_t p = 0; p < step_.parts.size(); ++p) {
-    if (step_.parts[p].rows == 1) continue;
-    for_each(step_.parts[p].rows * shape.heads, [&](std::uint32_t n) { attend(p, n / shape.heads, n % shape.heads); });
-  }
-  // Sequences with one row are brought together into one round of work.
-  for_each(static_cast<std::uint32_t>(step_.parts.size()) * shape.heads, [&](std::uint32_t n) {
-    const std::uint32_t p = n / shape.heads;
-    if (step_.parts[p].rows == 1) attend(p, 0, n % shape.heads);
+    cpu::ContextTile tiles[2];
+    for (std::uint32_t r = item.run_begin; r < item.run_end; ++r) {
+      const cpu::AttentionPlan::Run& run = plan.runs()[r];
+      const KvView kv = view(shape, run.part);
+      const std::uint32_t first = plan.rows()[run.first].begin;
+      const std::uint32_t last = step_.parts[run.part].position + step_.parts[run.part].rows - 1;
+      for (std::uint32_t tile = run.tile_begin; tile < run.tile_end; ++tile) {
+        if (tile == run.tile_begin) find_tile(kv, head, tile, first, last, tiles[tile % 2]);
+        const bool more = tile + 1 < run.tile_end;
+        if (more) find_tile(kv, head, tile + 1, first, last, tiles[(tile + 1) % 2]);
+        kernels_.attend(tiles[tile % 2], more ? &tiles[(tile + 1) % 2] : nullptr, kv.type,
+                        queries + run.first * per_head, (run.last - run.first) * per_head, shape.head_dim, shape.scale,
+                        shape.soft_cap);
+      }
+    }
+    kernels_.end_attention(queries + item.row_begin * per_head, (item.row_end - item.row_begin) * per_head,
+                           shape.head_dim);
   });
 }
+
+// --- recurrent layers
 
 // The window holds the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
 void CpuBackend::mamba2_conv(Rows x, const float* weight, const float* bias, const Mamba2Shape& shape) {
-  constexpr std::uint32_t kChunk = 64;
-  const std::uint32_t channels = shape.conv_channels(), taps = shape.conv_width, keep = taps - 1;
-  const std::uint32_t chunks = divide_up(channels, kChunk);
-  for_each(static_cast<std::uint32_t>(step_.parts.size()) * chunks, [&](std::uint32_t n) {
+  constexpr std::uint32_t kChannels = 64;
+  const std::uint32_t channels = shape.conv_channels(), chunks = divide_up(channels, kChannels);
+  const auto parts = static_cast<std::uint32_t>(step_.parts.size());
+  QUIRE_CHECK(shape.conv_width <= cpu::kMostTaps, "wider convolutions are refused when a model is read");
+  cpu::for_each(team_, parts * chunks, step_.rows() == 1 ? parts * chunks : 0, [&](std::uint32_t n) {
     const Step::Part& part = step_.parts[n / chunks];
-    auto* window = reinterpret_cast<float*>(step_.states[n / chunks].conv(shape.layer));
-    const std::uint32_t begin = n % chunks * kChunk, end = std::min(channels, begin + kChunk);
-    for (std::uint32_t i = 0; i < part.rows; ++i) {
-      float* row = x.row(part.first_row + i);
-      for (std::uint32_t c = begin; c < end; ++c) {
-        const float now = row[c];
-        float sum = bias == nullptr ? 0.0f : bias[c];
-        for (std::uint32_t t = 0; t < keep; ++t) sum += weight[c * taps + t] * window[t * channels + c];
-        sum += weight[c * taps + keep] * now;
-        for (std::uint32_t t = 0; t + 1 < keep; ++t) window[t * channels + c] = window[(t + 1) * channels + c];
-        if (keep > 0) window[(keep - 1) * channels + c] = now;
-        row[c] = silu(sum);
-      }
-    }
+    const cpu::Convolution layer{x.row(part.first_row),
+                                 x.stride,
+                                 part.rows,
+                                 channels,
+                                 shape.conv_width,
+                                 weight,
+                                 bias,
+                                 reinterpret_cast<float*>(step_.states[n / chunks].conv(shape.layer))};
+    const std::uint32_t begin = n % chunks * kChannels, end = std::min(channels, begin + kChannels);
+    for (std::uint32_t c = begin; c < end; c += 16) kernels_.convolve(layer, c, std::min(16u, end - c));
   });
 }
 
 // The state of a head is [head_dim][state_dim].
 void CpuBackend::mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a,
                              const float* d, const Mamba2Shape& shape) {
-  const std::uint32_t per_group = shape.heads / shape.groups;
-  for_each(static_cast<std::uint32_t>(step_.parts.size()) * shape.heads, [&](std::uint32_t n) {
-    const Step::Part& part = step_.parts[n / shape.heads];
-    const std::uint32_t head = n % shape.heads, group = head / per_group;
-    auto* state = reinterpret_cast<float*>(step_.states[n / shape.heads].ssm(shape.layer)) +
-                  std::size_t{head} * shape.head_dim * shape.state_dim;
-    for (std::uint32_t i = 0; i < part.rows; ++i) {
-      const std::uint32_t row = part.first_row + i;
-      const float step = softplus(dt.row(row)[head] + dt_bias[head]);
-      const float decay = std::exp(step * a[head]);
-      const float* bs = b.row(row) + group * shape.state_dim;
-      const float* cs = c.row(row) + group * shape.state_dim;
-      for (std::uint32_t k = 0; k < shape.head_dim; ++k) {
-        const float value = x.row(row)[head * shape.head_dim + k];
-        const float read =
-            kernels_.recur(state + std::size_t{k} * shape.state_dim, decay, step * value, bs, cs, shape.state_dim);
-        out.row(row)[head * shape.head_dim + k] = read + d[head] * value;
-      }
-    }
+  constexpr std::uint32_t kTokens = 32;  // whose b and c stay in the first cache while all of the state comes by
+  const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
+  cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
+    kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, dt.row(i),
+                        dt_bias, a, heads);
   });
-}
-
-void CpuBackend::gated_norm(Rows out, Rows x, Rows gate, const float* weight, float epsilon, std::uint32_t groups) {
-  for_each(x.rows, [&](std::uint32_t i) {
-    float* o = out.row(i);
-    for (std::uint32_t k = 0; k < x.cols; ++k) o[k] = x.row(i)[k] * silu(gate.row(i)[k]);
-    const std::uint32_t part = x.cols / groups;
-    for (std::uint32_t g = 0; g < groups; ++g) {
-      const float mean = kernels_.sum_of_squares(o + g * part, part) / static_cast<float>(part);
-      kernels_.multiply(o + g * part, o + g * part, weight + g * part, 1.0f / std::sqrt(mean + epsilon), part);
+  cpu::for_each(team_, static_cast<std::uint32_t>(step_.parts.size()) * heads, [&](std::uint32_t n) {
+    const Step::Part& part = step_.parts[n / heads];
+    const std::uint32_t head = n % heads, group = head / per_group;
+    auto* state = reinterpret_cast<float*>(step_.states[n / heads].ssm(shape.layer)) +
+                  std::size_t{head} * shape.head_dim * shape.state_dim;
+    for (std::uint32_t i = 0; i < part.rows; i += kTokens) {
+      const std::uint32_t row = part.first_row + i;
+      kernels_.recur({.state = state,
+                      .head_dim = shape.head_dim,
+                      .state_dim = shape.state_dim,
+                      .tokens = std::min(kTokens, part.rows - i),
+                      .steps = steps_.data() + std::size_t{row} * heads + head,
+                      .decays = decays_.data() + std::size_t{row} * heads + head,
+                      .x = x.row(row) + head * shape.head_dim,
+                      .b = b.row(row) + group * shape.state_dim,
+                      .c = c.row(row) + group * shape.state_dim,
+                      .out = out.row(row) + head * shape.head_dim,
+                      .step_stride = heads,
+                      .x_stride = x.stride,
+                      .bc_stride = b.stride,
+                      .out_stride = out.stride,
+                      .d = d[head]});
     }
   });
 }

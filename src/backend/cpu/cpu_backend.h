@@ -2,14 +2,17 @@
 //
 // How exactness is kept: every element of a result is computed by one thread in one fixed order; threads divide
 // elements, never sums. Attention walks the context in tiles at fixed absolute positions. Recurrent layers advance
-// token by token.
+// token by token. How many rows are computed together changes how often weights, keys and values are loaded, and
+// nothing else.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "quire/backend/backend.h"
+#include "quire/backend/cpu/attention_plan.h"
 #include "quire/backend/cpu/kernels.h"
+#include "quire/base/large_vector.h"
 #include "quire/base/thread_team.h"
 
 namespace quire {
@@ -21,47 +24,49 @@ class CpuBackend final : public Backend {
   Device& device() override { return device_; }
   const char* variant() const override { return kernels_.name; }
   std::uint32_t threads() const { return team_.size(); }
-  PoolResult<void> prepare(std::uint32_t max_rows, std::uint32_t max_cols) override;
-  void begin(const Step& step) override { step_ = step; }
+  PoolResult<void> prepare(const Sizes& sizes) override;
+  std::uint64_t arranged_bytes(const Weight& weight) const override;
+  Weight arrange(const Weight& weight, std::byte* to) override;
+  void begin(const Step& step) override;
   void finish() override {}
 
   void embed(Rows out, const Weight& table, float scale) override;
   void rms_norm(Rows out, Rows x, const float* weight, float epsilon) override;
-  void matmul(Rows out, const Weight& weight, Rows x, const float* bias) override;
+  void matmul(std::span<const Product> products, const Input& input) override;
   void gather(Rows out, Rows x, std::span<const std::uint32_t> indices) override;
   void add(Rows x, Rows y, float scale) override;
-  void gate(Rows out, Rows gate, Rows up, Activation activation) override;
   void cap_and_scale(Rows x, float cap, float scale) override;
   void rope_angles(Rows cosines, Rows sines, std::span<const float> frequencies) override;
-  void rope(Rows x, std::uint32_t heads, std::uint32_t head_dim, Rows cosines, Rows sines, RopePairs pairs) override;
-  void store_kv(const AttentionShape& shape, Rows k, Rows v) override;
+  void store_kv(const AttentionShape& shape, Rows q, Rows k, Rows v, const HeadChanges& changes) override;
   void attention(Rows out, Rows q, const AttentionShape& shape) override;
   void mamba2_conv(Rows x, const float* weight, const float* bias, const Mamba2Shape& shape) override;
   void mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a, const float* d,
                    const Mamba2Shape& shape) override;
-  void gated_norm(Rows out, Rows x, Rows gate, const float* weight, float epsilon, std::uint32_t groups) override;
 
  private:
   struct Scratch {  // of one thread
-    std::vector<std::int8_t> q;
-    std::vector<float> scales, offsets, row;
+    LargeVector<std::byte> quants;
+    LargeVector<float> scales, offsets, sums, row;
   };
-  // Calls work(i) for each of `count` items, each on one thread.
-  template <typename Work>
-  void for_each(std::uint32_t count, Work work);
   KvView view(const AttentionShape& shape, std::uint32_t part) const;
-  cpu::QuantInput input(std::uint32_t row);
+  cpu::QuantInput quant_input(std::uint32_t row);
+  cpu::ProductScratch scratch(std::uint32_t thread);
+  void make_input_row(const Input& input, std::uint32_t row, float* to) const;
+  void prepare_input(const Input& input, bool quants, bool floats);
 
   HostDevice device_;
   const cpu::Kernels& kernels_;
   ThreadTeam team_;
   Step step_;
-  std::uint32_t max_rows_ = 0;
-  std::uint32_t max_cols_ = 0;
-  std::vector<Scratch> scratch_;          // by thread
-  std::vector<std::int8_t> input_q_;      // [max_rows][max_cols]
-  std::vector<float> input_scales_;       // [max_rows][max_cols / 32]
-  std::vector<std::int32_t> input_sums_;  // [max_rows][max_cols / 16]
+  Sizes sizes_;                   // cols are rounded up
+  std::vector<Scratch> scratch_;  // by thread
+  // The input of a product, quantised, and as floats where something was done to it: [rows][cols] each
+  LargeVector<std::int8_t> input_q_;
+  LargeVector<float> input_scales_, input_sums_, input_half_sums_, input_floats_;
+  LargeVector<std::int32_t> input_starts_, input_half_starts_;
+  std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
+  LargeVector<cpu::Query> queries_;        // [rows][heads]
+  LargeVector<float> steps_, decays_;      // of recurrent layers: [heads][rows]
 };
 
 }  // namespace quire

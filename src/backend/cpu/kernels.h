@@ -1,6 +1,6 @@
 // The inner loops of the CPU backend, as a table of functions per instruction set. The three tables are made from one
-// source (kernels.inl) compiled with different flags; each is exact within itself, and tests compare them with each
-// other.
+// source (kernels.inl and what it includes) compiled with different flags; each is exact within itself, and tests
+// compare them with each other.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,120 @@ struct QuantRow {
   bool has_offsets;
 };
 
-// An activation row quantised to 8 bits: element i is about scale[i / 32] * q[i]; sums[i / 16] are exact sums of q.
+// Activations quantised to 8 bits: element i of a row is about scales[i / 32] * q[i]. What products need of the sums of
+// q besides: where integer sums begin (see Kernels::biased), and scale * sum; of blocks of 32 and of halves of them.
 struct QuantInput {
   std::int8_t* q;
   float* scales;
-  std::int32_t* sums;
+  std::int32_t* starts;
+  float* sums;
+  std::int32_t* half_starts;
+  float* half_sums;
 };
+
+// A matrix as products take it: in tiles (tiles.h), or, where tile_bytes is 0, row by row as the file has it.
+struct WeightTiles {
+  gguf::Type type;
+  std::uint32_t rows, cols;
+  const std::byte* data;
+  std::uint64_t tile_bytes;
+  std::uint64_t row_bytes;
+  std::uint32_t block_cols, block_bytes;  // of the type
+};
+
+// Where a product goes: out[i][n] = sum + bias[n], or out[i][n] + (sum + bias[n]) * scale.
+struct ProductOut {
+  float* data;
+  std::uint64_t stride;
+  const float* bias;
+  bool add;
+  float scale;
+};
+
+inline constexpr std::uint32_t kMostTiles = 3;        // that are multiplied at once
+inline constexpr std::uint32_t kMostChunkCols = 256;  // columns of them
+struct ProductScratch {                               // of one thread, aligned to 64 bytes
+  std::byte* quants;                                  // [kMostTiles][kMostChunkCols][16]
+  float* scales;                                      // [kMostChunkCols / 16][kMostTiles][16]
+  float* offsets;
+  float* sums;  // [rows][kMostTiles][16]
+};
+
+inline constexpr std::uint32_t kContextTile = 64;  // positions, from a multiple of as many on
+struct ContextTile {
+  std::uint32_t position;
+  const std::byte* keys[kContextTile];  // all of them are something that can be read
+  const std::byte* values[kContextTile];
+};
+
+// A row and a head that attends to positions [begin, end).
+struct Query {
+  const float* q;
+  float* sum;
+  std::uint32_t begin, end;
+  float highest;
+  float total[16];
+};
+
+// One head of a recurrent layer, through some tokens of a sequence.
+struct Recurrence {
+  float* state;  // [head_dim][state_dim]
+  std::uint32_t head_dim, state_dim, tokens;
+  const float* steps;  // [tokens]; decays too
+  const float* decays;
+  const float* x;  // [tokens][head_dim]
+  const float* b;  // [tokens][state_dim]; c too
+  const float* c;
+  float* out;  // [tokens][head_dim]
+  std::uint64_t step_stride, x_stride, bc_stride, out_stride;
+  float d;
+};
+
+struct Convolution {
+  float* x;  // [rows][channels], in place
+  std::uint64_t stride;
+  std::uint32_t rows, channels, taps;
+  const float* weight;  // [taps][channels]
+  const float* bias;    // null: none
+  float* window;        // [taps - 1][channels]
+};
+inline constexpr std::uint32_t kMostTaps = 256;
 
 struct Kernels {
   const char* name;
-  // Weights
+  // Integer sums of signed weights are made with 128 added to each weight, and begin at -128 times the sum of the
+  // input.
+  bool biased;
   bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols,
                        QuantRow& out);  // false: not such a type
-  bool (*unpack_float)(gguf::Type type, const std::byte* row, std::uint32_t cols, float* out);  // likewise
   void (*quantize)(const float* x, std::uint32_t cols, const QuantInput& out);
-  float (*dot_quant)(const QuantRow& weight, const QuantInput& x, std::uint32_t cols);
-  float (*dot)(const float* a, const float* b, std::uint32_t n);
+  // Products of some rows of an input, `stride` columns apart, with tiles [begin, end) of a matrix.
+  void (*multiply_quant)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const QuantInput& x,
+                         std::uint64_t stride, std::uint32_t rows, const ProductOut& out,
+                         const ProductScratch& scratch);
+  void (*multiply_float)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const float* x,
+                         std::uint64_t stride, std::uint32_t rows, const ProductOut& out,
+                         const ProductScratch& scratch);
   // Keys and values
-  float (*dot_kv)(ElementType type, const float* q, const std::byte* k, std::uint32_t n);
-  void (*add_kv)(ElementType type, float* sum, float weight, const std::byte* v, std::uint32_t n);
+  // `next` is asked of the memory on the way; it may be null.
+  void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
+                 std::uint32_t count, std::uint32_t dim, float scale, float cap);
+  void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim);
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);
   // Rows
+  void (*rms_norm)(float* out, const float* x, const float* weight, float epsilon, std::uint32_t n);
   float (*sum_of_squares)(const float* x, std::uint32_t n);
   void (*scale_by)(float* x, float factor, std::uint32_t n);
-  void (*multiply)(float* out, const float* x, const float* weight, float factor,
-                   std::uint32_t n);  // x * factor * weight
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
-  // state = state * decay + input * b; returns state . c
-  float (*recur)(float* state, float decay, float input, const float* b, const float* c, std::uint32_t n);
+  void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*soft_cap)(float* x, float cap, std::uint32_t n);
+  void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
+  // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row
+  void (*discretize)(float* steps, float* decays, const float* dt, const float* bias, const float* a,
+                     std::uint32_t heads);
+  void (*recur)(const Recurrence& head);
+  void (*convolve)(const Convolution& layer, std::uint32_t channel, std::uint32_t count);  // at most 16 channels
 };
 
 const Kernels& scalar_kernels();

@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/tiles.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {

@@ -1,4 +1,5 @@
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/tiles.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {

@@ -1,6 +1,7 @@
 // The inner loops of every instruction set that this machine has, against the plain references and against each other.
 #include "quire/backend/cpu/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/backend/cpu/tiles.h"
+#include "quire/base/large_vector.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {
@@ -57,12 +60,18 @@ struct Unpacked {
 
 struct Quantized {
   std::vector<std::int8_t> q;
-  std::vector<float> scales;
-  std::vector<std::int32_t> sums;
+  std::vector<float> scales, sums, half_sums;
+  std::vector<std::int32_t> starts, half_starts;
   QuantInput input;
 
   Quantized(const Kernels& kernels, const std::vector<float>& x)
-      : q(x.size()), scales(x.size() / 32), sums(x.size() / 16), input{q.data(), scales.data(), sums.data()} {
+      : q(x.size()),
+        scales(x.size() / 32),
+        sums(x.size() / 32),
+        half_sums(x.size() / 16),
+        starts(x.size() / 32),
+        half_starts(x.size() / 16),
+        input{q.data(), scales.data(), starts.data(), sums.data(), half_starts.data(), half_sums.data()} {
     kernels.quantize(x.data(), static_cast<std::uint32_t>(x.size()), input);
   }
 };
@@ -88,18 +97,6 @@ TEST(Kernels, UnpackedIntegersUnderTheirScalesAreTheReferenceToTheBit) {
   }
 }
 
-TEST(Kernels, FloatWeightsAreUnpackedExactly) {
-  const auto bytes = read("BF16.bin");
-  std::vector<float> reference(bytes.size() / 2), got(bytes.size() / 2);
-  for (const gguf::Type type : {gguf::Type::BF16, gguf::Type::F16}) {
-    ASSERT_TRUE(gguf::dequantize(type, bytes, reference).has_value());
-    for (const Kernels* kernels : all_kernels()) {
-      ASSERT_TRUE(kernels->unpack_float(type, bytes.data(), static_cast<std::uint32_t>(got.size()), got.data()));
-      ASSERT_EQ(std::memcmp(got.data(), reference.data(), got.size() * 4), 0) << kernels->name;
-    }
-  }
-}
-
 TEST(Kernels, QuantizedInputsAreWithinHalfAStepAndTheirSumsAreExact) {
   const auto x = random_floats(512, 3);
   for (const Kernels* kernels : all_kernels()) {
@@ -107,91 +104,200 @@ TEST(Kernels, QuantizedInputsAreWithinHalfAStepAndTheirSumsAreExact) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_LE(std::fabs(quantized.scales[i / 32] * quantized.q[i] - x[i]), quantized.scales[i / 32] * 0.5001f);
     }
+    const int bias = kernels->biased ? 128 : 0;
     for (std::size_t i = 0; i < x.size() / 16; ++i) {
-      int sum = 0;
-      for (std::size_t j = 0; j < 16; ++j) sum += quantized.q[16 * i + j];
-      ASSERT_EQ(sum, quantized.sums[i]);
+      int half = 0, whole = 0;
+      for (std::size_t j = 0; j < 16; ++j) half += quantized.q[16 * i + j];
+      for (std::size_t j = 0; j < 32; ++j) whole += quantized.q[i / 2 * 32 + j];
+      ASSERT_EQ(quantized.half_starts[i], -bias * half);
+      ASSERT_EQ(quantized.starts[i / 2], -bias * whole);
+      ASSERT_EQ(quantized.half_sums[i], quantized.scales[i / 2] * static_cast<float>(half));
+      ASSERT_EQ(quantized.sums[i / 2], quantized.scales[i / 2] * static_cast<float>(whole));
     }
     // Nothing, and what is so small that no scale can be divided by: what an activation leaves of a very negative
     // number.
     for (const float tiny : {0.0f, 1e-38f, 1e-45f}) {
       const Quantized nothing(*kernels, std::vector<float>(64, tiny));
       for (const std::int8_t q : nothing.q) ASSERT_EQ(q, 0);
-      for (const std::int32_t sum : nothing.sums) ASSERT_EQ(sum, 0);
+      for (const float sum : nothing.sums) ASSERT_EQ(sum, 0);
     }
   }
 }
 
-TEST(Kernels, DotsOfEveryTypeAreTheSumOfTheirProducts) {
+// Blocks that a quantiser made, through the products: in tiles where the type has them, as they are where it has not.
+TEST(Kernels, ProductsOfEveryTypeAreTheSumOfTheirProducts) {
   for (const gguf::Type type : kQuantTypes) {
     const auto bytes = read(std::string(gguf::type_name(type)) + ".bin");
     const std::uint32_t cols = 256;
-    std::vector<float> weights(cols);
     const gguf::TypeInfo& info = gguf::type_info(type);
     const std::size_t row_bytes = std::size_t{cols} / info.block_size * info.block_bytes;
-    ASSERT_TRUE(gguf::dequantize(type, std::span(bytes).first(row_bytes), weights).has_value());
+    const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(21, bytes.size() / row_bytes));
     const auto x = random_floats(cols, 11);
     for (const Kernels* kernels : all_kernels()) {
-      const Unpacked unpacked(*kernels, type, bytes.data(), cols);
       const Quantized quantized(*kernels, x);
-      double expected = 0, size = 0;
-      for (std::uint32_t i = 0; i < cols; ++i) {
-        const double product = double{weights[i]} * quantized.scales[i / 32] * quantized.q[i];
-        expected += product;
-        size += std::fabs(product);
-      }
-      EXPECT_NEAR(kernels->dot_quant(unpacked.row, quantized.input, cols), expected, 1e-5 * size + 1e-7)
-          << kernels->name << " " << gguf::type_name(type);
-    }
-  }
-}
-
-TEST(Kernels, FloatDotsWorkForAnyLength) {
-  for (const std::uint32_t n : {1u, 7u, 15u, 16u, 17u, 48u, 80u, 100u, 256u}) {
-    const auto a = random_floats(n, n), b = random_floats(n, n + 1);
-    double expected = 0;
-    for (std::uint32_t i = 0; i < n; ++i) expected += double{a[i]} * b[i];
-    for (const Kernels* kernels : all_kernels()) {
-      EXPECT_NEAR(kernels->dot(a.data(), b.data(), n), expected, 1e-4) << kernels->name << " " << n;
-    }
-  }
-}
-
-TEST(Kernels, KeysAndValuesInBothTypesWorkForAnyHeadSize) {
-  for (const std::uint32_t n : {1u, 8u, 30u, 48u, 64u, 80u}) {
-    for (const ElementType type : {ElementType::F32, ElementType::F16}) {
-      const auto q = random_floats(n, n), k = random_floats(n, n + 7);
-      std::vector<std::byte> stored(n * 4);
-      for (const Kernels* kernels : all_kernels()) {
-        kernels->store_kv(type, stored.data(), k.data(), n);
-        std::vector<float> back(n);
-        for (std::uint32_t i = 0; i < n; ++i) {
-          back[i] = type == ElementType::F32 ? k[i] : gguf::f16_to_f32(gguf::f32_to_f16(k[i]));
+      const std::uint64_t tile = tile_bytes(type, cols);
+      std::vector<std::byte> tiles(2 * tile);
+      if (tile != 0) {
+        make_tile(type, bytes.data(), row_bytes, std::min(16u, rows), cols, kernels->biased, tiles.data());
+        if (rows > 16) {
+          make_tile(type, bytes.data() + 16 * row_bytes, row_bytes, rows - 16, cols, kernels->biased,
+                    tiles.data() + tile);
         }
-        double expected = 0;
-        for (std::uint32_t i = 0; i < n; ++i) expected += double{q[i]} * back[i];
-        EXPECT_NEAR(kernels->dot_kv(type, q.data(), stored.data(), n), expected, 1e-4);
-        std::vector<float> sum(n, 0.5f);
-        kernels->add_kv(type, sum.data(), 2.0f, stored.data(), n);
-        for (std::uint32_t i = 0; i < n; ++i) EXPECT_EQ(sum[i], 0.5f + 2.0f * back[i]) << kernels->name;
+      }
+      LargeVector<std::byte> quants(kMostTiles * kMostChunkCols * 16);
+      LargeVector<float> scales(kMostChunkCols * kMostTiles), offsets(kMostChunkCols * kMostTiles),
+          sums(kMostTiles * 16);
+      std::vector<float> out(rows);
+      const WeightTiles weight{type,
+                               rows,
+                               cols,
+                               tile != 0 ? tiles.data() : bytes.data(),
+                               tile,
+                               row_bytes,
+                               info.block_size,
+                               info.block_bytes};
+      kernels->multiply_quant(weight, 0, (rows + 15) / 16, quantized.input, cols, 1,
+                              {out.data(), rows, nullptr, false, 1},
+                              {quants.data(), scales.data(), offsets.data(), sums.data()});
+      std::vector<float> reference(cols);
+      for (std::uint32_t n = 0; n < rows; ++n) {
+        ASSERT_TRUE(gguf::dequantize(type, std::span(bytes).subspan(n * row_bytes, row_bytes), reference).has_value());
+        double expected = 0, size = 0;
+        for (std::uint32_t i = 0; i < cols; ++i) {
+          const double product = double{reference[i]} * quantized.scales[i / 32] * quantized.q[i];
+          expected += product;
+          size += std::fabs(product);
+        }
+        EXPECT_NEAR(out[n], expected, 1e-5 * size + 1e-7)
+            << kernels->name << " " << gguf::type_name(type) << " row " << n;
       }
     }
   }
 }
 
-TEST(Kernels, TheRecurrenceDecaysTakesInAndReads) {
-  for (const std::uint32_t n : {16u, 32u, 50u}) {
-    const auto start = random_floats(n, 1), b = random_floats(n, 2), c = random_floats(n, 3);
+TEST(Kernels, KeysAndValuesAreStoredAsTheReferenceRoundsThem) {
+  for (const std::uint32_t n : {1u, 8u, 30u, 64u}) {
+    auto values = random_floats(n, n);
+    values[0] = 70000.0f;  // beyond a half
+    if (n > 2) values[1] = 1e-7f, values[2] = -0.0f;
     for (const Kernels* kernels : all_kernels()) {
-      std::vector<float> state = start;
-      const float read = kernels->recur(state.data(), 0.5f, 0.25f, b.data(), c.data(), n);
-      double expected = 0;
-      for (std::uint32_t i = 0; i < n; ++i) {
-        const double next = double{start[i]} * 0.5 + double{b[i]} * 0.25;
-        EXPECT_NEAR(state[i], next, 1e-6);
-        expected += next * c[i];
+      std::vector<std::uint16_t> halves(n);
+      kernels->store_kv(ElementType::F16, reinterpret_cast<std::byte*>(halves.data()), values.data(), n);
+      for (std::uint32_t i = 0; i < n; ++i)
+        ASSERT_EQ(halves[i], gguf::f32_to_f16(values[i])) << kernels->name << " " << i;
+    }
+  }
+}
+
+// What a query gets is the softmax; and the same bits whoever else looks at the tile, in either type.
+TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
+  for (const std::uint32_t dim : {16u, 64u, 80u, 100u, 128u}) {
+    const auto keys = random_floats(kContextTile * dim, dim), values = random_floats(kContextTile * dim, dim + 1);
+    const auto q = random_floats(7 * dim, dim + 2);
+    for (const Kernels* kernels : all_kernels()) {
+      for (const ElementType type : {ElementType::F32, ElementType::F16}) {
+        const std::uint32_t bytes = element_bytes(type);
+        std::vector<std::byte> k(keys.size() * bytes), v(values.size() * bytes);
+        ContextTile tile;
+        tile.position = 128;
+        for (std::uint32_t t = 0; t < kContextTile; ++t) {
+          tile.keys[t] = k.data() + t * dim * bytes;
+          tile.values[t] = v.data() + t * dim * bytes;
+          kernels->store_kv(type, k.data() + t * dim * bytes, &keys[t * dim], dim);
+          kernels->store_kv(type, v.data() + t * dim * bytes, &values[t * dim], dim);
+        }
+        const auto attend = [&](std::uint32_t first, std::uint32_t count) {
+          std::vector<float> sums(7 * dim);
+          std::vector<Query> queries(count);
+          for (std::uint32_t i = 0; i < count; ++i) {
+            const std::uint32_t end = 128 + 64 - 3 * (first + i), begin = first + i == 2 ? 140 : 0;
+            queries[i] = {&q[(first + i) * dim], &sums[(first + i) * dim], begin, end, -INFINITY, {}};
+          }
+          kernels->attend(tile, nullptr, type, queries.data(), count, dim, 0.2f, 0);
+          kernels->end_attention(queries.data(), count, dim);
+          return sums;
+        };
+        const std::vector<float> together = attend(0, 7);
+        for (std::uint32_t i = 0; i < 7; ++i) {
+          const std::vector<float> alone = attend(i, 1);
+          ASSERT_EQ(std::memcmp(&together[i * dim], &alone[i * dim], dim * sizeof(float)), 0)
+              << kernels->name << " " << dim;
+          double total = 0;
+          std::vector<double> expected(dim);
+          for (std::uint32_t t = i == 2 ? 12 : 0; t < 64 - 3 * i; ++t) {
+            double score = 0;
+            for (std::uint32_t d = 0; d < dim; ++d) score += double{q[i * dim + d]} * keys[t * dim + d];
+            const double weight = std::exp(0.2 * score);
+            total += weight;
+            for (std::uint32_t d = 0; d < dim; ++d) expected[d] += weight * values[t * dim + d];
+          }
+          for (std::uint32_t d = 0; d < dim; ++d) {
+            ASSERT_NEAR(alone[i * dim + d], expected[d] / total, type == ElementType::F32 ? 1e-4 : 1e-2)
+                << kernels->name;
+          }
+        }
       }
-      EXPECT_NEAR(read, expected, 1e-4) << kernels->name;
+    }
+  }
+}
+
+// Tokens one by one or many at once, rows of any length: the same bits, and the recurrence.
+TEST(Kernels, TheRecurrenceDecaysTakesInAndReads) {
+  for (const std::uint32_t n : {16u, 32u, 50u, 64u, 128u, 256u}) {
+    constexpr std::uint32_t kDim = 9, kTokens = 21;
+    const auto start = random_floats(kDim * n, 1), b = random_floats(kTokens * n, 2), c = random_floats(kTokens * n, 3);
+    const auto x = random_floats(kTokens * kDim, 4), steps = random_floats(kTokens, 5);
+    const std::vector<float> decays(kTokens, 0.75f);
+    for (const Kernels* kernels : all_kernels()) {
+      const auto run = [&](std::uint32_t at_once) {
+        std::vector<float> state = start, out(kTokens * kDim);
+        for (std::uint32_t t = 0; t < kTokens; t += at_once) {
+          kernels->recur({state.data(), kDim, n, std::min(at_once, kTokens - t), &steps[t], &decays[t], &x[t * kDim],
+                          &b[t * n], &c[t * n], &out[t * kDim], 1, kDim, n, kDim, 0.5f});
+        }
+        out.insert(out.end(), state.begin(), state.end());
+        return out;
+      };
+      const std::vector<float> whole = run(kTokens);
+      EXPECT_EQ(whole, run(1)) << kernels->name << " " << n;
+      EXPECT_EQ(whole, run(5)) << kernels->name << " " << n;
+      std::vector<double> state(start.begin(), start.end());
+      for (std::uint32_t t = 0; t < kTokens; ++t) {
+        for (std::uint32_t k = 0; k < kDim; ++k) {
+          double read = 0.5 * x[t * kDim + k];
+          for (std::uint32_t i = 0; i < n; ++i) {
+            double& s = state[k * n + i];
+            s = s * 0.75 + double{steps[t]} * x[t * kDim + k] * b[t * n + i];
+            read += s * c[t * n + i];
+          }
+          ASSERT_NEAR(whole[t * kDim + k], read, 1e-3 * (1 + std::fabs(read))) << kernels->name << " " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST(Kernels, FunctionsOfRowsAreCloseToTheLibrarys) {
+  std::vector<float> x;
+  for (float v = -100; v < 100; v += 0.37f) x.push_back(v);
+  const auto n = static_cast<std::uint32_t>(x.size());
+  const std::vector<float> ones(n, 1.0f), zeros(n, 0.0f);
+  for (const Kernels* kernels : all_kernels()) {
+    std::vector<float> silu(n), gelu(n), steps(n), decays(n), capped = x;
+    kernels->gate_silu(silu.data(), x.data(), ones.data(), n);
+    kernels->gate_gelu(gelu.data(), x.data(), ones.data(), n);
+    kernels->soft_cap(capped.data(), 30.0f, n);
+    const std::vector<float> a(n, -0.5f);
+    kernels->discretize(steps.data(), decays.data(), x.data(), zeros.data(), a.data(), n);
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const double v = x[i];
+      EXPECT_NEAR(silu[i], v / (1 + std::exp(-v)), 2e-6 * (1 + std::fabs(v))) << v;
+      EXPECT_NEAR(gelu[i], 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))),
+                  2e-6 * (1 + std::fabs(v)));
+      EXPECT_NEAR(capped[i], 30 * std::tanh(v / 30), 1e-5) << v;
+      const double step = v > 30 ? v : std::log1p(std::exp(v));
+      EXPECT_NEAR(steps[i], step, 1e-6 * (1 + step)) << v;
+      EXPECT_NEAR(decays[i], std::exp(-0.5 * step), 2e-6) << v;
     }
   }
 }

@@ -1,0 +1,203 @@
+// Attention over one tile of the context: sixty-four positions, whose keys and values lie in pages, for some queries that
+// see all or a part of them. A key is loaded once for several queries; what a query gets is the same as if it were alone.
+//
+//   score = sum over the head's elements, sixteen lanes wide, the lanes then added up as in sums_of()
+//   sum = sum * shrink + weight of t * value of t, position by position
+
+struct F32Row {
+  static constexpr std::uint32_t kBytes = 4;
+  static QUIRE_INLINE V16 load(const std::byte* p) { return load16(reinterpret_cast<const float*>(p)); }
+};
+struct F16Row {
+  static constexpr std::uint32_t kBytes = 2;
+  static QUIRE_INLINE V16 load(const std::byte* p) { return load_halves(p); }
+};
+template <typename Row>
+QUIRE_INLINE V16 load_rest(const std::byte* p, std::uint32_t count) {
+  alignas(64) std::byte some[64] = {};
+  __builtin_memcpy(some, p, std::size_t{count} * Row::kBytes);
+  return Row::load(some);
+}
+
+// Scores of kQueries queries with 16 / kQueries keys.
+template <typename Row, int kQueries>
+QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, std::uint32_t dim) {
+  constexpr int kKeys = 16 / kQueries;
+  V16 sums[16] = {};
+  std::uint32_t at = 0;
+  for (; at + 16 <= dim; at += 16) {
+    V16 q[kQueries];
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) q[i] = load16(queries[i].q + at);
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; ++k) {
+      const V16 key = Row::load(keys[k] + at * Row::kBytes);
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) sums[i * kKeys + k] = fma(q[i], key, sums[i * kKeys + k]);
+    }
+  }
+  if (at < dim) {
+    for (int k = 0; k < kKeys; ++k) {
+      const V16 key = load_rest<Row>(keys[k] + at * Row::kBytes, dim - at);
+      for (int i = 0; i < kQueries; ++i) {
+        sums[i * kKeys + k] = fma(load_some(queries[i].q + at, dim - at), key, sums[i * kKeys + k]);
+      }
+    }
+  }
+  return sums_of(sums);
+}
+
+// Weights of a tile's positions, and what the query has so far brought to their scale. Lane i of vector j is position
+// 16 j + i of the tile.
+QUIRE_INLINE void soften(Query& query, V16 (&weights)[4], std::uint32_t begin, std::uint32_t end, std::uint32_t dim,
+                         float scale, float cap) {
+  const I16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const V16 never = all(-__builtin_inff());
+  V16 most = never;
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    V16 s = weights[j] * scale;
+    if (cap > 0) s = cap * hyperbolic_tangent(s / cap);
+    const I16 at = lane + 16 * j;
+    const I16 seen = (at >= static_cast<std::int32_t>(begin)) & (at < static_cast<std::int32_t>(end));
+    weights[j] = seen ? s : never;
+    most = larger(most, weights[j]);
+  }
+  const float highest = largest_of(most);
+  if (highest > query.highest) {
+    const float shrink = query.highest == -__builtin_inff() ? 0.0f : exponential(all(query.highest - highest))[0];
+    store16(query.total, load16(query.total) * shrink);
+    scale_by(query.sum, shrink, dim);
+    query.highest = highest;
+  }
+  V16 total = load16(query.total);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const I16 at = lane + 16 * j;
+    const I16 seen = (at >= static_cast<std::int32_t>(begin)) & (at < static_cast<std::int32_t>(end));
+    weights[j] = seen ? exponential(weights[j] - query.highest) : V16{};
+    total += weights[j];
+  }
+  store16(query.total, total);
+}
+
+// Adds values under their weights to the sums of kQueries queries, 16 * kVectors elements from `at` on.
+template <typename Row, int kQueries, int kVectors>
+QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
+                             std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
+  V16 sums[kQueries][kVectors];
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = load16(queries[i].sum + at + 16 * v);
+  }
+  for (std::uint32_t t = begin; t < end; ++t) {
+    V16 value[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) value[v] = Row::load(values[t] + (at + 16 * v) * Row::kBytes);
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+      const V16 weight = all(weights[i][t]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = fma(weight, value[v], sums[i][v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store16(queries[i].sum + at + 16 * v, sums[i][v]);
+  }
+}
+
+template <typename Row, int kQueries>
+void add_all_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
+                    std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
+  if (begin >= end) return;
+  std::uint32_t at = 0;
+  for (; at + 64 <= dim; at += 64) add_values<Row, kQueries, 4>(queries, weights, values, begin, end, at);
+  for (; at + 16 <= dim; at += 16) add_values<Row, kQueries, 1>(queries, weights, values, begin, end, at);
+  if (at == dim) return;
+  const std::uint32_t count = dim - at;
+  for (int i = 0; i < kQueries; ++i) {
+    V16 sum = load_some(queries[i].sum + at, count);
+    for (std::uint32_t t = begin; t < end; ++t) {
+      sum = fma(all(weights[i][t]), load_rest<Row>(values[t] + at * Row::kBytes, count), sum);
+    }
+    store_some(queries[i].sum + at, sum, count);
+  }
+}
+
+template <typename Row, int kQueries>
+void attend_some(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t dim, float scale,
+                 float cap) {
+  constexpr std::uint32_t kKeys = 16 / kQueries;
+  std::uint32_t begin[kQueries], end[kQueries];  // within the tile
+  std::uint32_t least_begin = kContextTile, most_begin = 0, least_end = kContextTile, most_end = 0;
+  for (int i = 0; i < kQueries; ++i) {
+    begin[i] = queries[i].begin > tile.position ? queries[i].begin - tile.position : 0;
+    end[i] = queries[i].end - tile.position < kContextTile ? queries[i].end - tile.position : kContextTile;
+    if (queries[i].end <= tile.position) end[i] = begin[i] = 0;
+    least_begin = begin[i] < least_begin ? begin[i] : least_begin;
+    most_begin = begin[i] > most_begin ? begin[i] : most_begin;
+    least_end = end[i] < least_end ? end[i] : least_end;
+    most_end = end[i] > most_end ? end[i] : most_end;
+  }
+  alignas(64) float weights[kQueries][kContextTile];
+  for (std::uint32_t t = least_begin / kKeys * kKeys; t < most_end; t += kKeys) {
+    if (next != nullptr) {
+      for (std::uint32_t k = t; k < t + kKeys; ++k) {
+        for (std::uint32_t line = 0; line < dim * Row::kBytes; line += 64) {
+          __builtin_prefetch(next->keys[k] + line);
+          __builtin_prefetch(next->values[k] + line);
+        }
+      }
+    }
+    const V16 scores = score<Row, kQueries>(queries, tile.keys + t, dim);
+    for (int i = 0; i < kQueries; ++i) {
+      __builtin_memcpy(&weights[i][t], reinterpret_cast<const float*>(&scores) + i * kKeys, kKeys * sizeof(float));
+    }
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    if (begin[i] >= end[i]) continue;
+    V16 vectors[4];
+    for (int j = 0; j < 4; ++j) vectors[j] = load16(&weights[i][16 * j]);
+    soften(queries[i], vectors, begin[i], end[i], dim, scale, cap);
+    for (int j = 0; j < 4; ++j) store16(&weights[i][16 * j], vectors[j]);
+  }
+  // Positions that all of them see are added together, the others before and after, so that each adds in order.
+  if (most_begin >= least_end) {
+    for (int i = 0; i < kQueries; ++i) {
+      add_all_values<Row, 1>(queries + i, weights + i, tile.values, begin[i], end[i], dim);
+    }
+    return;
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    add_all_values<Row, 1>(queries + i, weights + i, tile.values, begin[i], most_begin, dim);
+  }
+  add_all_values<Row, kQueries>(queries, weights, tile.values, most_begin, least_end, dim);
+  for (int i = 0; i < kQueries; ++i) {
+    add_all_values<Row, 1>(queries + i, weights + i, tile.values, least_end, end[i], dim);
+  }
+}
+
+template <typename Row>
+void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count, std::uint32_t dim,
+                float scale, float cap) {
+  std::uint32_t i = 0;
+  for (; i + 4 <= count; i += 4) attend_some<Row, 4>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i + 2 <= count; i += 2) attend_some<Row, 2>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i < count; ++i) attend_some<Row, 1>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+}
+
+void attend(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries, std::uint32_t count,
+            std::uint32_t dim, float scale, float cap) {
+  if (type == ElementType::F32) {
+    attend_all<F32Row>(tile, next, queries, count, dim, scale, cap);
+  } else {
+    attend_all<F16Row>(tile, next, queries, count, dim, scale, cap);
+  }
+}
+
+void end_attention(Query* queries, std::uint32_t count, std::uint32_t dim) {
+  for (std::uint32_t i = 0; i < count; ++i) scale_by(queries[i].sum, 1.0f / sum_of(load16(queries[i].total)), dim);
+}

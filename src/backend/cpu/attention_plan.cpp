@@ -1,0 +1,118 @@
+#include "quire/backend/cpu/attention_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "quire/backend/cpu/kernels.h"
+#include "quire/base/numbers.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::uint32_t kQueriesAtOnce = 64;  // of a chunk: enough to make loading keys and values cheap
+constexpr std::uint32_t kMostSharing = 64;    // rows of one item
+
+std::uint32_t first_seen(std::uint32_t position, std::uint32_t window) {
+  return window != 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
+}  // namespace
+
+void AttentionPlan::prepare(std::uint32_t max_rows) {
+  rows_.reserve(max_rows);
+  runs_.reserve(2 * std::size_t{max_rows});  // a tree's inner nodes are fewer than its leaves
+  items_.reserve(max_rows);
+  singles_.reserve(max_rows);
+}
+
+void AttentionPlan::make(const Step& step, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
+                         std::uint32_t wanted_items) {
+  rows_.clear();
+  runs_.clear();
+  items_.clear();
+  singles_.clear();
+  const std::uint32_t rows_at_once = std::max(1u, kQueriesAtOnce / queries_per_row);
+  const auto parts = static_cast<std::uint32_t>(step.parts.size());
+  std::uint32_t block_size = 0;
+  for (std::uint32_t p = 0; p < parts; ++p) {
+    const Step::Part& part = step.parts[p];
+    const KvView& kv = step.kv[group * parts + p];
+    block_size = kv.block_size;
+    if (part.rows > 1) {
+      add_chunk(step, p, window, rows_at_once);
+    } else if (part.rows == 1) {
+      // With a window pages at the front are given back: what the table says there means nothing.
+      const std::uint32_t pages = kv.block_size == 0 || window != 0 ? 0 : part.position / kv.block_size + 1;
+      singles_.push_back({p, part.first_row, part.position, kv.table, pages, 0});
+    }
+  }
+  // Any order will do that brings equal beginnings together.
+  std::sort(singles_.begin(), singles_.end(), [](const Single& a, const Single& b) {
+    const int order = std::memcmp(a.table, b.table, std::min(a.pages, b.pages) * sizeof(std::uint32_t));
+    return order != 0 ? order < 0 : a.part < b.part;
+  });
+  first_single_ = static_cast<std::uint32_t>(rows_.size());
+  for (std::size_t i = 0; i < singles_.size(); ++i) {
+    Single& single = singles_[i];
+    rows_.push_back({single.row, first_seen(single.position, window), single.position});
+    if (i == 0) continue;
+    const Single& before = singles_[i - 1];
+    const std::uint32_t pages = std::min(single.pages, before.pages);
+    const auto same = static_cast<std::uint32_t>(std::mismatch(single.table, single.table + pages, before.table).first -
+                                                 single.table);
+    const std::uint32_t seen = std::min(single.position, before.position) + 1;
+    single.shared = std::min(same * block_size, seen) / kContextTile;
+  }
+  // Who shares nothing with its neighbour begins an item; so that all threads have work, items are not too large.
+  const auto count = static_cast<std::uint32_t>(singles_.size());
+  const std::uint32_t most = std::clamp(count / std::max(1u, wanted_items), 1u, kMostSharing);
+  for (std::uint32_t begin = 0; begin < count;) {
+    std::uint32_t end = begin + 1;
+    while (end < count && singles_[end].shared > 0 && end - begin < most) ++end;
+    const auto runs = static_cast<std::uint32_t>(runs_.size());
+    add_sharing(begin, end, rows_[first_single_ + begin].begin / kContextTile);
+    items_.push_back({runs, static_cast<std::uint32_t>(runs_.size()), first_single_ + begin, first_single_ + end});
+    begin = end;
+  }
+  made_ = true;
+}
+
+// Later rows of a chunk see more: they come first, so that no thread is left with a long one at the end.
+void AttentionPlan::add_chunk(const Step& step, std::uint32_t part, std::uint32_t window, std::uint32_t rows_at_once) {
+  const Step::Part& chunk = step.parts[part];
+  for (std::uint32_t end = chunk.rows; end > 0;) {
+    const std::uint32_t begin = end > rows_at_once ? end - rows_at_once : 0;
+    const auto first = static_cast<std::uint32_t>(rows_.size());
+    for (std::uint32_t i = begin; i < end; ++i) {
+      rows_.push_back({chunk.first_row + i, first_seen(chunk.position + i, window), chunk.position + i});
+    }
+    const auto runs = static_cast<std::uint32_t>(runs_.size());
+    runs_.push_back({first, first + (end - begin), rows_[first].begin / kContextTile,
+                     (chunk.position + end - 1) / kContextTile + 1, part});
+    items_.push_back({runs, runs + 1, first, first + (end - begin)});
+    end = begin;
+  }
+}
+
+// What all of them share is a run of all; then those go on together that still share.
+void AttentionPlan::add_sharing(std::uint32_t begin, std::uint32_t end, std::uint32_t tile) {
+  if (begin + 1 == end) {
+    const std::uint32_t last = singles_[begin].position / kContextTile + 1;
+    runs_.push_back({first_single_ + begin, first_single_ + end, tile, last, singles_[begin].part});
+    return;
+  }
+  std::uint32_t common = UINT32_MAX;
+  for (std::uint32_t i = begin + 1; i < end; ++i) common = std::min(common, singles_[i].shared);
+  if (common > tile) {
+    runs_.push_back({first_single_ + begin, first_single_ + end, tile, common, singles_[begin].part});
+    tile = common;
+  }
+  for (std::uint32_t first = begin; first < end;) {
+    std::uint32_t last = first + 1;
+    while (last < end && singles_[last].shared > tile) ++last;
+    add_sharing(first, last, tile);
+    first = last;
+  }
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,135 @@
+// Mamba-2, token by token in arithmetic, while the state stays in registers and first-level cache across a chunk.
+
+// log(1 + e^x). What is added to the larger of x and 0 is log(1 + y) for y up to 1, as twice the area tangent of y / (2 + y).
+QUIRE_INLINE V16 softplus(V16 x) {
+  const V16 y = exponential(-larger(x, -x)), z = y / (2.0f + y), square = z * z;
+  V16 p = all(1.0f / 15);
+  p = fma(p, square, all(1.0f / 13));
+  p = fma(p, square, all(1.0f / 11));
+  p = fma(p, square, all(1.0f / 9));
+  p = fma(p, square, all(1.0f / 7));
+  p = fma(p, square, all(1.0f / 5));
+  p = fma(p, square, all(1.0f / 3));
+  p = fma(p, square, all(1.0f));
+  return fma(2.0f * z, p, larger(x, V16{}));
+}
+
+void discretize(float* steps, float* decays, const float* dt, const float* bias, const float* a, std::uint32_t heads) {
+  by_sixteen(heads, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    const V16 step = softplus(load_up_to(dt + i, count) + load_up_to(bias + i, count));
+    store_up_to(steps + i, step, count);
+    store_up_to(decays + i, exponential(step * load_up_to(a + i, count)), count);
+  });
+}
+
+// kRows rows of a head's state, [kRows][16 * kVectors], through `tokens` tokens.
+//   state = state * decay + input * b;  out = state . c, the lanes added up as in sums_of()
+template <int kVectors, int kRows>
+void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
+  constexpr int kTokens = 16 / kRows;  // whose sums are added up together
+  V16 s[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) s[i][v] = load16(state + (i * kVectors + v) * 16);
+  }
+  for (std::uint32_t first = 0; first < r.tokens; first += kTokens) {
+    const std::uint32_t count = r.tokens - first < kTokens ? r.tokens - first : kTokens;
+    V16 sums[16] = {};
+    for (std::uint32_t t = 0; t < count; ++t) {
+      const std::uint32_t token = first + t;
+      const V16 decay = all(r.decays[token * r.step_stride]);
+      const float* b = r.b + token * r.bc_stride;
+      const float* c = r.c + token * r.bc_stride;
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const V16 input = all(r.steps[token * r.step_stride] * r.x[token * r.x_stride + row + static_cast<std::uint32_t>(i)]);
+        V16 sum = {};
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) {
+          s[i][v] = fma(s[i][v], decay, input * load16(b + 16 * v));
+          sum = fma(s[i][v], load16(c + 16 * v), sum);
+        }
+        sums[t * kRows + static_cast<std::uint32_t>(i)] = sum;
+      }
+    }
+    const V16 read = sums_of(sums);
+    for (std::uint32_t t = 0; t < count; ++t) {
+      for (int i = 0; i < kRows; ++i) {
+        const std::uint32_t at = row + static_cast<std::uint32_t>(i), token = first + t;
+        const float value = r.x[token * r.x_stride + at];
+        r.out[token * r.out_stride + at] = read[t * kRows + static_cast<std::uint32_t>(i)] + r.d * value;
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) store16(state + (i * kVectors + v) * 16, s[i][v]);
+  }
+}
+
+// Any length of a row, the state in memory; the same operations in the same order.
+void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
+  for (std::uint32_t token = 0; token < r.tokens; ++token) {
+    const float value = r.x[token * r.x_stride + row];
+    const V16 decay = all(r.decays[token * r.step_stride]), input = all(r.steps[token * r.step_stride] * value);
+    V16 sum = {};
+    by_sixteen(r.state_dim, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+      const V16 b = load_up_to(r.b + token * r.bc_stride + i, count);
+      const V16 next = fma(load_up_to(state + i, count), decay, input * b);
+      store_up_to(state + i, next, count);
+      sum = fma(next, load_up_to(r.c + token * r.bc_stride + i, count), sum);
+    });
+    r.out[token * r.out_stride + row] = sum_of(sum) + r.d * value;
+  }
+}
+
+template <int kVectors, int kRows>
+void recur_head(const Recurrence& r) {
+  std::uint32_t row = 0;
+  for (; row + kRows <= r.head_dim; row += kRows) {
+    recur_rows<kVectors, kRows>(r.state + std::size_t{row} * r.state_dim, r, row);
+  }
+  for (; row < r.head_dim; ++row) recur_row(r.state + std::size_t{row} * r.state_dim, r, row);
+}
+
+void recur(const Recurrence& r) {
+  switch (r.state_dim) {
+    case 16: return recur_head<1, 8>(r);
+    case 32: return recur_head<2, 4>(r);
+    case 64: return recur_head<4, 4>(r);
+    case 128: return recur_head<8, 2>(r);
+    case 256: return recur_head<16, 1>(r);
+    default: break;
+  }
+  for (std::uint32_t row = 0; row < r.head_dim; ++row) recur_row(r.state + std::size_t{row} * r.state_dim, r, row);
+}
+
+// Depth-wise causal convolution with bias and SiLU over sixteen channels or fewer: the last inputs stay in registers. The
+// window is [taps - 1][channels], oldest first; weights are [taps][channels]. kTaps: how many there are, or can be.
+template <std::uint32_t kTaps>
+QUIRE_INLINE void convolve_taps(const Convolution& c, std::uint32_t taps, std::uint32_t channel, std::uint32_t count) {
+  V16 weights[kTaps], last[kTaps];
+  const std::uint32_t keep = taps - 1;
+  for (std::uint32_t t = 0; t < taps; ++t) weights[t] = load_up_to(c.weight + t * c.channels + channel, count);
+  for (std::uint32_t t = 0; t < keep; ++t) last[t] = load_up_to(c.window + t * c.channels + channel, count);
+  const V16 bias = c.bias == nullptr ? V16{} : load_up_to(c.bias + channel, count);
+  for (std::uint32_t i = 0; i < c.rows; ++i) {
+    float* at = c.x + i * c.stride + channel;
+    last[keep] = load_up_to(at, count);
+    V16 sum = bias;
+    for (std::uint32_t t = 0; t < taps; ++t) sum = fma(weights[t], last[t], sum);
+    for (std::uint32_t t = 0; t < keep; ++t) last[t] = last[t + 1];
+    store_up_to(at, silu(sum), count);
+  }
+  for (std::uint32_t t = 0; t < keep; ++t) store_up_to(c.window + t * c.channels + channel, last[t], count);
+}
+
+void convolve(const Convolution& c, std::uint32_t channel, std::uint32_t count) {
+  if (c.taps == 4 && count == 16) {
+    convolve_taps<4>(c, 4, channel, 16);
+  } else {
+    convolve_taps<kMostTaps>(c, c.taps, channel, count);
+  }
+}

@@ -1,0 +1,123 @@
+// Operations on single rows of activations. A row may have any length: what is left of sixteen is done with the rest of
+// the lanes at zero.
+
+// Calls piece(i, count) for sixteen elements at a time, the last time perhaps for fewer.
+template <typename Piece>
+QUIRE_INLINE void by_sixteen(std::uint32_t n, Piece piece) {
+  std::uint32_t i = 0;
+  for (; i + 16 <= n; i += 16) piece(i, 16u);
+  if (i < n) piece(i, n - i);
+}
+QUIRE_INLINE V16 load_up_to(const float* p, std::uint32_t count) { return count == 16 ? load16(p) : load_some(p, count); }
+QUIRE_INLINE void store_up_to(float* p, V16 v, std::uint32_t count) {
+  if (count == 16) {
+    store16(p, v);
+  } else {
+    store_some(p, v, count);
+  }
+}
+
+float sum_of_squares(const float* x, std::uint32_t n) {
+  V16 sums[4] = {};
+  std::uint32_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    for (int j = 0; j < 4; ++j) sums[j] = fma(load16(x + i + 16 * j), load16(x + i + 16 * j), sums[j]);
+  }
+  by_sixteen(n - i, [&](std::uint32_t at, std::uint32_t count) QUIRE_LAMBDA {
+    const V16 v = load_up_to(x + i + at, count);
+    sums[0] = fma(v, v, sums[0]);
+  });
+  return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+void scale_by(float* x, float factor, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+void rms_norm(float* out, const float* x, const float* weight, float epsilon, std::uint32_t n) {
+  const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+  const float factor = 1.0f / __builtin_sqrtf(mean + epsilon);
+  for (std::uint32_t i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
+}
+
+void add_scaled(float* x, const float* y, float factor, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    store_up_to(x + i, fma(load_up_to(y + i, count), all(factor), load_up_to(x + i, count)), count);
+  });
+}
+
+void gate_silu(float* out, const float* gate, const float* up, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    store_up_to(out + i, silu(load_up_to(gate + i, count)) * load_up_to(up + i, count), count);
+  });
+}
+void gate_gelu(float* out, const float* gate, const float* up, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    store_up_to(out + i, gelu_tanh(load_up_to(gate + i, count)) * load_up_to(up + i, count), count);
+  });
+}
+
+void soft_cap(float* x, float cap, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    store_up_to(x + i, cap * hyperbolic_tangent(load_up_to(x + i, count) / cap), count);
+  });
+}
+
+void rotate(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours) {
+  if (neighbours) {
+    for (std::uint32_t k = 0; k < pairs; ++k) {
+      const float a = x[2 * k], b = x[2 * k + 1];
+      x[2 * k] = a * cosines[k] - b * sines[k];
+      x[2 * k + 1] = a * sines[k] + b * cosines[k];
+    }
+    return;
+  }
+  for (std::uint32_t k = 0; k < pairs; ++k) {
+    const float a = x[k], b = x[k + pairs];
+    x[k] = a * cosines[k] - b * sines[k];
+    x[k + pairs] = a * sines[k] + b * cosines[k];
+  }
+}
+
+// To eight bits, 32 columns under a scale.
+void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
+  typedef std::int8_t S16 __attribute__((vector_size(16), aligned(1), may_alias));
+  const V16 rounder = all(12582912.0f);
+  for (std::uint32_t at = 0; at < cols; at += 32) {
+    const V16 first = load16(x + at), second = load16(x + at + 16);
+    const float largest = largest_of(larger(larger(first, -first), larger(second, -second)));
+    const float scale = largest / 127.0f;
+    const float inverse = scale < 0x1p-126f ? 0 : 1.0f / scale;  // below, it would be infinite
+    std::int32_t sums[2];
+    for (int half = 0; half < 2; ++half) {
+      // Adding 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.
+      const V16 rounded = (half == 0 ? first : second) * inverse + rounder;
+      const I16 q = reinterpret_cast<I16>(rounded) - reinterpret_cast<I16>(rounder);
+      *reinterpret_cast<S16*>(out.q + at + 16 * half) = __builtin_convertvector(q, S16);
+      sums[half] = sum_of(q);
+      out.half_starts[at / 16 + half] = -kBias * sums[half];
+      out.half_sums[at / 16 + half] = scale * static_cast<float>(sums[half]);
+    }
+    out.scales[at / 32] = scale;
+    out.starts[at / 32] = -kBias * (sums[0] + sums[1]);
+    out.sums[at / 32] = scale * static_cast<float>(sums[0] + sums[1]);
+  }
+}
+
+void store_kv(ElementType type, std::byte* to, const float* from, std::uint32_t n) {
+  if (type == ElementType::F32) {
+    __builtin_memcpy(to, from, std::size_t{n} * 4);
+    return;
+  }
+  std::uint32_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#endif
+  for (; i < n; ++i) {
+    const std::uint16_t half = gguf::f32_to_f16(from[i]);
+    __builtin_memcpy(to + 2 * i, &half, 2);
+  }
+}
