@@ -56,9 +56,9 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS (60) seconds
 bench-state: build ## benchmarks of the state library, with their targets
 	@build/release/src/state/state_bench
 
-bench: bench-state ## all benchmarks: state library, tokenizer, engine on the bundled model
+bench: bench-state ## all benchmarks; writes the table of docs/performance.md (half an hour)
 	@build/release/src/text/tokenizer_bench
-	@build/release/src/cli/quire bench
+	@build/release/src/cli/quire bench --report docs/performance.md
 
 lint: ## clang-format in check mode, and clang-tidy
 	@tools/deps.sh lint

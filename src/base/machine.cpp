@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include <sched.h>
 #include <unistd.h>
@@ -16,6 +17,20 @@ std::uint32_t available_cores() {
     return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
   // More cores than the set has room for.
   return static_cast<std::uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::string processor_name() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/cpuinfo", "re"), std::fclose);
+  char line[256];
+  while (file != nullptr && std::fgets(line, sizeof line, file.get()) != nullptr) {
+    const std::string_view text(line);
+    const std::size_t colon = text.find(':');
+    if (!text.starts_with("model name") || colon == std::string_view::npos) continue;
+    const std::size_t begin = text.find_first_not_of(" \t", colon + 1);
+    const std::size_t end = text.find_last_not_of(" \t\n");
+    if (begin != std::string_view::npos && begin <= end) return std::string(text.substr(begin, end + 1 - begin));
+  }
+  return "unknown processor";
 }
 
 MachineMemory machine_memory() {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace quire {
 
 // Cores that this process may run on; at least 1.
 std::uint32_t available_cores();
+
+// What the processor calls itself; "unknown processor" where the system does not say.
+std::string processor_name();
 
 struct MachineMemory {
   std::uint64_t total = 0;      // bytes of memory there are

@@ -13,5 +13,13 @@ TEST(Machine, HasACoreAndSomeMemory) {
   EXPECT_GE(memory.total, memory.available);
 }
 
+TEST(Machine, HasAProcessorWithANameOfOneLine) {
+  const std::string name = processor_name();
+  ASSERT_FALSE(name.empty());
+  EXPECT_EQ(name.find('\n'), std::string::npos);
+  EXPECT_NE(name.front(), ' ');
+  EXPECT_NE(name.back(), ' ');
+}
+
 }  // namespace
 }  // namespace quire

@@ -38,7 +38,7 @@ constexpr std::string_view kUsages[] = {
     "quire run [-m FILE] -p TEXT|- [OPTIONS]",
     "quire chat [-m FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
-    "quire bench [-m FILE] [-w NAMES] [OPTIONS]",
+    "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",

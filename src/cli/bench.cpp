@@ -1,70 +1,258 @@
 #include "quire/cli/bench.h"
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
+
+#include "quire/base/machine.h"
+#include "quire/cli/bench_host.h"
+#include "quire/cli/printable.h"
+#include "quire/cli/progress.h"
+#include "quire/cli/synthetic.h"
 
 namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
 
+// What is measured of one model.
+struct Subject {
+  const synth::Shape* shape = nullptr;  // null: the one that the options name
+  std::string type;
+  std::vector<std::string> workloads;
+  WorkloadOptions workload;
+
+  std::string name() const { return shape == nullptr ? "" : fmt::format("{} {}", shape->name, type); }
+};
+
 std::string head() {
-  return fmt::format("{:<22} {:>5} {:>8} {:>12} {:>10} {:>9} {:>11} {:>9}\n", "workload", "batch", "context",
-                     "tokens/s", "TTFT ms", "hit rate", "suspensions", "overhead");
+  return fmt::format("{:<24} {:>5} {:>8} {:>12} {:>12} {:>6} {:>5} {:>10} {:>9} {:>11} {:>9}\n", "workload", "batch",
+                     "context", "tokens/s", "limit", "ratio", "bound", "TTFT ms", "hit rate", "suspensions",
+                     "overhead");
 }
 
-std::string line(const BenchRow& row) {
-  return fmt::format("{:<22} {:>5} {:>8} {:>12.1f} {:>10.2f} {:>8.1f}% {:>11} {:>8.2f}%\n",
+std::string line(const BenchRow& row, const cpu::MachineLimits& machine) {
+  std::string limit = "-", ratio = "-", bound = "-";
+  if (row.work) {
+    const Limit most = limit_of(*row.work, machine);
+    limit = fmt::format("{:.1f}", most.tokens_per_second);
+    ratio = fmt::format("{:.2f}", row.tokens_per_second / most.tokens_per_second);
+    bound = name(most.bound);
+  }
+  // Steps of the model alone have no requests that would wait or find anything.
+  const std::string engine = row.ttft_ms > 0 ? fmt::format("{:>10.2f} {:>8.1f}% {:>11} {:>8.2f}%", row.ttft_ms,
+                                                           100 * row.hit_rate, row.suspensions, 100 * row.overhead)
+                                             : fmt::format("{:>10} {:>9} {:>11} {:>9}", "-", "-", "-", "-");
+  return fmt::format("{:<24} {:>5} {:>8} {:>12.1f} {:>12} {:>6} {:>5} {}{}\n",
                      row.phase.empty() ? row.workload : fmt::format("{} ({})", row.workload, row.phase), row.batch,
-                     row.context, row.tokens_per_second, row.ttft_ms, 100 * row.hit_rate, row.suspensions,
-                     100 * row.overhead);
+                     row.context, row.tokens_per_second, limit, ratio, bound, engine,
+                     row.speedup ? fmt::format("  {:.2f} x unshared", *row.speedup) : "");
 }
 
-json::object to_json(const BenchRow& row) {
+json::object to_json(const BenchRow& row, const Subject& subject, const cpu::MachineLimits& machine) {
   json::object object{{"workload", row.workload},       {"batch", row.batch},
                       {"context", row.context},         {"tokens_per_second", row.tokens_per_second},
                       {"ttft_ms", row.ttft_ms},         {"hit_rate", row.hit_rate},
                       {"suspensions", row.suspensions}, {"overhead", row.overhead}};
   if (!row.phase.empty()) object["phase"] = row.phase;
+  if (subject.shape != nullptr) {
+    object["shape"] = subject.shape->name;
+    object["type"] = subject.type;
+  }
+  if (row.speedup) object["speedup"] = *row.speedup;
+  if (!row.work) return object;
+  const Limit most = limit_of(*row.work, machine);
+  object["limit"] = most.tokens_per_second;
+  object["ratio"] = row.tokens_per_second / most.tokens_per_second;
+  object["bound"] = std::string(name(most.bound));
+  object["ratio_read"] = row.tokens_per_second / most.read;
+  // Where nothing is multiplied there is no such limit.
+  if (std::isfinite(most.compute)) object["ratio_compute"] = row.tokens_per_second / most.compute;
   return object;
 }
+
+// The workloads that have limits, as they matter for real models.
+WorkloadOptions for_shapes(WorkloadOptions workload) {
+  if (workload.lengths.empty()) workload.lengths = {512};
+  if (workload.batches.empty()) workload.batches = {1, 8, 32};
+  return workload;
+}
+
+// What the options come to, model by model: a synthetic one is made once and is gone before the next.
+std::vector<Subject> subjects_of(const BenchOptions& options) {
+  if (options.shapes.empty()) {
+    std::vector<std::string> names = options.workloads;
+    if (names.empty()) names = {"prefill", "decode", "shared-prefix", "chat", "mixed"};
+    return {{.workloads = std::move(names), .workload = options.workload}};
+  }
+  std::vector<Subject> subjects;
+  if (options.targets.empty()) {
+    std::vector<std::string> names = options.workloads, types = options.types;
+    if (names.empty()) names = {"prefill", "decode", "long-decode", "shared-decode"};
+    if (types.empty()) types = {"Q8_0"};
+    for (const synth::Shape& shape : options.shapes) {
+      for (const std::string& type : types) subjects.push_back({&shape, type, names, for_shapes(options.workload)});
+    }
+    return subjects;
+  }
+  for (const Target& target : options.targets) {
+    const auto shape = std::ranges::find(options.shapes, target.shape, &synth::Shape::name);
+    if (shape == options.shapes.end()) continue;
+    auto subject = std::ranges::find_if(
+        subjects, [&](const Subject& one) { return one.shape == &*shape && one.type == target.type; });
+    if (subject == subjects.end()) {
+      subjects.push_back({&*shape, target.type, {}, options.workload});
+      subject = subjects.end() - 1;
+      subject->workload.batches.clear();
+    }
+    const auto add = [](auto& list, const auto& item) {
+      if (std::ranges::find(list, item) == list.end()) list.push_back(item);
+    };
+    add(subject->workloads, target.workload);
+    if (target.workload == "decode") add(subject->workload.batches, target.batch);
+    if (target.workload == "shared-decode") subject->workload.shared = target.batch;
+  }
+  for (Subject& subject : subjects) subject.workload = for_shapes(subject.workload);
+  return subjects;
+}
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const Console& console) : options_(options), console_(console) {
+    limit_options_ = options.limits;
+    limit_options_.threads = options.model.threads != 0 ? options.model.threads : available_cores();
+    limit_options_.variant = options.model.variant;
+    for (const Target& target : options.targets) findings_.push_back({.target = target});
+  }
+
+  // What is left to say when all has been measured.
+  Result<std::string> run() {
+    if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
+    for (const Subject& subject : subjects_of(options_)) {
+      if (auto ok = run(subject); !ok) return std::unexpected(ok.error());
+      if (error_) return "";  // the caller meets the same error
+    }
+    const std::string limits = fmt::format(
+        "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second\n",
+        limit_options_.threads, limit_options_.threads == 1 ? "" : "s", machine_.read / 1e9, machine_.int8 / 1e9,
+        machine_.f32 / 1e9);
+    if (options_.targets.empty()) return options_.json || !limits_told_ ? "" : limits;
+    return finish_report();
+  }
+
+ private:
+  Result<void> measure_limits() {
+    const auto measured = cpu::measure_limits(limit_options_);
+    if (!measured) return std::unexpected(measured.error());
+    machine_ = cpu::best_of(machine_, *measured);
+    return {};
+  }
+
+  Result<void> run(const Subject& subject) {
+    ModelOptions model = options_.model;
+    std::optional<SyntheticModel> synthetic;
+    if (subject.shape != nullptr) {
+      auto made = SyntheticModel::create(*subject.shape, subject.type, console_);
+      if (!made) return leave_out(subject, "", made.error());
+      synthetic.emplace(std::move(*made));
+      model.model = synthetic->path();
+    }
+    const auto make = [&](const HostNeeds& needs) { return make_bench_host(model, subject.workload, needs, console_); };
+    for (const std::string& name : subject.workloads) {
+      std::vector<BenchRow> rows;
+      Progress progress(console_.err, console_.err_style, "reading");
+      const Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
+                      .note = [&](const std::string& note) { tell_note(subject, name, note); },
+                      .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); }};
+      if (auto ok = run_workload(name, subject.workload, make, tell); !ok) {
+        if (auto fatal = leave_out(subject, name, ok.error()); !fatal) return fatal;
+      }
+      const bool limited = std::ranges::any_of(rows, [](const BenchRow& row) { return row.work.has_value(); });
+      if (limited) {
+        if (auto ok = measure_limits(); !ok) return ok;
+        limits_told_ = true;
+      }
+      for (const BenchRow& row : rows) tell_row(row, subject);
+      if (error_) break;
+    }
+    return {};
+  }
+
+  void tell_row(const BenchRow& row, const Subject& subject) {
+    for (Finding& finding : findings_) {
+      if (belongs(finding, subject) && speaks_of(finding.target, row)) finding.row = row;
+    }
+    std::string text;
+    if (options_.json) {
+      text = json::serialize(to_json(row, subject, machine_)) + "\n";
+    } else {
+      if (!head_told_) text = head();
+      if (subject.name() != named_) text += subject.name() + "\n";
+      named_ = subject.name();
+      head_told_ = true;
+      text += line(row, machine_);
+    }
+    if (!error_) error_ = console_.out.write(text);
+  }
+
+  // Why something is not measured, or not all of it: said now, and kept for the report. No workload: all of them.
+  void tell_note(const Subject& subject, std::string_view workload, const std::string& note) {
+    // Whoever cannot be told here meets the rows that are missing.
+    (void)console_.err.write(
+        fmt::format("quire: {}{}{}\n", subject.name(), subject.shape != nullptr ? ": " : "", printable(note)));
+    for (Finding& finding : findings_) {
+      if (belongs(finding, subject) && (workload.empty() || finding.target.workload == workload)) finding.why = note;
+    }
+  }
+
+  // Where there are targets, what cannot be measured is part of the answer; otherwise it is the answer.
+  Result<void> leave_out(const Subject& subject, std::string_view workload, const Error& why) {
+    if (findings_.empty()) return std::unexpected(why);
+    tell_note(subject, workload, why.message);
+    return {};
+  }
+  static bool belongs(const Finding& finding, const Subject& subject) {
+    return subject.shape != nullptr && finding.target.shape == subject.shape->name &&
+           finding.target.type == subject.type;
+  }
+
+  Result<std::string> finish_report() {
+    Setting setting = this_machine();
+    if (!options_.model.variant.empty()) setting.variant = options_.model.variant;
+    setting.threads = limit_options_.threads;
+    setting.repeat = options_.workload.repeat;
+    setting.limits = machine_;
+    const std::string text = report(findings_, setting);
+    if (!options_.report.empty()) {
+      if (auto ok = write_report_page(options_.report, text); !ok) return std::unexpected(ok.error());
+    }
+    return options_.json ? "" : "\n" + text;
+  }
+
+  const BenchOptions& options_;
+  const Console& console_;
+  cpu::LimitOptions limit_options_;
+  cpu::MachineLimits machine_;
+  std::vector<Finding> findings_;
+  std::string named_;  // the model whose rows are being written
+  bool head_told_ = false;
+  bool limits_told_ = false;
+  std::error_code error_;
+};
 
 }  // namespace
 
 Result<std::string> bench(const BenchOptions& options, const Console& console) {
-  const auto kernels = kernels_of(options.model);
-  if (!kernels) return std::unexpected(kernels.error());
-  const auto make = [&](const HostNeeds& needs) -> Result<std::unique_ptr<engine::HostedModel>> {
-    auto model = load_model(options.model, console);
-    if (!model) return std::unexpected(model.error());
-    engine::HostOptions host{.threads = options.model.threads,
-                             .context = options.model.context,
-                             .memory = options.model.memory != 0 ? options.model.memory : needs.memory,
-                             .kv_type = options.model.kv_type,
-                             .max_sequences = needs.sequences,
-                             .kernels = *kernels};
-    // The longest prompt of a workload; contexts of millions are not what is measured.
-    constexpr std::uint32_t kEnough = 4096;
-    const std::uint32_t wanted = options.workload.context + options.workload.tokens + 1024;
-    if (host.context == 0) host.context = std::min((*model)->numbers().context_length, std::max(kEnough, wanted));
-    host.engine.queue_limit = 1024;
-    return engine::HostedModel::create(std::move(*model), std::move(host));
-  };
-  bool first = true;
-  std::error_code error;
-  const auto tell = [&](const BenchRow& row) {
-    std::string text = options.json ? json::serialize(to_json(row)) + "\n" : line(row);
-    if (first && !options.json) text = head() + text;
-    first = false;
-    if (!error) error = console.out.write(text);
-  };
-  const std::vector<std::string>& names = options.workloads.empty() ? workload_names() : options.workloads;
-  for (const std::string& name : names) {
-    if (auto ok = run_workload(name, options.workload, make, tell); !ok) return std::unexpected(ok.error());
-    if (error) break;  // the caller meets the same error
+  // Before an hour of measuring.
+  if (!options.report.empty()) {
+    if (auto ok = check_report_page(options.report); !ok) return std::unexpected(ok.error());
   }
-  return "";
+  if (const auto kernels = kernels_of(options.model); !kernels) return std::unexpected(kernels.error());
+  return Bench(options, console).run();
 }
 
 }  // namespace quire::cli

@@ -3,14 +3,21 @@
 #include <map>
 
 #include <boost/json.hpp>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/cli/bench_testing.h"
 #include "quire/cli/cli_testing.h"
+#include "quire/gguf/gguf_testing.h"
 
 namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
+using ::testing::HasSubstr;
+
+// How fast the machine is, is not tested; that it is measured is.
+const cpu::LimitOptions kQuick = {.seconds = 1e-3, .buffer_bytes = 1 << 20};
 
 // The rows that `quire bench --json` prints.
 std::vector<json::object> rows_of(const BenchOptions& options) {
@@ -33,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(Models, BenchOnDemo, ::testing::Values("llama", "mamba2
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST_P(BenchOnDemo, EveryWorkloadGivesRowsWithAllFields) {
-  BenchOptions options{.model = {.model = testing::demo_model(GetParam()), .context = 512}, .json = true};
+  BenchOptions options{
+      .model = {.model = testing::demo_model(GetParam()), .context = 512}, .json = true, .limits = kQuick};
   options.workload = {.repeat = 1, .context = 48, .batches = {1, 3}, .tokens = 4};
   std::map<std::string, int> seen;
   for (const json::object& row : rows_of(options)) {
@@ -44,6 +52,17 @@ TEST_P(BenchOnDemo, EveryWorkloadGivesRowsWithAllFields) {
     }
     EXPECT_GT(row.at("tokens_per_second").to_number<double>(), 0) << json::serialize(row);
     EXPECT_LT(row.at("overhead").to_number<double>(), 1);
+    const bool limited = row.at("workload") == "prefill" || row.at("workload") == "decode";
+    for (const char* field : {"limit", "ratio", "bound", "ratio_read", "ratio_compute"}) {
+      EXPECT_EQ(row.contains(field), limited) << field << " " << json::serialize(row);
+    }
+    if (!limited) continue;
+    EXPECT_GT(row.at("limit").to_number<double>(), 0);
+    EXPECT_NEAR(row.at("ratio").to_number<double>(),
+                row.at("tokens_per_second").to_number<double>() / row.at("limit").to_number<double>(), 1e-9);
+    EXPECT_EQ(row.at("ratio").to_number<double>(),
+              std::max(row.at("ratio_read").to_number<double>(), row.at("ratio_compute").to_number<double>()));
+    EXPECT_TRUE(row.at("bound") == "read" || row.at("bound") == "int8") << "the demo models are quantised";
   }
   EXPECT_EQ(seen, (std::map<std::string, int>{
                       {"prefill", 1}, {"decode", 2}, {"shared-prefix", 2}, {"chat", 1}, {"mixed", 1}}));
@@ -51,8 +70,10 @@ TEST_P(BenchOnDemo, EveryWorkloadGivesRowsWithAllFields) {
 
 // The times are the machine's; what they stand on is not: of the later requests nearly everything is found.
 TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
-  BenchOptions options{
-      .model = {.model = testing::demo_model(GetParam())}, .workloads = {"shared-prefix"}, .json = true};
+  BenchOptions options{.model = {.model = testing::demo_model(GetParam())},
+                       .workloads = {"shared-prefix"},
+                       .json = true,
+                       .limits = kQuick};
   options.workload = {.repeat = 1, .context = 400};
   const auto rows = rows_of(options);
   ASSERT_EQ(rows.size(), 2u);
@@ -63,21 +84,169 @@ TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
 TEST(Bench, TheTableHasAHeadAndALinePerRow) {
   StringOutput out, err;
   const Console console{.out = out, .err = err};
-  BenchOptions options{.model = {.context = 256}, .workloads = {"decode"}};
+  BenchOptions options{.model = {.context = 256}, .workloads = {"decode"}, .limits = kQuick};
   options.workload = {.repeat = 1, .context = 16, .batches = {2}, .tokens = 3};
-  ASSERT_TRUE(bench(options, console).has_value());
+  const auto rest = bench(options, console);
+  ASSERT_TRUE(rest.has_value());
   EXPECT_TRUE(out.text().starts_with("workload")) << out.text();
   EXPECT_EQ(std::ranges::count(out.text(), '\n'), 2);
+  EXPECT_THAT(*rest, HasSubstr("The machine's limits, "));
 }
 
 TEST(Bench, APromptLongerThanTheContextIsAnError) {
   StringOutput out, err;
   const Console console{.out = out, .err = err};
-  BenchOptions options{.model = {.context = 64}, .workloads = {"prefill"}};
+  BenchOptions options{.model = {.context = 64}, .workloads = {"prefill"}, .limits = kQuick};
   options.workload = {.repeat = 1, .context = 100};
   const auto failed = bench(options, console);
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().message, "the prompt has 100 tokens, and the context of 64 leaves no room for an answer");
+}
+
+// --- synthetic models
+
+TEST(BenchOnShapes, EveryShapeIsMeasuredInEveryType) {
+  BenchOptions options{.shapes = {testing::tiny_llama(), testing::tiny_mamba()}, .types = {"Q8_0", "F16"}};
+  options.json = true;
+  options.limits = kQuick;
+  options.workload = {.repeat = 1, .context = 80, .batches = {1, 3}, .shared = 4, .tokens = 3};
+  std::map<std::string, int> seen;
+  for (const json::object& row : rows_of(options)) {
+    const std::string name(row.at("workload").as_string());
+    ++seen[std::string(row.at("shape").as_string()) + " " + std::string(row.at("type").as_string()) + " " + name];
+    EXPECT_TRUE(row.contains("limit")) << json::serialize(row);
+    EXPECT_GT(row.at("limit").to_number<double>(), 0);
+    if (row.at("type") == "F16") {
+      EXPECT_NE(row.at("bound"), "int8") << json::serialize(row);
+    }
+    const bool attention = row.contains("phase") && row.at("phase") == "attention";
+    EXPECT_EQ(row.contains("ratio_compute"), !attention) << "of the attention part only what it reads counts";
+    if (!attention) {
+      EXPECT_GT(row.at("ratio").to_number<double>(), 0);
+    }
+    EXPECT_EQ(row.contains("speedup"), row.contains("phase") && row.at("phase") == "shared");
+  }
+  EXPECT_EQ(seen, (std::map<std::string, int>{{"tiny-llama Q8_0 prefill", 1},
+                                              {"tiny-llama Q8_0 decode", 2},
+                                              {"tiny-llama Q8_0 long-decode", 2},
+                                              {"tiny-llama Q8_0 shared-decode", 2},
+                                              {"tiny-llama F16 prefill", 1},
+                                              {"tiny-llama F16 decode", 2},
+                                              {"tiny-llama F16 long-decode", 2},
+                                              {"tiny-llama F16 shared-decode", 2},
+                                              {"tiny-mamba Q8_0 prefill", 1},
+                                              {"tiny-mamba Q8_0 decode", 2},
+                                              {"tiny-mamba F16 prefill", 1},
+                                              {"tiny-mamba F16 decode", 2}}))
+      << "without attention there is no attention to measure";
+}
+
+TEST(BenchOnShapes, WhatDoesNotFitIsLeftOutAndSaidSo) {
+  StringOutput out, err;
+  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"long-decode", "shared-decode"}};
+  options.limits = kQuick;
+  options.workload = {.repeat = 1, .tokens = 3};
+  ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
+  EXPECT_EQ(out.text(), "");
+  EXPECT_EQ(err.text(),
+            "quire: tiny-llama Q8_0: long-decode: left out, a sequence of 8196 tokens is longer than the context of "
+            "512\n"
+            "quire: tiny-llama Q8_0: shared-decode: left out, a sequence of 4100 tokens is longer than the context of "
+            "512\n");
+}
+
+TEST(BenchOnShapes, WithLittleMemoryFewerSequencesShare) {
+  StringOutput out, err;
+  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"shared-decode"}, .json = true};
+  options.limits = kQuick;
+  // A token is 256 bytes in this model, a page 16 of them, and a sequence of 244 tokens 16 pages.
+  options.model.memory = 5 * 16 * 16 * 256;
+  options.workload = {.repeat = 1, .context = 240, .shared = 32, .tokens = 3};
+  ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
+  EXPECT_THAT(out.text(), HasSubstr("\"batch\":5,"));
+  EXPECT_EQ(err.text(),
+            "quire: tiny-llama Q8_0: shared-decode: there is memory for 5 sequences of 244 tokens only, not 32\n");
+}
+
+TEST(BenchOnShapes, AShortSequenceHasNoAttentionPart) {
+  StringOutput out, err;
+  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"long-decode"}, .json = true};
+  options.limits = kQuick;
+  options.workload = {.repeat = 1, .context = 30, .tokens = 3};
+  ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
+  EXPECT_EQ(std::ranges::count(out.text(), '\n'), 1);
+  EXPECT_EQ(err.text(), "quire: tiny-llama Q8_0: long-decode: no attention part, 30 tokens are no long sequence\n");
+}
+
+// --- targets
+
+const std::string kPage = std::string(kReportBegin).append("\n").append(kReportEnd).append("\n");
+
+TEST(BenchTargets, TheirRowsAreMeasuredAndTheTableIsWrittenToThePage) {
+  const gguf::testing::TemporaryFolder folder;
+  const std::string page = folder / "page.md";
+  testing::write_file(page, kPage);
+  using Of = Target::Of;
+  BenchOptions options{.shapes = {testing::tiny_llama(), testing::tiny_mamba()}, .report = page, .limits = kQuick};
+  options.targets = {{"tiny-llama", "F16", "prefill", "", 1, Of::compute, 1e-9},
+                     {"tiny-llama", "Q8_0", "decode", "", 2, Of::read, 1e9},
+                     {"tiny-llama", "Q8_0", "shared-decode", "shared", 3, Of::unshared, 1e9},
+                     {"tiny-mamba", "Q8_0", "long-decode", "attention", 1, Of::read, 0.5},
+                     {"tiny-llama", "Q9_9", "decode", "", 1, Of::read, 0.5}};
+  options.workload = {.repeat = 1, .context = 40, .tokens = 3};
+  StringOutput out, err;
+  const auto rest = bench(options, {.out = out, .err = err});
+  ASSERT_TRUE(rest.has_value()) << rest.error().message;
+  const std::string text = testing::read_file(page);
+  EXPECT_THAT(text, HasSubstr(rest->substr(1))) << "the screen shows what the page has";
+  EXPECT_THAT(text, ::testing::ContainsRegex("\\| F16  \\| prefill 40 .*\\| met"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\\| Q8_0 \\| decode, batch 2 .*\\| missed"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("decode, 3 sequences that share 40 tokens .* unshared .*\\| missed"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\\| Q9_9 \\| decode, batch 1 .*\\| not measured: "));
+  EXPECT_THAT(text, HasSubstr("not measured: long-decode: left out, the model has no attention"));
+  EXPECT_THAT(err.text(), HasSubstr("quire: tiny-llama Q9_9: ")) << "what cannot be had does not keep the others away";
+  EXPECT_EQ(std::ranges::count(out.text(), '\n'), 1 + 2 + 1 + 3) << out.text();
+}
+
+TEST(BenchTargets, APageWithoutRoomIsRefusedBeforeAnythingIsMeasured) {
+  const gguf::testing::TemporaryFolder folder;
+  const std::string page = folder / "page.md";
+  testing::write_file(page, "text\n");
+  const auto outcome = testing::call({"bench", "--report", page});
+  testing::expect_refusal(outcome);
+  EXPECT_THAT(outcome.err, HasSubstr("page.md: there is no line '<!-- bench: begin"));
+}
+
+// --- the command line
+
+TEST(BenchCommand, RefusesWhatCannotBeMeant) {
+  const std::pair<std::vector<std::string>, std::string> wrong[] = {
+      {{"--shape", "llama-9b"}, "--shape: \"llama-9b\" is none of llama-1.1b, "},
+      {{"--shape", "llama-1.1b", "--type", "Q9_9"}, "--type: \"Q9_9\" is none of "},
+      {{"--shape", "llama-1.1b", "-m", "x.gguf"}, "excludes"},
+      {{"--type", "Q8_0"}, "--shape, where there is a --type is required"},
+      {{"-w", "sprint"}, "--workload: \"sprint\" is none of prefill, decode, "},
+      {{"--targets", "--shape", "llama-8b"}, "--targets: there is none for such a shape and type"},
+      {{"--targets", "--type", "Q2_K"}, "--targets: there is none for such a shape and type"},
+      {{"--targets", "-m", "x.gguf"}, "excludes"},
+      {{"--targets", "-w", "decode"}, "excludes"},
+      {{"--report", "x.md", "-w", "decode"}, "excludes"},
+  };
+  for (const auto& [arguments, message] : wrong) {
+    std::vector<std::string> all = {"bench"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto outcome = testing::call(all);
+    testing::expect_refusal(outcome, kUsage);
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST(BenchCommand, TypesMayBeWrittenSmall) {
+  // It gets as far as the page, which is not there: shape and type were understood.
+  const auto outcome =
+      testing::call({"bench", "--shape", "llama-1.1b", "--type", "q8_0,bf16", "--report", "/nowhere.md"});
+  testing::expect_refusal(outcome);
+  EXPECT_THAT(outcome.err, HasSubstr("/nowhere.md: cannot be opened"));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "quire/cli/model_commands.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,10 +9,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include "quire/cli/bench.h"
 #include "quire/cli/chat.h"
 #include "quire/cli/input.h"
 #include "quire/cli/line_reader.h"
@@ -99,44 +96,6 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
     const auto lines = make_line_editor("> ", history_path(), interrupt);
     return converse(**chat, *lines, console, &interrupt);
   };
-}
-
-std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const Console& console) {
-  CLI::App* command = app.add_subcommand("bench", "Measure the engine on this machine");
-  auto options = std::make_shared<BenchOptions>();
-  command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "-w,--workload",
-          [options](const std::vector<std::string>& names) {
-            const auto& known = workload_names();
-            for (const std::string& name : names) {
-              if (std::ranges::find(known, name) == known.end()) {
-                refuse("--workload", name, fmt::format("is none of {}", fmt::join(known, ", ")));
-              }
-            }
-            options->workloads = names;
-          },
-          fmt::format("Of {}\n(default: all)", fmt::join(workload_names(), ", ")))
-      ->delimiter(',')
-      ->type_name("NAMES");
-  command->add_option("--batch", options->workload.batches, "Sequences at once in decode (default: 1,2,4,...,64)")
-      ->delimiter(',')
-      ->check(CLI::Range(1u, 1024u))
-      ->type_name("N,...");
-  add_number<std::uint32_t>(*command, "--prompt", options->workload.context, {1, 1 << 20},
-                            "Tokens of the prompts (default: as the workload has it)");
-  add_number<std::uint32_t>(*command, "--tokens", options->workload.tokens, {1, 1 << 16},
-                            "Tokens of an answer (default: 64)");
-  add_number<std::uint32_t>(*command, "--repeat", options->workload.repeat, {1, 100},
-                            "Measure so often and tell the best (default: 3)");
-  add_model_options(*command, options->model);
-  command->add_flag("--json", options->json, "Print one JSON object per row");
-  command->footer(
-      "TTFT is the time to the first token (of shared-prefix, later: the longest).\n"
-      "Overhead is the share of a step spent outside the model: scheduler, pool,\n"
-      "sampling. Prompts are random tokens.");
-  return [options, &console](const Style&) { return bench(*options, console); };
 }
 
 std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const Console& console) {

@@ -1,5 +1,6 @@
-// The command line of the commands that run a model: run, chat, logits. Each adds itself to the program's and gives
-// what to call when it was chosen; what that gives is left to print, the rest went to the console while it worked.
+// The command line of the commands that run a model: run, chat, bench, logits. Each adds itself to the program's and
+// gives what to call when it was chosen; what that gives is left to print, the rest went to the console while it
+// worked.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,6 @@
 // The program itself, as a process: pipes, terminals, signals, memory.
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -175,6 +177,18 @@ TEST(ProgramTerminal, ALongReadingShowsABarAndTakesItAwayAgain) {
   if (terminal.screen().find("reading") == std::string::npos) GTEST_SKIP() << "this machine was too fast for a bar";
   EXPECT_THAT(terminal.screen(), HasSubstr("%\r   "));
   EXPECT_THAT(terminal.screen(), HasSubstr("\nread     "));
+}
+
+TEST(ProgramTerminal, ControlCWhileAModelIsMadeToMeasureWithLeavesNoneBehind) {
+  const TemporaryFolder state, models;
+  ::setenv("TMPDIR", models.path().c_str(), 1);
+  Terminal terminal({"bench", "--shape", "llama-8b", "-w", "decode"}, state / "");
+  ::unsetenv("TMPDIR");
+  ASSERT_TRUE(terminal.shows("writing llama-8b Q8_0")) << terminal.screen();
+  EXPECT_FALSE(std::filesystem::is_empty(models.path()));
+  terminal.interrupt();
+  EXPECT_EQ(terminal.ends(), 128 + SIGINT) << terminal.screen();
+  EXPECT_TRUE(std::filesystem::is_empty(models.path()));
 }
 
 }  // namespace

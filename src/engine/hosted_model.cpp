@@ -31,15 +31,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
 
   // A step has a row for everyone who is writing.
   const std::uint32_t rows = std::max({options.step_tokens, options.max_sequences, 1u});
-  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? kCheckpoints : 0};
-  const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
-  const PoolWish wish{.context = options.context,
-                      .memory = options.memory,
-                      .contexts = contexts,
-                      .more_sequences = options.max_sequences - contexts};
-  const auto size = choose_pool_size(*layout, model->numbers().context_length, wish, needs);
-  if (!size) return std::unexpected(size.error());
-
+  // The weights come first: what is free afterwards is what a pool can have.
   const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
   host->backend_ =
       std::make_unique<CpuBackend>(threads, options.kernels != nullptr ? *options.kernels : cpu::best_kernels());
@@ -47,6 +39,15 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   if (auto ok = host->model_->prepare(*host->backend_, rows, options.max_sequences); !ok) {
     return std::unexpected(ok.error());
   }
+
+  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? kCheckpoints : 0};
+  const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
+  const PoolWish wish{.context = options.context,
+                      .memory = options.memory,
+                      .contexts = contexts,
+                      .more_sequences = options.max_sequences - contexts};
+  const auto size = choose_pool_size(*layout, host->model_->numbers().context_length, wish, needs);
+  if (!size) return std::unexpected(size.error());
 
   PoolConfig config{.layout = *layout,
                     .budget_bytes = size->bytes,

@@ -32,20 +32,25 @@ Result<std::unique_ptr<Session>> Session::create(std::unique_ptr<model::Model> m
   session->keeps_checkpoints_ = options.rewinds && layout->has_recurrent();
 
   const std::uint32_t chunk = std::max(options.chunk, 1u);
-  const SequenceNeeds needs{.chunk = chunk + (options.rewinds ? kWindowSlack : 0),
-                            .checkpoints = session->keeps_checkpoints_ ? kCheckpoints : 0};
-  const PoolWish wish{.context = options.context, .memory = options.memory};
-  const auto size = choose_pool_size(*layout, model->numbers().context_length, wish, needs);
-  if (!size) return std::unexpected(size.error());
-
+  // The weights come first: what is free afterwards is what a pool can have.
   const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
   session->backend_ =
       std::make_unique<CpuBackend>(threads, options.kernels != nullptr ? *options.kernels : cpu::best_kernels());
   session->model_ = std::move(model);
-  const std::uint32_t rows = std::min(chunk, size->context);
-  if (auto ok = session->model_->prepare(*session->backend_, rows, std::clamp(options.max_logits, 1u, rows)); !ok) {
+  const std::uint32_t context_length = session->model_->numbers().context_length;
+  const std::uint32_t most_rows = std::min(chunk, options.context != 0 ? options.context : context_length);
+  if (auto ok = session->model_->prepare(*session->backend_, most_rows, std::clamp(options.max_logits, 1u, most_rows));
+      !ok) {
     return std::unexpected(ok.error());
   }
+
+  const SequenceNeeds needs{.chunk = chunk + (options.rewinds ? kWindowSlack : 0),
+                            .checkpoints = session->keeps_checkpoints_ ? kCheckpoints : 0};
+  const PoolWish wish{.context = options.context, .memory = options.memory};
+  const auto size = choose_pool_size(*layout, context_length, wish, needs);
+  if (!size) return std::unexpected(size.error());
+
+  const std::uint32_t rows = std::min(most_rows, size->context);
 
   PoolConfig config{.layout = *layout, .budget_bytes = size->bytes, .max_sequences = 1, .max_tokens = size->context};
   config.prefix_cache = options.rewinds;

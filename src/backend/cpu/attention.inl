@@ -23,7 +23,9 @@ QUIRE_INLINE V16 load_rest(const std::byte* p, std::uint32_t count) {
 template <typename Row, int kQueries>
 QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, std::uint32_t dim) {
   constexpr int kKeys = 16 / kQueries;
-  V16 sums[16] = {};
+  V16 sums[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) sums[i] = V16{};
   std::uint32_t at = 0;
   for (; at + 16 <= dim; at += 16) {
     V16 q[kQueries];
@@ -147,8 +149,8 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
     if (next != nullptr) {
       for (std::uint32_t k = t; k < t + kKeys; ++k) {
         for (std::uint32_t line = 0; line < dim * Row::kBytes; line += 64) {
-          __builtin_prefetch(next->keys[k] + line);
-          __builtin_prefetch(next->values[k] + line);
+          __builtin_prefetch(next->keys[k] + line, 0, 2);
+          __builtin_prefetch(next->values[k] + line, 0, 2);
         }
       }
     }

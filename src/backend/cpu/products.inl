@@ -5,12 +5,15 @@
 // How many tiles and how many rows of the input are multiplied at once: what the registers hold.
 #if defined(__AVX512F__)
 constexpr std::uint32_t kTilesAtOnce = 3, kRowsAtOnce = 4;
+constexpr int kTurn = 8;  // rows at once with one tile
 #else
 constexpr std::uint32_t kTilesAtOnce = 1, kRowsAtOnce = 4;
+constexpr int kTurn = 2;
 #endif
-// Up to so many rows are multiplied with weights as they come; more are worth unpacking them first.
-constexpr std::uint32_t kFewRows = 4;
-constexpr std::uint32_t kAhead = 4096;     // bytes, between what is multiplied and what is asked of the memory
+// Up to so many rows are multiplied with weights as they come, so that memory is read while others multiply; more are
+// worth unpacking them first, which Q8_0 does not need.
+constexpr std::uint32_t kFewPacked = 16, kFewUnpacked = 32, kFewFloat = 4;
+constexpr std::uint32_t kAhead = 8192;     // bytes, between what is multiplied and what is asked of the memory
 constexpr std::uint32_t kChunkCols = kMostChunkCols;  // of weights, unpacked and multiplied by all rows while they are in the cache
 
 // The rows of the input that are multiplied at once.
@@ -39,7 +42,7 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
     I16 products[kTiles][kRows];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       I16 start = {};
       if (kBias != 0 && !kOffsets) start = x.starts[r * (x.stride / x.kPart) + b * kParts + part] - I16{};
@@ -51,7 +54,7 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
       B64 w[kTiles];
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) w[t] = weights(t, part * kSteps + j);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const I16 four = all_of(x.q + r * x.stride + 32 * b + 4 * (part * kSteps + j));
 #pragma GCC unroll 4
@@ -61,13 +64,13 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) {
       const std::uint32_t at = (b * kParts + part) * kTiles + t;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const float scale = x.scales[r * (x.stride / 32) + b];
         sums[t][r] = fma(to_floats(products[t][r]), scales[at] * scale, sums[t][r]);
       }
       if (!kOffsets) continue;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const float sum = x.sums[r * (x.stride / x.kPart) + b * kParts + part];
         sums[t][r] = fma(offsets[at], all(sum), sums[t][r]);
@@ -98,7 +101,7 @@ struct Ending {
 
 template <typename Source, int kRows>
 void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInput& x, std::uint64_t stride,
-                  const Ending& end) {
+                  std::uint32_t first, const Ending& end) {
   const std::byte* piece = weight.data + tile * weight.tile_bytes;
   V16 sums[1][kRows] = {};
   for (std::uint32_t at = 0; at < weight.cols; at += kPieceCols) {
@@ -106,11 +109,13 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     const std::uint32_t bytes = Source::piece_bytes(blocks);
     V16 scales[16], offsets[16];
     Source::scales(piece, blocks, scales, offsets, 1);
-    const InputRows<Source::kHalves> rows(x, stride, 0, at);
+    const InputRows<Source::kHalves> rows(x, stride, first, at);
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      // Far enough ahead for the memory to answer, within what the caches can follow.
-      for (std::uint32_t line = bytes * b / blocks / 64; line < bytes * (b + 1) / blocks / 64; ++line) {
-        __builtin_prefetch(piece + kAhead + line * 64);
+      if (first == 0 && blocks == 8) {  // later rows find the tile in the cache
+        constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
+        for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
+          __builtin_prefetch(piece + kAhead + line * 64, 0, 2);
+        }
       }
       B64 w[8];
       Source::block(piece, blocks, b, w);
@@ -119,7 +124,7 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     }
     piece += bytes;
   }
-  for (int r = 0; r < kRows; ++r) end(static_cast<std::uint32_t>(r), tile, sums[0][r]);
+  for (int r = 0; r < kRows; ++r) end(first + static_cast<std::uint32_t>(r), tile, sums[0][r]);
 }
 
 // --- many rows: a chunk of weights is unpacked and stays in the cache while all rows come by
@@ -263,16 +268,29 @@ void multiply_range(const WeightTiles& weight, std::uint32_t begin, std::uint32_
   }
 }
 
+template <typename Source, int kRows = kTurn>
+void multiply_some(const WeightTiles& weight, std::uint32_t tile, const QuantInput& x, std::uint64_t stride,
+                   std::uint32_t first, std::uint32_t count, const Ending& end) {
+  if constexpr (kRows == 1) {
+    multiply_few<Source, 1>(weight, tile, x, stride, first, end);
+  } else if (count == kRows) {
+    multiply_few<Source, kRows>(weight, tile, x, stride, first, end);
+  } else {
+    multiply_some<Source, kRows - 1>(weight, tile, x, stride, first, count, end);
+  }
+}
+
 template <typename Source>
 void multiply_tiles(const WeightTiles& weight, std::uint32_t begin, std::uint32_t tiles_end, const QuantInput& x,
                     std::uint64_t stride, std::uint32_t rows, const Ending& end, const ProductScratch& scratch) {
-  if (rows <= kFewRows) {
+  if (rows <= (weight.type == gguf::Type::Q8_0 ? kFewUnpacked : kFewPacked)) {
     for (std::uint32_t tile = begin; tile < tiles_end; ++tile) {
-      switch (rows) {
-        case 1: multiply_few<Source, 1>(weight, tile, x, stride, end); break;
-        case 2: multiply_few<Source, 2>(weight, tile, x, stride, end); break;
-        case 3: multiply_few<Source, 3>(weight, tile, x, stride, end); break;
-        default: multiply_few<Source, 4>(weight, tile, x, stride, end); break;
+      // In turns of about the same size.
+      const std::uint32_t turns = (rows + kTurn - 1) / kTurn;
+      for (std::uint32_t turn = 0, first = 0; turn < turns; ++turn) {
+        const std::uint32_t count = (rows - first + turns - turn - 1) / (turns - turn);
+        multiply_some<Source>(weight, tile, x, stride, first, count, end);
+        first += count;
       }
     }
     return;
@@ -343,7 +361,7 @@ __attribute__((noinline)) void multiply_floats(const std::byte* weights, std::ui
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) w[t] = Source::load(weights + t * tile_stride + k * Source::kBytes);
     if (kRows <= 2) __builtin_prefetch(weights + k * Source::kBytes + kAhead);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const V16 value = all(x[r * stride + k]);
 #pragma GCC unroll 4
@@ -378,7 +396,7 @@ void multiply_float_tiles(const WeightTiles& weight, std::uint32_t tile, const f
   constexpr std::uint32_t kCols = kChunkCols / 4;  // as many bytes; three tiles of floats fill most of the first cache
   __builtin_memset(scratch.sums, 0, std::size_t{rows} * kTiles * kTileRows * sizeof(float));
   const std::byte* first = weight.data + tile * weight.tile_bytes;
-  if (rows <= kFewRows) {
+  if (rows <= kFewFloat) {
     multiply_float_rows<Source, kTiles>(first, weight.tile_bytes, weight.cols, x, stride, rows, scratch.sums);
   } else {
     for (std::uint32_t col = 0; col < weight.cols; col += kCols) {

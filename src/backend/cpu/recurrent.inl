@@ -35,23 +35,31 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
   }
   for (std::uint32_t first = 0; first < r.tokens; first += kTokens) {
     const std::uint32_t count = r.tokens - first < kTokens ? r.tokens - first : kTokens;
-    V16 sums[16] = {};
+    V16 sums[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) sums[i] = V16{};
     for (std::uint32_t t = 0; t < count; ++t) {
       const std::uint32_t token = first + t;
       const V16 decay = all(r.decays[token * r.step_stride]);
       const float* b = r.b + token * r.bc_stride;
       const float* c = r.c + token * r.bc_stride;
+      V16 inputs[kRows], made[kRows];
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
-        const V16 input = all(r.steps[token * r.step_stride] * r.x[token * r.x_stride + row + static_cast<std::uint32_t>(i)]);
-        V16 sum = {};
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) {
-          s[i][v] = fma(s[i][v], decay, input * load16(b + 16 * v));
-          sum = fma(s[i][v], load16(c + 16 * v), sum);
-        }
-        sums[t * kRows + static_cast<std::uint32_t>(i)] = sum;
+        inputs[i] = all(r.steps[token * r.step_stride] * r.x[token * r.x_stride + row + static_cast<std::uint32_t>(i)]);
+        made[i] = V16{};
       }
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const V16 in = load16(b + 16 * v), out = load16(c + 16 * v);
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; ++i) {
+          s[i][v] = fma(s[i][v], decay, inputs[i] * in);
+          made[i] = fma(s[i][v], out, made[i]);
+        }
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) sums[t * kRows + static_cast<std::uint32_t>(i)] = made[i];
     }
     const V16 read = sums_of(sums);
     for (std::uint32_t t = 0; t < count; ++t) {
@@ -85,8 +93,34 @@ void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
   }
 }
 
+// One token: the state goes through registers once, and sixteen rows are added up together.
+template <int kVectors>
+void recur_token(const Recurrence& r) {
+  const V16 decay = all(*r.decays);
+  for (std::uint32_t row = 0; row < r.head_dim; row += 16) {
+    const std::uint32_t count = r.head_dim - row < 16 ? r.head_dim - row : 16;
+    V16 sums[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) sums[i] = V16{};
+    for (std::uint32_t i = 0; i < count; ++i) {
+      float* state = r.state + std::size_t{row + i} * r.state_dim;
+      const V16 input = all(*r.steps * r.x[row + i]);
+      V16 sum = {};
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const V16 next = fma(load16(state + 16 * v), decay, input * load16(r.b + 16 * v));
+        store16(state + 16 * v, next);
+        sum = fma(next, load16(r.c + 16 * v), sum);
+      }
+      sums[i] = sum;
+    }
+    store_up_to(r.out + row, sums_of(sums) + r.d * load_up_to(r.x + row, count), count);
+  }
+}
+
 template <int kVectors, int kRows>
 void recur_head(const Recurrence& r) {
+  if (r.tokens == 1) return recur_token<kVectors>(r);
   std::uint32_t row = 0;
   for (; row + kRows <= r.head_dim; row += kRows) {
     recur_rows<kVectors, kRows>(r.state + std::size_t{row} * r.state_dim, r, row);

@@ -81,7 +81,6 @@ void rotate(float* x, const float* cosines, const float* sines, std::uint32_t pa
 
 // To eight bits, 32 columns under a scale.
 void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
-  typedef std::int8_t S16 __attribute__((vector_size(16), aligned(1), may_alias));
   const V16 rounder = all(12582912.0f);
   for (std::uint32_t at = 0; at < cols; at += 32) {
     const V16 first = load16(x + at), second = load16(x + at + 16);
@@ -93,7 +92,7 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
       // Adding 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.
       const V16 rounded = (half == 0 ? first : second) * inverse + rounder;
       const I16 q = reinterpret_cast<I16>(rounded) - reinterpret_cast<I16>(rounder);
-      *reinterpret_cast<S16*>(out.q + at + 16 * half) = __builtin_convertvector(q, S16);
+      store_as_bytes(out.q + at + 16 * half, q);
       sums[half] = sum_of(q);
       out.half_starts[at / 16 + half] = -kBias * sums[half];
       out.half_sums[at / 16 + half] = scale * static_cast<float>(sums[half]);

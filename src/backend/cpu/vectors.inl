@@ -158,19 +158,41 @@ QUIRE_INLINE V16 load_halves(const std::byte* p) {
   return v;
 #endif
 }
+// The compiler's own conversions between vectors of different lanes go element by element: said in the machine's words.
 QUIRE_INLINE V16 load_brain_halves(const std::byte* p) {
-  typedef std::uint16_t H16 __attribute__((vector_size(32), aligned(2), may_alias));
-  typedef std::uint32_t U16 __attribute__((vector_size(64)));
-  const U16 wide = __builtin_convertvector(*reinterpret_cast<const H16*>(p), U16) << 16;
+#if defined(__AVX512F__)
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return reinterpret_cast<V16>(_mm512_slli_epi32(wide, 16));
+#else
+  I16 wide;
+  for (int i = 0; i < 16; ++i) wide[i] = static_cast<std::int32_t>(std::uint32_t{read16(p + 2 * i)} << 16);
   return reinterpret_cast<V16>(wide);
+#endif
 }
 QUIRE_INLINE V16 load_bytes(const std::byte* p) {  // unsigned
-  typedef std::uint8_t B16 __attribute__((vector_size(16), aligned(1), may_alias));
-  return to_floats(__builtin_convertvector(*reinterpret_cast<const B16*>(p), I16));
+#if defined(__AVX512F__)
+  return to_floats(reinterpret_cast<I16>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));
+#else
+  I16 wide;
+  for (int i = 0; i < 16; ++i) wide[i] = u8(p[i]);
+  return to_floats(wide);
+#endif
 }
 QUIRE_INLINE V16 load_signed_bytes(const std::byte* p) {
-  typedef std::int8_t S16 __attribute__((vector_size(16), aligned(1), may_alias));
-  return to_floats(__builtin_convertvector(*reinterpret_cast<const S16*>(p), I16));
+#if defined(__AVX512F__)
+  return to_floats(reinterpret_cast<I16>(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));
+#else
+  I16 wide;
+  for (int i = 0; i < 16; ++i) wide[i] = static_cast<std::int8_t>(p[i]);
+  return to_floats(wide);
+#endif
+}
+QUIRE_INLINE void store_as_bytes(std::int8_t* p, I16 v) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(v)));
+#else
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(v[i]);
+#endif
 }
 
 // Adds to each lane the products of its four bytes of `w` with the four bytes of `x`, exactly. What `w` may be is the
