@@ -88,7 +88,8 @@ std::string phase_of(const Finding& finding) {
 
 using Cells = std::array<std::string, 8>;
 
-Cells cells_of(const Finding& finding, const cpu::MachineLimits& machine) {
+Cells cells_of(const Finding& finding, const cpu::MachineLimits& best) {
+  const cpu::MachineLimits machine = finding.row ? finding.row->machine.value_or(best) : best;
   const Target& target = finding.target;
   Cells cells = {target.shape, target.type, phase_of(finding), "", "", "", "", ""};
   auto& [shape, type, phase, reached, limit, ratio, wanted, verdict] = cells;
@@ -130,7 +131,7 @@ std::string report(std::span<const Finding> findings, const Setting& setting) {
     for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max({widths[i], cells[i].size(), std::size_t{2}});
   }
   std::string text = fmt::format(
-      "{}: {}, {} core{}, {} of memory; {} thread{}, {} kernels; the best of {}. The limits measured in the same run: "
+      "{}: {}, {} core{}, {} of memory; {} thread{}, {} kernels; the best of {}. The best limits measured in the same run: "
       "{:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second.\n\n",
       setting.date, printable(setting.processor), setting.cores, setting.cores == 1 ? "" : "s",
       in_units(setting.memory), setting.threads, setting.threads == 1 ? "" : "s", setting.variant, setting.repeat,

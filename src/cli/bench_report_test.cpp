@@ -83,7 +83,7 @@ TEST(BenchReport, SaysWhatWasReachedOfWhatAndWhetherThatIsEnough) {
   };
   EXPECT_EQ(
       report(findings, setting()),
-      R"(2025-01-02: Abacus 3000, 2 cores, 24.0 GiB of memory; 2 threads, avx512 kernels; the best of 3. The limits measured in the same run: 20.0 GB/s read, 1000 G int8 and 200 G f32 operations a second.
+      R"(2025-01-02: Abacus 3000, 2 cores, 24.0 GiB of memory; 2 threads, avx512 kernels; the best of 3. The best limits measured in the same run: 20.0 GB/s read, 1000 G int8 and 200 G f32 operations a second.
 
 | model          | type | phase                                        | tokens/s |         limit | ratio | target |                                  |
 |----------------|------|----------------------------------------------|---------:|--------------:|------:|-------:|----------------------------------|

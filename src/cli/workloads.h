@@ -31,6 +31,8 @@ struct BenchRow {
   double overhead = 0;            // share of the steps spent outside the model
   std::optional<Work> work;       // what it could not do without, where there is a limit to compare with
   std::optional<double> speedup;  // of sequences that share their beginning, over those that do not
+  // What the machine could do just before and behind it: on a shared one that changes by half from minute to minute.
+  std::optional<cpu::MachineLimits> machine;
 };
 
 struct WorkloadOptions {

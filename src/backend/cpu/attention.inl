@@ -21,13 +21,18 @@ QUIRE_INLINE V16 load_rest(const std::byte* p, std::uint32_t count) {
 
 // Scores of kQueries queries with 16 / kQueries keys.
 template <typename Row, int kQueries>
-QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, std::uint32_t dim) {
+QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, const std::byte* const* next,
+                       std::uint32_t dim) {
   constexpr int kKeys = 16 / kQueries;
   V16 sums[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) sums[i] = V16{};
   std::uint32_t at = 0;
   for (; at + 16 <= dim; at += 16) {
+    if (next != nullptr && at * Row::kBytes % 64 == 0) {
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; ++k) __builtin_prefetch(next[k] + at * Row::kBytes, 0, 2);
+    }
     V16 q[kQueries];
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) q[i] = load16(queries[i].q + at);
@@ -86,7 +91,7 @@ QUIRE_INLINE void soften(Query& query, V16 (&weights)[4], std::uint32_t begin, s
 // Adds values under their weights to the sums of kQueries queries, 16 * kVectors elements from `at` on.
 template <typename Row, int kQueries, int kVectors>
 QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
-                             std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
+                             const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
   V16 sums[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int i = 0; i < kQueries; ++i) {
@@ -94,6 +99,12 @@ QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile
     for (int v = 0; v < kVectors; ++v) sums[i][v] = load16(queries[i].sum + at + 16 * v);
   }
   for (std::uint32_t t = begin; t < end; ++t) {
+    if (next != nullptr) {
+#pragma GCC unroll 8
+      for (std::uint32_t line = 0; line < 16 * kVectors * Row::kBytes; line += 64) {
+        __builtin_prefetch(next[t] + at * Row::kBytes + line, 0, 2);
+      }
+    }
     V16 value[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) value[v] = Row::load(values[t] + (at + 16 * v) * Row::kBytes);
@@ -113,11 +124,11 @@ QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile
 
 template <typename Row, int kQueries>
 void add_all_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
-                    std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
+                    const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
   if (begin >= end) return;
   std::uint32_t at = 0;
-  for (; at + 64 <= dim; at += 64) add_values<Row, kQueries, 4>(queries, weights, values, begin, end, at);
-  for (; at + 16 <= dim; at += 16) add_values<Row, kQueries, 1>(queries, weights, values, begin, end, at);
+  for (; at + 64 <= dim; at += 64) add_values<Row, kQueries, 4>(queries, weights, values, next, begin, end, at);
+  for (; at + 16 <= dim; at += 16) add_values<Row, kQueries, 1>(queries, weights, values, next, begin, end, at);
   if (at == dim) return;
   const std::uint32_t count = dim - at;
   for (int i = 0; i < kQueries; ++i) {
@@ -146,15 +157,8 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
   }
   alignas(64) float weights[kQueries][kContextTile];
   for (std::uint32_t t = least_begin / kKeys * kKeys; t < most_end; t += kKeys) {
-    if (next != nullptr) {
-      for (std::uint32_t k = t; k < t + kKeys; ++k) {
-        for (std::uint32_t line = 0; line < dim * Row::kBytes; line += 64) {
-          __builtin_prefetch(next->keys[k] + line, 0, 2);
-          __builtin_prefetch(next->values[k] + line, 0, 2);
-        }
-      }
-    }
-    const V16 scores = score<Row, kQueries>(queries, tile.keys + t, dim);
+    const std::byte* const* next_keys = next == nullptr ? nullptr : next->keys + t;
+    const V16 scores = score<Row, kQueries>(queries, tile.keys + t, next_keys, dim);
     for (int i = 0; i < kQueries; ++i) {
       __builtin_memcpy(&weights[i][t], reinterpret_cast<const float*>(&scores) + i * kKeys, kKeys * sizeof(float));
     }
@@ -169,16 +173,16 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
   // Positions that all of them see are added together, the others before and after, so that each adds in order.
   if (most_begin >= least_end) {
     for (int i = 0; i < kQueries; ++i) {
-      add_all_values<Row, 1>(queries + i, weights + i, tile.values, begin[i], end[i], dim);
+      add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, begin[i], end[i], dim);
     }
     return;
   }
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, weights + i, tile.values, begin[i], most_begin, dim);
+    add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, begin[i], most_begin, dim);
   }
-  add_all_values<Row, kQueries>(queries, weights, tile.values, most_begin, least_end, dim);
+  add_all_values<Row, kQueries>(queries, weights, tile.values, next == nullptr ? nullptr : next->values, most_begin, least_end, dim);
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, weights + i, tile.values, least_end, end[i], dim);
+    add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, least_end, end[i], dim);
   }
 }
 

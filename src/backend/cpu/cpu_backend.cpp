@@ -261,23 +261,27 @@ namespace {
 void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::uint32_t first, std::uint32_t last,
                cpu::ContextTile& to) {
   to.position = tile * cpu::kContextTile;
-  std::uint32_t done = UINT32_MAX;
-  const std::byte* key = nullptr;
-  const std::byte* value = nullptr;
-  for (std::uint32_t i = 0; i < cpu::kContextTile; ++i) {
-    const std::uint32_t position = std::clamp(to.position + i, first, last);
-    if (position != done) {
-      if (done == UINT32_MAX || kv.block_size == 0 || position % kv.block_size == 0) {
-        key = kv.k(head, position);
-        value = kv.v(head, position);
-      } else {
-        key += kv.token_stride;
-        value += kv.token_stride;
-      }
-      done = position;
+  const std::uint32_t begin = std::max(first, to.position), end = std::min(last + 1, to.position + cpu::kContextTile);
+  std::uint32_t i = 0;
+  for (; i < begin - to.position; ++i) {
+    to.keys[i] = kv.k(head, begin);
+    to.values[i] = kv.v(head, begin);
+  }
+  // Positions of a page lie side by side.
+  for (std::uint32_t position = begin; position < end;) {
+    const std::uint32_t page_end = kv.block_size == 0 ? end : (position / kv.block_size + 1) * kv.block_size;
+    const std::byte* key = kv.k(head, position);
+    const std::byte* value = kv.v(head, position);
+    for (; position < std::min(page_end, end); ++position, ++i) {
+      to.keys[i] = key;
+      to.values[i] = value;
+      key += kv.token_stride;
+      value += kv.token_stride;
     }
-    to.keys[i] = key;
-    to.values[i] = value;
+  }
+  for (; i < cpu::kContextTile; ++i) {
+    to.keys[i] = to.keys[i - 1];
+    to.values[i] = to.values[i - 1];
   }
 }
 

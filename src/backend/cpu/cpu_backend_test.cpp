@@ -331,6 +331,64 @@ TEST(CpuBackend, AttentionIsASoftmaxOverWhatTheWindowShows) {
   });
 }
 
+// Sequences that share pages go over them together, and each gets the bits that it would get alone.
+TEST(CpuBackend, AttentionOverSharedPagesGivesTheSameBitsAsAlone) {
+  constexpr std::uint32_t kHeads = 6, kKvHeads = 2, kDim = 32, kBlock = 16, kPages = 40, kSequences = 7;
+  for_each_backend([](CpuBackend& backend) {
+    const std::uint64_t plane = std::uint64_t{kKvHeads} * kBlock * kDim * 2;
+    std::vector<std::uint16_t> memory(kPages * plane);
+    std::mt19937 random(51);
+    for (std::uint16_t& half : memory) half = static_cast<std::uint16_t>(random() & 0xb3ff);  // below 0.25 in size
+    std::vector<std::vector<std::uint32_t>> tables(kSequences);
+    std::vector<Step::Part> parts;
+    std::vector<KvView> views;
+    std::vector<std::uint32_t> positions;
+    for (std::uint32_t i = 0; i < kSequences; ++i) {
+      const std::uint32_t shared = i < 3 ? 12 : i < 5 ? 8 : 0;  // pages of the first sequence
+      for (std::uint32_t p = 0; p < 14; ++p) tables[i].push_back(p < shared ? p : 12 + (i * 5 + p) % 28);
+      const std::uint32_t position = 13 * kBlock + i;
+      parts.push_back({i, 1, position});
+      positions.push_back(position);
+      KvView view;
+      view.base = reinterpret_cast<std::byte*>(memory.data());
+      view.table = tables[i].data();
+      view.page_unit = 2 * plane;
+      view.v_offset = plane;
+      view.token_stride = kDim * 2;
+      view.head_stride = kBlock * view.token_stride;
+      view.block_size = kBlock;
+      view.type = ElementType::F16;
+      views.push_back(view);
+    }
+    const AttentionShape shape{.heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim, .scale = 0.5f};
+    const std::vector<Token> tokens(kSequences);
+    const std::uint64_t layer_bytes = 0;
+    Matrix q(kSequences, kHeads * kDim, 52), together(kSequences, kHeads * kDim);
+    backend.begin({.tokens = tokens,
+                   .positions = positions,
+                   .parts = parts,
+                   .kv = views,
+                   .layer_bytes = std::span(&layer_bytes, 1),
+                   .states = {}});
+    backend.attention(together.view(), q.view(), shape);
+    for (std::uint32_t i = 0; i < kSequences; ++i) {
+      const Step::Part part{0, 1, positions[i]};
+      backend.begin({.tokens = std::span(tokens).first(1),
+                     .positions = std::span(positions).subspan(i, 1),
+                     .parts = std::span(&part, 1),
+                     .kv = std::span(views).subspan(i, 1),
+                     .layer_bytes = std::span(&layer_bytes, 1),
+                     .states = {}});
+      Matrix alone(1, kHeads * kDim);
+      backend.attention(alone.view(), {q.view().row(i), 1, kHeads * kDim, kHeads * kDim}, shape);
+      ASSERT_EQ(std::memcmp(alone.values.data(), &together.values[std::size_t{i} * kHeads * kDim],
+                            alone.values.size() * sizeof(float)),
+                0)
+          << "sequence " << i;
+    }
+  });
+}
+
 TEST(CpuBackend, TheConvolutionSeesTheWindowOfItsOwnSequenceAndMovesItOn) {
   for_each_backend([](CpuBackend& backend) {
     const Mamba2Shape shape{.heads = 2, .head_dim = 5, .groups = 1, .state_dim = 3, .conv_width = 4};

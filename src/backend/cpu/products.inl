@@ -111,7 +111,9 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     Source::scales(piece, blocks, scales, offsets, 1);
     const InputRows<Source::kHalves> rows(x, stride, first, at);
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      if (first == 0 && blocks == 8) {  // later rows find the tile in the cache
+      // One row or two go so fast that the processor sees by itself what is read, and is better not told. Later rows find
+      // the tile in the cache.
+      if (kRows > 2 && first == 0 && blocks == 8) {
         constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
         for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
           __builtin_prefetch(piece + kAhead + line * 64, 0, 2);
@@ -360,7 +362,6 @@ __attribute__((noinline)) void multiply_floats(const std::byte* weights, std::ui
     V16 w[kTiles];
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) w[t] = Source::load(weights + t * tile_stride + k * Source::kBytes);
-    if (kRows <= 2) __builtin_prefetch(weights + k * Source::kBytes + kAhead);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const V16 value = all(x[r * stride + k]);

@@ -1,0 +1,175 @@
+// Who goes over which part of the context together. Whatever the plan: each row sees all tiles of its own context, once
+// and in order, through pages that are its own.
+#include "quire/backend/cpu/attention_plan.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quire/backend/cpu/kernels.h"
+
+namespace quire::cpu {
+namespace {
+
+constexpr std::uint32_t kBlock = 16;
+
+// Sequences with tables of their own, and a step over them.
+struct Batch {
+  std::vector<std::vector<std::uint32_t>> tables;
+  std::vector<Step::Part> parts;
+  std::vector<KvView> views;
+  std::vector<Token> tokens;
+  std::uint32_t block = kBlock;
+
+  void add(std::vector<std::uint32_t> table, std::uint32_t position, std::uint32_t rows = 1) {
+    tables.push_back(std::move(table));
+    parts.push_back({static_cast<std::uint32_t>(tokens.size()), rows, position});
+    tokens.resize(tokens.size() + rows);
+  }
+  AttentionPlan plan(std::uint32_t window = 0, std::uint32_t per_row = 2, std::uint32_t items = 1) {
+    views.clear();
+    for (const auto& table : tables) {
+      KvView view;
+      view.table = table.data();
+      view.block_size = block;
+      views.push_back(view);
+    }
+    AttentionPlan plan;
+    plan.prepare(static_cast<std::uint32_t>(tokens.size()));
+    plan.make({.tokens = tokens, .positions = {}, .parts = parts, .kv = views, .layer_bytes = {}, .states = {}}, 0,
+              window, per_row, items);
+    return plan;
+  }
+};
+
+std::uint32_t part_of(const Batch& batch, std::uint32_t row) {
+  std::uint32_t part = 0;
+  while (batch.parts[part].first_row + batch.parts[part].rows <= row) ++part;
+  return part;
+}
+
+// Checks a plan against what it promises; gives how many pairs of a row and a tile were looked at with others.
+std::uint32_t check(const Batch& batch, const AttentionPlan& plan) {
+  std::vector<std::uint32_t> next(batch.tokens.size(), UINT32_MAX);  // tile that a row expects
+  std::uint32_t together = 0, rows_in_items = 0;
+  for (const AttentionPlan::Item& item : plan.items()) {
+    rows_in_items += item.row_end - item.row_begin;
+    for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
+      EXPECT_EQ(next[plan.rows()[r].row], UINT32_MAX) << "a row is in one item";
+      next[plan.rows()[r].row] = plan.rows()[r].begin / kContextTile;
+    }
+    for (std::uint32_t n = item.run_begin; n < item.run_end; ++n) {
+      const AttentionPlan::Run& run = plan.runs()[n];
+      for (std::uint32_t r = run.first; r < run.last; ++r) {
+        EXPECT_TRUE(r >= item.row_begin && r < item.row_end);
+        const AttentionPlan::Row& row = plan.rows()[r];
+        const std::uint32_t own = part_of(batch, row.row);
+        const std::uint32_t last = row.position / kContextTile + 1;
+        for (std::uint32_t tile = run.tile_begin; tile < std::min(run.tile_end, last); ++tile) {
+          if (tile < next[row.row]) continue;  // before its window
+          EXPECT_EQ(tile, next[row.row]++) << "in order";
+          if (run.last - run.first > 1) ++together;
+          for (std::uint32_t p = tile * kContextTile; p < std::min((tile + 1) * kContextTile, row.position + 1); ++p) {
+            if (p < row.begin) continue;
+            EXPECT_EQ(batch.tables[own][p / batch.block], batch.tables[run.part][p / batch.block]) << "its own pages";
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(rows_in_items, batch.tokens.size());
+  for (const AttentionPlan::Row& row : plan.rows()) {
+    EXPECT_EQ(next[row.row], row.position / kContextTile + 1) << "to its end";
+  }
+  return together;
+}
+
+std::vector<std::uint32_t> table(std::uint32_t first, std::uint32_t count) {
+  std::vector<std::uint32_t> pages(count);
+  for (std::uint32_t i = 0; i < count; ++i) pages[i] = first + i;
+  return pages;
+}
+std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a, const std::vector<std::uint32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(AttentionPlan, SequencesThatShareABeginningGoOverItTogetherAndThenAlone) {
+  Batch batch;
+  for (std::uint32_t i = 0; i < 5; ++i) batch.add(joined(table(0, 20), table(1000 * (i + 1), 4)), 20 * kBlock + 10 * i);
+  const AttentionPlan plan = batch.plan();
+  EXPECT_EQ(check(batch, plan), 5U * 5);  // twenty pages are five tiles
+  ASSERT_EQ(plan.items().size(), 1U);
+  EXPECT_EQ(plan.runs().size(), 1U + 5);
+}
+
+TEST(AttentionPlan, SubgroupsShareMore) {
+  Batch batch;
+  const auto root = table(0, 8);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    batch.add(joined(joined(root, table(100 + 10 * (i % 2), 8)), table(1000 + 100 * i, 8)), 24 * kBlock - 1);
+  }
+  // Two tiles by all six, two more by three each.
+  EXPECT_EQ(check(batch, batch.plan()), 6U * 2 + 6U * 2);
+}
+
+TEST(AttentionPlan, NothingIsSharedWhereNothingIs) {
+  Batch batch;
+  for (std::uint32_t i = 0; i < 4; ++i) batch.add(table(100 * i, 10), 10 * kBlock - 1);
+  EXPECT_EQ(check(batch, batch.plan()), 0U);
+}
+
+TEST(AttentionPlan, ChunksOfPromptsGoTogetherAndInPiecesForTheThreads) {
+  Batch batch;
+  batch.add(table(0, 20), 100, 200);
+  batch.add(table(500, 20), 0, 1);
+  batch.add(table(0, 20), 5, 7);
+  const AttentionPlan plan = batch.plan();
+  EXPECT_GT(check(batch, plan), 200U);
+  EXPECT_GE(plan.items().size(), 200U / 32);
+}
+
+TEST(AttentionPlan, ThreadsAreGivenAsManyItemsAsTheyWant) {
+  Batch batch;
+  for (std::uint32_t i = 0; i < 32; ++i) batch.add(joined(table(0, 20), table(1000 * (i + 1), 1)), 20 * kBlock);
+  EXPECT_EQ(batch.plan(0, 2, 1).items().size(), 1U);
+  const AttentionPlan four = batch.plan(0, 2, 4);
+  EXPECT_EQ(four.items().size(), 4U);
+  check(batch, four);
+}
+
+TEST(AttentionPlan, WindowsBeginWhereTheyBeginAndShareNothing) {
+  Batch batch;
+  for (std::uint32_t i = 0; i < 3; ++i) batch.add(table(0, 20), 300);
+  batch.add(table(0, 20), 200, 60);
+  EXPECT_GT(check(batch, batch.plan(100)), 0U);
+}
+
+TEST(AttentionPlan, AnyBatchIsCovered) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    Batch batch;
+    batch.block = 1U << (random() % 8);  // from a token to two tiles
+    const std::uint32_t count = 1 + random() % 12;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t length = 1 + random() % 500,
+                          rows = random() % 3 == 0 ? 1 + random() % std::min(length, 70U) : 1;
+      // A page says how it came about: the same choices, the same page.
+      std::vector<std::uint32_t> pages;
+      std::uint32_t hash = 0;
+      const std::uint32_t turn = random() % 500;
+      for (std::uint32_t p = 0; p * batch.block < length; ++p) {
+        if (p * batch.block >= turn) hash = hash * 31 + random() % 3 + 1;
+        pages.push_back((hash << 12) + p);
+      }
+      pages.back() = (1U << 30) + i;  // who writes has a page of its own
+      batch.add(std::move(pages), length - rows, rows);
+    }
+    check(batch, batch.plan(random() % 4 == 0 ? 1 + random() % 300 : 0, 1 + random() % 8, 1 + random() % 5));
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace quire::cpu
