@@ -111,9 +111,9 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     Source::scales(piece, blocks, scales, offsets, 1);
     const InputRows<Source::kHalves> rows(x, stride, first, at);
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      // One row or two go so fast that the processor sees by itself what is read, and is better not told. Later rows find
-      // the tile in the cache.
-      if (kRows > 2 && first == 0 && blocks == 8) {
+      // One row or two go so fast that the processor sees by itself what is read, and is better not told, unless a block is
+      // read in several places at once. Later rows find the tile in the cache.
+      if ((kRows > 2 || Source::kScattered) && first == 0 && blocks == 8) {
         constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
         for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
           __builtin_prefetch(piece + kAhead + line * 64, 0, 2);

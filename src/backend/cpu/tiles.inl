@@ -1,5 +1,6 @@
 // Pieces of tiles (tiles.h) as the multipliers take them. A source gives the quants of a block of 32 columns as eight
-// vectors, with kBias added where they are signed, and the scales (and offsets) of a piece as floats.
+// vectors, with kBias added where they are signed, and the scales (and offsets) of a piece as floats. kScattered: the
+// bits of a block are in several places.
 
 QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
 #pragma GCC unroll 4
@@ -11,7 +12,7 @@ QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
 }
 
 struct Q8Source {
-  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr bool kScattered = false, kOffsets = false, kHalves = false;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q8_piece(blocks); }
   static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
     for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
@@ -24,7 +25,7 @@ struct Q8Source {
 };
 
 struct Q4Source {
-  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr bool kScattered = false, kOffsets = false, kHalves = false;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q4_piece(blocks); }
   static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
     for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
@@ -51,7 +52,7 @@ inline void six_bit_scales(const std::byte* piece, V16* scales, V16* offsets, st
 }
 
 struct Q4KSource {
-  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr bool kScattered = false, kOffsets = true, kHalves = false;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ4KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
     six_bit_scales(piece, to, offsets, stride);
@@ -62,7 +63,7 @@ struct Q4KSource {
 };
 
 struct Q5KSource {
-  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr bool kScattered = true, kOffsets = true, kHalves = false;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ5KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
     six_bit_scales(piece, to, offsets, stride);
@@ -76,7 +77,7 @@ struct Q5KSource {
 };
 
 struct Q6KSource {
-  static constexpr bool kOffsets = false, kHalves = true;
+  static constexpr bool kScattered = true, kOffsets = false, kHalves = true;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ6KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16*, std::uint32_t stride) {
     const V16 d = load_halves(piece);
