@@ -190,8 +190,10 @@ template <typename Row>
 void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count, std::uint32_t dim,
                 float scale, float cap) {
   std::uint32_t i = 0;
+#if defined(__AVX2__)  // without its registers nothing is won by several at once
   for (; i + 4 <= count; i += 4) attend_some<Row, 4>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
   for (; i + 2 <= count; i += 2) attend_some<Row, 2>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+#endif
   for (; i < count; ++i) attend_some<Row, 1>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
 }
 

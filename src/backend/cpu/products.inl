@@ -6,9 +6,12 @@
 #if defined(__AVX512F__)
 constexpr std::uint32_t kTilesAtOnce = 3, kRowsAtOnce = 4;
 constexpr int kTurn = 8;  // rows at once with one tile
-#else
+#elif defined(__AVX2__)
 constexpr std::uint32_t kTilesAtOnce = 1, kRowsAtOnce = 4;
 constexpr int kTurn = 2;
+#else
+constexpr std::uint32_t kTilesAtOnce = 1, kRowsAtOnce = 1;
+constexpr int kTurn = 1;
 #endif
 // Up to so many rows are multiplied with weights as they come, so that memory is read while others multiply; more are
 // worth unpacking them first, which Q8_0 does not need.
@@ -220,11 +223,14 @@ void multiply_rows(const Chunk& chunk, const QuantInput& x, std::uint64_t stride
   for (; i + kRowsAtOnce <= rows; i += kRowsAtOnce) {
     multiply_chunk<kTiles, kRowsAtOnce, kHalves, kOffsets>(chunk, {x, stride, i, col}, sums + i * kTiles * 16);
   }
-  switch (rows - i) {
-    case 1: multiply_chunk<kTiles, 1, kHalves, kOffsets>(chunk, {x, stride, i, col}, sums + i * kTiles * 16); break;
-    case 2: multiply_chunk<kTiles, 2, kHalves, kOffsets>(chunk, {x, stride, i, col}, sums + i * kTiles * 16); break;
-    case 3: multiply_chunk<kTiles, 3, kHalves, kOffsets>(chunk, {x, stride, i, col}, sums + i * kTiles * 16); break;
-    default: break;
+  if constexpr (kRowsAtOnce > 1) {
+    float* rest = sums + i * kTiles * 16;
+    switch (rows - i) {
+      case 1: multiply_chunk<kTiles, 1, kHalves, kOffsets>(chunk, {x, stride, i, col}, rest); break;
+      case 2: multiply_chunk<kTiles, 2, kHalves, kOffsets>(chunk, {x, stride, i, col}, rest); break;
+      case 3: multiply_chunk<kTiles, 3, kHalves, kOffsets>(chunk, {x, stride, i, col}, rest); break;
+      default: break;
+    }
   }
 }
 
@@ -383,11 +389,13 @@ void multiply_float_rows(const std::byte* weights, std::uint64_t tile_stride, st
   }
   x += i * stride;
   sums += i * kTiles * 16;
-  switch (rows - i) {
-    case 1: multiply_floats<Source, kTiles, 1>(weights, tile_stride, cols, x, stride, sums); break;
-    case 2: multiply_floats<Source, kTiles, 2>(weights, tile_stride, cols, x, stride, sums); break;
-    case 3: multiply_floats<Source, kTiles, 3>(weights, tile_stride, cols, x, stride, sums); break;
-    default: break;
+  if constexpr (kRowsAtOnce > 1) {
+    switch (rows - i) {
+      case 1: multiply_floats<Source, kTiles, 1>(weights, tile_stride, cols, x, stride, sums); break;
+      case 2: multiply_floats<Source, kTiles, 2>(weights, tile_stride, cols, x, stride, sums); break;
+      case 3: multiply_floats<Source, kTiles, 3>(weights, tile_stride, cols, x, stride, sums); break;
+      default: break;
+    }
   }
 }
 
