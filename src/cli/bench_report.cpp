@@ -131,7 +131,8 @@ std::string report(std::span<const Finding> findings, const Setting& setting) {
     for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max({widths[i], cells[i].size(), std::size_t{2}});
   }
   std::string text = fmt::format(
-      "{}: {}, {} core{}, {} of memory; {} thread{}, {} kernels; the best of {}. The best limits measured in the same run: "
+      "{}: {}, {} core{}, {} of memory; {} thread{}, {} kernels; the best of {}. The best limits measured in the same "
+      "run: "
       "{:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second.\n\n",
       setting.date, printable(setting.processor), setting.cores, setting.cores == 1 ? "" : "s",
       in_units(setting.memory), setting.threads, setting.threads == 1 ? "" : "s", setting.variant, setting.repeat,
