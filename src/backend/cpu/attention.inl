@@ -1,5 +1,6 @@
-// Attention over one tile of the context: sixty-four positions, whose keys and values lie in pages, for some queries that
-// see all or a part of them. A key is loaded once for several queries; what a query gets is the same as if it were alone.
+// Attention over one tile of the context: sixty-four positions, whose keys and values lie in pages, for some queries
+// that see all or a part of them. A key is loaded once for several queries; what a query gets is the same as if it were
+// alone.
 //
 //   score = sum over the head's elements, sixteen lanes wide, the lanes then added up as in sums_of()
 //   sum = sum * shrink + weight of t * value of t, position by position
@@ -88,9 +89,23 @@ QUIRE_INLINE void soften(Query& query, V16 (&weights)[4], std::uint32_t begin, s
   store16(query.total, total);
 }
 
+// The weight of position t for query i.
+struct ByQuery {
+  const float* weights;
+  QUIRE_INLINE float operator()(int i, std::uint32_t t) const {
+    return weights[static_cast<std::uint32_t>(i) * kContextTile + t];
+  }
+};
+struct ByPosition {
+  const float* weights;
+  QUIRE_INLINE float operator()(int i, std::uint32_t t) const {
+    return weights[t * 16 + static_cast<std::uint32_t>(i)];
+  }
+};
+
 // Adds values under their weights to the sums of kQueries queries, 16 * kVectors elements from `at` on.
-template <typename Row, int kQueries, int kVectors>
-QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
+template <typename Row, int kQueries, int kVectors, typename Weights>
+QUIRE_INLINE void add_values(Query* queries, Weights weights, const std::byte* const* values,
                              const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
   V16 sums[kQueries][kVectors];
 #pragma GCC unroll 4
@@ -110,7 +125,7 @@ QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile
     for (int v = 0; v < kVectors; ++v) value[v] = Row::load(values[t] + (at + 16 * v) * Row::kBytes);
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
-      const V16 weight = all(weights[i][t]);
+      const V16 weight = all(weights(i, t));
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[i][v] = fma(weight, value[v], sums[i][v]);
     }
@@ -122,9 +137,9 @@ QUIRE_INLINE void add_values(Query* queries, const float (*weights)[kContextTile
   }
 }
 
-template <typename Row, int kQueries>
-void add_all_values(Query* queries, const float (*weights)[kContextTile], const std::byte* const* values,
-                    const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
+template <typename Row, int kQueries, typename Weights>
+void add_all_values(Query* queries, Weights weights, const std::byte* const* values, const std::byte* const* next,
+                    std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
   if (begin >= end) return;
   std::uint32_t at = 0;
   for (; at + 64 <= dim; at += 64) add_values<Row, kQueries, 4>(queries, weights, values, next, begin, end, at);
@@ -134,7 +149,7 @@ void add_all_values(Query* queries, const float (*weights)[kContextTile], const 
   for (int i = 0; i < kQueries; ++i) {
     V16 sum = load_some(queries[i].sum + at, count);
     for (std::uint32_t t = begin; t < end; ++t) {
-      sum = fma(all(weights[i][t]), load_rest<Row>(values[t] + at * Row::kBytes, count), sum);
+      sum = fma(all(weights(i, t)), load_rest<Row>(values[t] + at * Row::kBytes, count), sum);
     }
     store_some(queries[i].sum + at, sum, count);
   }
@@ -173,22 +188,115 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
   // Positions that all of them see are added together, the others before and after, so that each adds in order.
   if (most_begin >= least_end) {
     for (int i = 0; i < kQueries; ++i) {
-      add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, begin[i], end[i], dim);
+      add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, begin[i], end[i], dim);
     }
     return;
   }
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, begin[i], most_begin, dim);
+    add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, begin[i], most_begin, dim);
   }
-  add_all_values<Row, kQueries>(queries, weights, tile.values, next == nullptr ? nullptr : next->values, most_begin, least_end, dim);
+  add_all_values<Row, kQueries>(queries, ByQuery{weights[0]}, tile.values, next == nullptr ? nullptr : next->values,
+                                most_begin, least_end, dim);
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, weights + i, tile.values, nullptr, least_end, end[i], dim);
+    add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, least_end, end[i], dim);
   }
 }
 
+#if defined(__AVX512F__)
+// Sixteen queries at once, a query per lane, that all see the whole tile, whose rows are floats: nothing is added up
+// across lanes, and the sixteen lanes that a query alone would have are sixteen sums here, added up in the same order.
+constexpr std::uint32_t kWidest = 256;  // elements of a row
+
+void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, float scale, float cap) {
+  alignas(64) float turned[kWidest][16];
+  for (std::uint32_t at = 0; at < dim; at += 16) {
+    V16 block[16];
+    for (int i = 0; i < 16; ++i) block[i] = load16(queries[i].q + at);
+    transpose(block);
+    for (std::uint32_t i = 0; i < 16; ++i) store16(turned[at + i], block[i]);
+  }
+  alignas(64) float weights[kContextTile][16];
+  V16 most = all(-__builtin_inff());
+  for (std::uint32_t t = 0; t < kContextTile; t += 4) {
+    const float* keys[4];
+    for (std::uint32_t k = 0; k < 4; ++k) keys[k] = reinterpret_cast<const float*>(tile.keys[t + k]);
+    V16 whole[4], half[4];
+#pragma GCC unroll 4
+    for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
+      const std::uint32_t first = quarter == 1 ? 2 : quarter == 2 ? 1 : quarter;  // lanes 0 and 2 meet, then 1 and 3
+      V16 sums[4][4] = {};
+      for (std::uint32_t at = first; at < dim; at += 16) {
+#pragma GCC unroll 4
+        for (std::uint32_t l = 0; l < 4; ++l) {
+          const V16 q = load16(turned[at + 4 * l]);
+#pragma GCC unroll 4
+          for (int k = 0; k < 4; ++k) sums[l][k] = fma(q, all(keys[k][at + 4 * l]), sums[l][k]);
+        }
+      }
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const V16 four = (sums[0][k] + sums[2][k]) + (sums[1][k] + sums[3][k]);
+        if (quarter == 0) whole[k] = four;
+        if (quarter == 1) whole[k] = whole[k] + four;
+        if (quarter == 2) half[k] = four;
+        if (quarter == 3) whole[k] = whole[k] + (half[k] + four);
+      }
+    }
+#pragma GCC unroll 4
+    for (std::uint32_t k = 0; k < 4; ++k) {
+      V16 s = whole[k] * scale;
+      if (cap > 0) s = cap * hyperbolic_tangent(s / cap);
+      store16(weights[t + k], s);
+      most = larger(most, s);
+    }
+  }
+  V16 totals[16], before;
+  for (int i = 0; i < 16; ++i) {
+    totals[i] = load16(queries[i].total);
+    before[i] = queries[i].highest;
+  }
+  transpose(totals);
+  const V16 highest = larger(most, before);
+  // Nothing has been added up yet where there was no highest score.
+  const V16 shrink = before == -__builtin_inff() ? V16{} : exponential(before - highest);
+  for (int i = 0; i < 16; ++i) {
+    totals[i] = highest > before ? totals[i] * shrink : totals[i];
+    if (highest[i] > before[i]) scale_by(queries[i].sum, shrink[i], dim);
+    queries[i].highest = highest[i];
+  }
+  for (std::uint32_t t = 0; t < kContextTile; ++t) {
+    const V16 weight = exponential(load16(weights[t]) - highest);
+    store16(weights[t], weight);
+    totals[t % 16] += weight;
+  }
+  transpose(totals);
+  for (int i = 0; i < 16; ++i) store16(queries[i].total, totals[i]);
+  for (int i = 0; i < 16; i += 4) {
+    add_all_values<F32Row, 4>(queries + i, ByPosition{weights[0] + i}, tile.values, nullptr, 0, kContextTile, dim);
+  }
+}
+
+// Halves become floats once, for all queries.
+void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, float* rows, std::uint32_t dim) {
+  wide.position = tile.position;
+  for (std::uint32_t t = 0; t < kContextTile; ++t, rows += 2 * dim) {
+    for (std::uint32_t at = 0; at < dim; at += 16) {
+      if (next != nullptr && at % 32 == 0) {
+        __builtin_prefetch(next->keys[t] + at * 2, 0, 2);
+        __builtin_prefetch(next->values[t] + at * 2, 0, 2);
+      }
+      store16(rows + at, load_halves(tile.keys[t] + at * 2));
+      store16(rows + dim + at, load_halves(tile.values[t] + at * 2));
+    }
+    wide.keys[t] = reinterpret_cast<const std::byte*>(rows);
+    wide.values[t] = reinterpret_cast<const std::byte*>(rows + dim);
+  }
+}
+#endif
+
 template <typename Row>
-void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count, std::uint32_t dim,
-                float scale, float cap) {
+void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count,
+                std::uint32_t dim, float scale, float cap) {
   std::uint32_t i = 0;
 #if defined(__AVX2__)  // without its registers nothing is won by several at once
   for (; i + 4 <= count; i += 4) attend_some<Row, 4>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
@@ -197,8 +305,36 @@ void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries
   for (; i < count; ++i) attend_some<Row, 1>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
 }
 
+#if defined(__AVX512F__)
+void attend_many(const ContextTile& tile, Query* queries, std::uint32_t count, std::uint32_t dim, float scale,
+                 float cap) {
+  std::uint32_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    bool whole = true;
+    for (std::uint32_t k = i; k < i + 16; ++k) {
+      whole = whole && queries[k].begin <= tile.position && queries[k].end >= tile.position + kContextTile;
+    }
+    if (whole) {
+      attend_sixteen(tile, queries + i, dim, scale, cap);
+    } else {
+      attend_all<F32Row>(tile, nullptr, queries + i, 16, dim, scale, cap);
+    }
+  }
+  attend_all<F32Row>(tile, nullptr, queries + i, count - i, dim, scale, cap);
+}
+#endif
+
 void attend(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries, std::uint32_t count,
             std::uint32_t dim, float scale, float cap) {
+#if defined(__AVX512F__)
+  if (count >= 16 && dim % 16 == 0 && dim <= kWidest) {
+    if (type == ElementType::F32) return attend_many(tile, queries, count, dim, scale, cap);
+    alignas(64) float rows[2 * kContextTile * kWidest];
+    ContextTile wide;
+    widen(tile, next, wide, rows, dim);
+    return attend_many(wide, queries, count, dim, scale, cap);
+  }
+#endif
   if (type == ElementType::F32) {
     attend_all<F32Row>(tile, next, queries, count, dim, scale, cap);
   } else {

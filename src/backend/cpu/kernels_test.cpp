@@ -189,23 +189,33 @@ TEST(Kernels, KeysAndValuesAreStoredAsTheReferenceRoundsThem) {
   }
 }
 
+// A tile of random keys and values, and the memory they lie in.
+struct RandomTile {
+  RandomTile(const Kernels& kernels, ElementType type, std::uint32_t dim, std::uint32_t position, std::uint32_t seed)
+      : keys(random_floats(kContextTile * dim, seed)), values(random_floats(kContextTile * dim, seed + 1)) {
+    const std::uint32_t bytes = dim * element_bytes(type);
+    stored.resize(std::size_t{2} * kContextTile * bytes);
+    tile.position = position;
+    for (std::uint32_t t = 0; t < kContextTile; ++t) {
+      std::byte* const at = stored.data() + std::size_t{2} * t * bytes;
+      kernels.store_kv(type, at, &keys[t * dim], dim);
+      kernels.store_kv(type, at + bytes, &values[t * dim], dim);
+      tile.keys[t] = at;
+      tile.values[t] = at + bytes;
+    }
+  }
+  std::vector<float> keys, values;  // before they were stored
+  std::vector<std::byte> stored;
+  ContextTile tile;
+};
+
 // What a query gets is the softmax; and the same bits whoever else looks at the tile, in either type.
 TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
   for (const std::uint32_t dim : {16u, 64u, 80u, 100u, 128u}) {
-    const auto keys = random_floats(kContextTile * dim, dim), values = random_floats(kContextTile * dim, dim + 1);
     const auto q = random_floats(7 * dim, dim + 2);
     for (const Kernels* kernels : all_kernels()) {
       for (const ElementType type : {ElementType::F32, ElementType::F16}) {
-        const std::uint32_t bytes = element_bytes(type);
-        std::vector<std::byte> k(keys.size() * bytes), v(values.size() * bytes);
-        ContextTile tile;
-        tile.position = 128;
-        for (std::uint32_t t = 0; t < kContextTile; ++t) {
-          tile.keys[t] = k.data() + t * dim * bytes;
-          tile.values[t] = v.data() + t * dim * bytes;
-          kernels->store_kv(type, k.data() + t * dim * bytes, &keys[t * dim], dim);
-          kernels->store_kv(type, v.data() + t * dim * bytes, &values[t * dim], dim);
-        }
+        const RandomTile context(*kernels, type, dim, 128, dim);
         const auto attend = [&](std::uint32_t first, std::uint32_t count) {
           std::vector<float> sums(7 * dim);
           std::vector<Query> queries(count);
@@ -213,7 +223,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
             const std::uint32_t end = 128 + 64 - 3 * (first + i), begin = first + i == 2 ? 140 : 0;
             queries[i] = {&q[(first + i) * dim], &sums[(first + i) * dim], begin, end, -INFINITY, {}};
           }
-          kernels->attend(tile, nullptr, type, queries.data(), count, dim, 0.2f, 0);
+          kernels->attend(context.tile, nullptr, type, queries.data(), count, dim, 0.2f, 0);
           kernels->end_attention(queries.data(), count, dim);
           return sums;
         };
@@ -226,14 +236,51 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
           std::vector<double> expected(dim);
           for (std::uint32_t t = i == 2 ? 12 : 0; t < 64 - 3 * i; ++t) {
             double score = 0;
-            for (std::uint32_t d = 0; d < dim; ++d) score += double{q[i * dim + d]} * keys[t * dim + d];
+            for (std::uint32_t d = 0; d < dim; ++d) score += double{q[i * dim + d]} * context.keys[t * dim + d];
             const double weight = std::exp(0.2 * score);
             total += weight;
-            for (std::uint32_t d = 0; d < dim; ++d) expected[d] += weight * values[t * dim + d];
+            for (std::uint32_t d = 0; d < dim; ++d) expected[d] += weight * context.values[t * dim + d];
           }
           for (std::uint32_t d = 0; d < dim; ++d) {
             ASSERT_NEAR(alone[i * dim + d], expected[d] / total, type == ElementType::F32 ? 1e-4 : 1e-2)
                 << kernels->name;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Many at once, some of which see whole tiles and some a part, over tiles in which the highest score of some rises.
+TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
+  constexpr std::uint32_t kTiles = 3, kQueries = 53;
+  for (const std::uint32_t dim : {16u, 64u, 128u, 200u, 256u, 272u}) {
+    const auto q = random_floats(kQueries * dim, dim + 9);
+    for (const Kernels* kernels : all_kernels()) {
+      for (const ElementType type : {ElementType::F32, ElementType::F16}) {
+        for (const float cap : {0.0f, 2.0f}) {
+          std::vector<RandomTile> tiles;
+          for (std::uint32_t i = 0; i < kTiles; ++i)
+            tiles.emplace_back(*kernels, type, dim, kContextTile * i, dim + 20 * i);
+          const auto attend = [&](std::uint32_t first, std::uint32_t count) {
+            std::vector<float> sums(kQueries * dim);
+            std::vector<Query> queries(count);
+            for (std::uint32_t i = 0; i < count; ++i) {
+              const std::uint32_t n = first + i, begin = n == 3 || n > 50 ? 70 : 0, end = n % 32 < 16 ? 192 : 120 + n;
+              queries[i] = {&q[n * dim], &sums[n * dim], begin, end, -INFINITY, {}};
+            }
+            for (std::uint32_t i = 0; i < kTiles; ++i) {
+              const ContextTile* const next = i + 1 < kTiles ? &tiles[i + 1].tile : nullptr;
+              kernels->attend(tiles[i].tile, next, type, queries.data(), count, dim, 0.3f, cap);
+            }
+            kernels->end_attention(queries.data(), count, dim);
+            return sums;
+          };
+          const std::vector<float> together = attend(0, kQueries);
+          for (std::uint32_t i = 0; i < kQueries; ++i) {
+            const std::vector<float> alone = attend(i, 1);
+            ASSERT_EQ(std::memcmp(&together[i * dim], &alone[i * dim], dim * sizeof(float)), 0)
+                << kernels->name << ", " << dim << " elements, query " << i << ", cap " << cap;
           }
         }
       }

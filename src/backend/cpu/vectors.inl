@@ -85,6 +85,33 @@ QUIRE_INLINE V16 sums_of(const V16 (&a)[16]) {
          __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
 
+// Lane j of vector i becomes lane i of vector j: blocks of eight lanes change places, then of four, two and one.
+QUIRE_INLINE void transpose(V16 (&a)[16]) {
+  V16 b[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    b[i] = __builtin_shufflevector(a[i], a[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+    b[i + 8] = __builtin_shufflevector(a[i], a[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    if ((i & 4) != 0) continue;
+    a[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+    a[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    if ((i & 2) != 0) continue;
+    b[i] = __builtin_shufflevector(a[i], a[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+    b[i + 2] = __builtin_shufflevector(a[i], a[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = __builtin_shufflevector(b[i], b[i + 1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
+    a[i + 1] = __builtin_shufflevector(b[i], b[i + 1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+  }
+}
+
 inline float sum_of(V16 v) {  // of one, in the same order
   float eight[8], four[4];
   for (int i = 0; i < 8; ++i) eight[i] = v[i] + v[i + 8];
