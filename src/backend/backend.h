@@ -29,7 +29,6 @@ struct Rows {
 
   float* row(std::uint32_t i) const { return data + i * stride; }
   Rows columns(std::uint32_t first, std::uint32_t count) const { return {data + first, rows, count, stride}; }
-  Rows first_rows(std::uint32_t count) const { return {data, count, cols, stride}; }
 };
 
 // A weight matrix: `rows` outputs of `cols` inputs each, as the model file has it or, where arranged_bytes is not 0, in

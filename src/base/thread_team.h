@@ -43,14 +43,15 @@ class ThreadTeam {
   void serve();
   void do_parts();
 
+  // Lines of memory go from core to core: each holds what is written and read together.
+  alignas(64) std::atomic<std::uint32_t> round_{0};  // changes when there is work, which is
   void (*work_)(const void*, std::uint32_t, std::uint32_t) = nullptr;
   const void* context_ = nullptr;
-  std::atomic<std::uint32_t> round_{0};  // changes when there is work
   // The round and the next part of it that nobody has taken. Both in one word, so that who comes late for one round
   // cannot take a part of another.
-  std::atomic<std::uint64_t> ticket_{UINT32_MAX};
-  std::atomic<std::uint32_t> done_{0};  // parts of this round
-  std::atomic<bool> ending_{false};
+  alignas(64) std::atomic<std::uint64_t> ticket_{UINT32_MAX};
+  alignas(64) std::atomic<std::uint32_t> done_{0};  // parts of this round
+  alignas(64) std::atomic<bool> ending_{false};
   std::vector<std::thread> workers_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "quire/base/numbers.h"
 #include "quire/model/state_layout.h"
 #include "quire/model/tensors.h"
 
@@ -84,13 +85,13 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   return {};
 }
 
-// Every matrix that is multiplied goes into the backend's order, one after the other; what was read of the file for it
-// is given back to the system at once, so that no matrix is in memory twice. The embedding is looked up row by row and
-// stays in the file, unless it is the output too.
+// Every matrix that is multiplied goes into the backend's order, one after the other into one piece of memory, whose
+// pages can then be huge; what was read of the file for it is given back to the system at once, so that no matrix is in
+// memory twice. The embedding is looked up row by row and stays in the file, unless it is the output too.
 Result<void> Model::arrange_weights(Backend& backend) {
   weights_ = bound_;
   weights_.converted.clear();  // its vectors are bound_'s
-  arranged_.clear();
+  arranged_ = {};
   std::vector<Weight*> matrices;
   for (LayerWeights& layer : weights_.layers) {
     if (auto* attention = std::get_if<AttentionWeights>(&layer.mixer)) {
@@ -104,24 +105,23 @@ Result<void> Model::arrange_weights(Backend& backend) {
     }
   }
   matrices.push_back(&weights_.output);
+  const auto room = [&](const Weight& matrix) { return round_up(backend.arranged_bytes(matrix), std::uint64_t{64}); };
+  std::uint64_t bytes = 0;
+  for (const Weight* matrix : matrices) bytes += room(*matrix);
+  auto memory = DeviceBuffer::create(backend.device(), bytes);
+  if (!memory) return fail(memory.error().message());
+  arranged_ = std::move(*memory);
+  std::byte* to = arranged_.data();
   for (Weight* matrix : matrices) {
-    const std::uint64_t bytes = backend.arranged_bytes(*matrix);
-    if (bytes == 0) continue;
-    auto memory = DeviceBuffer::create(backend.device(), bytes);
-    if (!memory) return fail(memory.error().message());
+    const std::uint64_t taken = room(*matrix);
+    if (taken == 0) continue;
     const std::byte* from = matrix->data;
-    *matrix = backend.arrange(*matrix, memory->data());
+    *matrix = backend.arrange(*matrix, to);
     file_.forget({from, matrix->file_bytes()});
-    arranged_.push_back(std::move(*memory));
+    to += taken;
   }
   if (bound_.output.data == bound_.embedding.data) weights_.embedding = weights_.output;
   return {};
-}
-
-std::uint64_t Model::arranged_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const DeviceBuffer& memory : arranged_) bytes += memory.size();
-  return bytes;
 }
 
 Rows Model::forward(Backend& backend, const Step& step, std::span<const std::uint32_t> wanted) {

@@ -35,7 +35,7 @@ class Model {
   // Takes memory for steps of up to so many tokens, of which so many want logits, and brings the weights into the order
   // that the backend wants.
   Result<void> prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits);
-  std::uint64_t arranged_bytes() const;  // memory that the weights take besides the file's
+  std::uint64_t arranged_bytes() const { return arranged_.size(); }  // memory that the weights take besides the file's
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
 
@@ -86,7 +86,7 @@ class Model {
   Constants constants_;
   Weights bound_;    // as the file has them
   Weights weights_;  // as the backend wants them; small vectors are those of bound_
-  std::vector<DeviceBuffer> arranged_;
+  DeviceBuffer arranged_;
   std::vector<StateLayout::Place> places_;  // by layer
   Buffer buffers_[kSlots];
   std::uint32_t max_rows_ = 0;

@@ -1,6 +1,7 @@
 #include "quire/state/device.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,7 +14,22 @@ namespace {
 
 // From here on memory comes from the kernel directly: it is zero already and can use huge pages.
 constexpr std::size_t kMapFrom = std::size_t{1} << 20;
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
+
+// Memory of the kernel that begins where a huge page can, if it is as large as one: what is before the first whole huge
+// page and behind the last consists of small ones.
+void* map(std::size_t bytes) {
+  if (bytes > PTRDIFF_MAX) return MAP_FAILED;
+  const std::size_t more = bytes >= kHugePage ? kHugePage - kPage : 0;
+  void* const memory = mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || more == 0) return memory;
+  const std::size_t address = reinterpret_cast<std::uintptr_t>(memory), before = round_up(address, kHugePage) - address;
+  auto* const begin = static_cast<std::byte*>(memory) + before;
+  auto* const end = begin + round_up(bytes, kPage);
+  if (before > 0) munmap(memory, before);
+  if (before < more) munmap(end, more - before);
+  return begin;
+}
 
 }  // namespace
 
@@ -21,7 +37,7 @@ PoolResult<void*> HostDevice::allocate(std::size_t bytes, std::size_t alignment)
   if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));
   if (bytes >= kMapFrom) {
     if (alignment > kPage) return std::unexpected(PoolError::invalid_argument("alignment to more than a page"));
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory = map(bytes);
     if (memory == MAP_FAILED) return std::unexpected(PoolError::device_failure("allocate", bytes));
     madvise(memory, bytes, MADV_HUGEPAGE);  // before the first touch, or it comes too late
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {

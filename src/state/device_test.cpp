@@ -53,6 +53,25 @@ TEST(HostDevice, MappedBlocksAreAlignedToAPageAndMoreIsRefused) {
   EXPECT_TRUE(refused(device.allocate(kMapped, 1 << 16), Code::InvalidArgument));
 }
 
+// Or the pages at its ends, all pages of a small one, would be small.
+TEST(HostDevice, ABlockThatCanHaveHugePagesBeginsWhereOneCan) {
+  HostDevice device;
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  for (const std::size_t bytes : {kHugePage, kHugePage + 1, 2 * kHugePage - 4096, 3 * kHugePage + 12345}) {
+    // Several, so that wherever the kernel puts the next one it cannot be by chance.
+    std::vector<void*> blocks;
+    for (int i = 0; i < 5; ++i) {
+      const auto memory = device.allocate(bytes, 64);
+      ASSERT_TRUE(done(memory)) << bytes;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(*memory) % kHugePage, 0u) << bytes;
+      EXPECT_TRUE(all_zero({static_cast<const std::byte*>(*memory), bytes})) << bytes;
+      std::memset(*memory, 0xAB, bytes);
+      blocks.push_back(*memory);
+    }
+    for (void* block : blocks) device.deallocate(block, bytes);
+  }
+}
+
 TEST(HostDevice, AnAllocationOfNoBytesIsRefused) {
   HostDevice device;
   EXPECT_TRUE(refused(device.allocate(0, 64), Code::InvalidArgument));

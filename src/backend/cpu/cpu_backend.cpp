@@ -295,7 +295,7 @@ void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
   }
   const auto rows = static_cast<std::uint32_t>(plan.rows().size());
   const auto items = static_cast<std::uint32_t>(plan.items().size());
-  cpu::for_each(team_, items * shape.kv_heads, [&](std::uint32_t n) {
+  cpu::for_each_in_order(team_, items * shape.kv_heads, [&](std::uint32_t n) {
     const cpu::AttentionPlan::Item& item = plan.items()[n / shape.kv_heads];
     const std::uint32_t head = n % shape.kv_heads;
     cpu::Query* queries = queries_.data() + std::size_t{head} * rows * per_head;

@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   Device& device() override { return device_; }
   const char* variant() const override { return kernels_.name; }
   std::uint32_t threads() const { return team_.size(); }
+  ThreadTeam& team() { return team_; }  // between steps, for what is to be measured with the same threads
   PoolResult<void> prepare(const Sizes& sizes) override;
   std::uint64_t arranged_bytes(const Weight& weight) const override;
   Weight arrange(const Weight& weight, std::byte* to) override;

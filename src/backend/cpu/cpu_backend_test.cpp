@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -61,6 +62,24 @@ Weight floats(const Matrix& matrix) {
           0};
 }
 
+// A matrix of random blocks, as a file has it.
+struct Blocks {
+  std::vector<std::byte> bytes;
+  Weight weight;
+
+  Blocks(gguf::Type type, std::uint32_t rows, std::uint32_t cols, std::uint32_t seed) {
+    const gguf::TypeInfo& info = gguf::type_info(type);
+    bytes.resize(std::size_t{rows} * cols / info.block_size * info.block_bytes);
+    std::mt19937 random(seed);
+    // Any bytes are some block; halves with a large exponent are made small, so that no scale is infinite.
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3b);
+    weight = {type, rows, cols, bytes.data(), bytes.size() / rows, 0};
+  }
+  std::span<const std::byte> row(std::size_t n) const {
+    return std::span(bytes).subspan(n * weight.row_bytes, weight.row_bytes);
+  }
+};
+
 TEST(CpuBackend, MatrixProductsAddUpRowByRowAndTakeABias) {
   for_each_backend([](CpuBackend& backend) {
     Matrix weight(37, 100, 1), x(5, 100, 2), bias(1, 37, 3), out(5, 37);
@@ -106,16 +125,11 @@ TEST(CpuBackend, ARowOfAProductHasTheSameBitsHoweverManyThereAre) {
                               gguf::Type::Q2_K, gguf::Type::Q3_K,   gguf::Type::Q4_K,  gguf::Type::Q5_K,
                               gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS};
   for (const gguf::Type type : types) {
-    const gguf::TypeInfo& info = gguf::type_info(type);
     const std::uint32_t outputs = 83, cols = 512;
-    std::vector<std::byte> bytes(std::size_t{outputs} * cols / info.block_size * info.block_bytes);
-    std::mt19937 random(7);
-    // Any bytes are some block; halves with a large exponent are made small, so that no scale is infinite.
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3b);
-    const Weight plain{type, outputs, cols, bytes.data(), bytes.size() / outputs, 0};
+    const Blocks plain(type, outputs, cols, 7);
     for_each_backend([&](CpuBackend& backend) {
       SCOPED_TRACE(gguf::type_name(type));
-      const Arranged arranged(backend, plain);
+      const Arranged arranged(backend, plain.weight);
       Matrix x(131, cols, 40), all(131, outputs);
       const Product product{.out = all.view(), .weight = &arranged.weight};
       backend.matmul({&product, 1}, Input::plain(x.view()));
@@ -132,8 +146,7 @@ TEST(CpuBackend, ARowOfAProductHasTheSameBitsHoweverManyThereAre) {
       // And it is the product: a row of weights as the reference reads it, times the input as it was quantised.
       std::vector<float> reference(cols);
       for (const std::uint32_t n : {0u, 15u, 16u, 47u, 48u, 82u}) {
-        ASSERT_TRUE(
-            gguf::dequantize(type, {bytes.data() + n * plain.row_bytes, plain.row_bytes}, reference).has_value());
+        ASSERT_TRUE(gguf::dequantize(type, plain.row(n), reference).has_value());
         double sum = 0, size = 0;
         for (std::uint32_t k = 0; k < cols; ++k) {
           sum += double{reference[k]} * x.at(130, k);
@@ -148,15 +161,11 @@ TEST(CpuBackend, ARowOfAProductHasTheSameBitsHoweverManyThereAre) {
 TEST(CpuBackend, AnArrangedTableIsLookedUpAsTheFileMeansIt) {
   for (const gguf::Type type : {gguf::Type::F32, gguf::Type::F16, gguf::Type::BF16, gguf::Type::Q8_0, gguf::Type::Q4_0,
                                 gguf::Type::Q4_K, gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::Q5_0}) {
-    const gguf::TypeInfo& info = gguf::type_info(type);
     const std::uint32_t rows = 37, cols = type == gguf::Type::Q8_0 || type == gguf::Type::Q4_0 ? 96 : 256;
-    std::vector<std::byte> bytes(std::size_t{rows} * cols / info.block_size * info.block_bytes);
-    std::mt19937 random(9);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3b);
-    const Weight plain{type, rows, cols, bytes.data(), bytes.size() / rows, 0};
+    const Blocks plain(type, rows, cols, 9);
     for_each_backend([&](CpuBackend& backend) {
       SCOPED_TRACE(gguf::type_name(type));
-      const Arranged arranged(backend, plain);
+      const Arranged arranged(backend, plain.weight);
       const std::vector<Token> tokens = {0, 36, 16, 15, 7, 33};
       const std::vector<std::uint32_t> positions(tokens.size());
       backend.begin({.tokens = tokens, .positions = positions, .parts = {}, .kv = {}, .layer_bytes = {}, .states = {}});
@@ -164,8 +173,7 @@ TEST(CpuBackend, AnArrangedTableIsLookedUpAsTheFileMeansIt) {
       backend.embed(out.view(), arranged.weight, 1.0f);
       std::vector<float> reference(cols);
       for (std::uint32_t i = 0; i < out.rows; ++i) {
-        const std::byte* row = bytes.data() + static_cast<std::size_t>(tokens[i]) * plain.row_bytes;
-        ASSERT_TRUE(gguf::dequantize(type, {row, plain.row_bytes}, reference).has_value());
+        ASSERT_TRUE(gguf::dequantize(type, plain.row(static_cast<std::size_t>(tokens[i])), reference).has_value());
         for (std::uint32_t k = 0; k < cols; ++k)
           ASSERT_EQ(out.at(i, k), reference[k]) << "row " << i << " column " << k;
       }

@@ -1,15 +1,4 @@
-// Rows of quantised weights as model files have them, unpacked into integers under scales.
-
-// Six-bit scales and offsets of Q4_K and Q5_K: eight of each in twelve bytes.
-inline void scale_and_min(int j, const std::byte* p, int* scale, int* minimum) {
-  if (j < 4) {
-    *scale = u8(p[j]) & 63;
-    *minimum = u8(p[j + 4]) & 63;
-  } else {
-    *scale = (u8(p[j + 4]) & 15) | (u8(p[j - 4]) >> 6) << 4;
-    *minimum = (u8(p[j + 4]) >> 4) | (u8(p[j]) >> 6) << 4;
-  }
-}
+// Rows of quantised weights as model files have them, unpacked into integers under scales: of the types that have no tiles.
 
 constexpr std::int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
@@ -19,10 +8,10 @@ inline void set32(const QuantRow& out, std::uint32_t at, float scale, float offs
 }
 
 // Sixteen bytes of two nibbles: the low ones are elements 0 to 15, the high ones 16 to 31.
-inline void nibbles(const std::byte* from, std::int8_t* to, int minus) {
+inline void nibbles(const std::byte* from, std::int8_t* to) {
   for (int j = 0; j < 16; ++j) {
-    to[j] = static_cast<std::int8_t>((u8(from[j]) & 15) - minus);
-    to[j + 16] = static_cast<std::int8_t>((u8(from[j]) >> 4) - minus);
+    to[j] = static_cast<std::int8_t>(u8(from[j]) & 15);
+    to[j + 16] = static_cast<std::int8_t>(u8(from[j]) >> 4);
   }
 }
 inline void five_bits(const std::byte* high, const std::byte* from, std::int8_t* to, int minus) {
@@ -72,43 +61,6 @@ inline void unpack_q3_k(const std::byte* b, const QuantRow& out, std::uint32_t a
   }
 }
 
-inline void unpack_q45_k(const std::byte* b, const QuantRow& out, std::uint32_t at, bool five) {
-  const float d = half_at(b), dmin = half_at(b + 2);
-  const std::byte* high = b + 16;
-  const std::byte* quants = b + (five ? 48 : 16);
-  for (int j = 0; j < 8; ++j) {
-    int scale, minimum;
-    scale_and_min(j, b + 4, &scale, &minimum);
-    set32(out, at + 32 * j, d * static_cast<float>(scale), -(dmin * static_cast<float>(minimum)));
-    const std::byte* from = quants + 32 * (j / 2);
-    for (int l = 0; l < 32; ++l) {
-      int q = j % 2 == 0 ? u8(from[l]) & 15 : u8(from[l]) >> 4;
-      if (five) q |= ((u8(high[l]) >> j) & 1) << 4;
-      out.q[at + 32 * j + l] = static_cast<std::int8_t>(q);
-    }
-  }
-}
-
-inline void unpack_q6_k(const std::byte* b, const QuantRow& out, std::uint32_t at) {
-  const float d = half_at(b + 208);
-  for (int i = 0; i < 16; ++i) {
-    out.scales[at / 16 + i] = d * static_cast<float>(static_cast<std::int8_t>(u8(b[192 + i])));
-    out.offsets[at / 16 + i] = 0;
-  }
-  for (int part = 0; part < 2; ++part) {
-    const std::byte* low = b + 64 * part;
-    const std::byte* high = b + 128 + 32 * part;
-    std::int8_t* to = out.q + at + 128 * part;
-    for (int l = 0; l < 32; ++l) {
-      const int h = u8(high[l]);
-      to[l] = static_cast<std::int8_t>(((u8(low[l]) & 15) | (h & 3) << 4) - 32);
-      to[l + 32] = static_cast<std::int8_t>(((u8(low[l + 32]) & 15) | ((h >> 2) & 3) << 4) - 32);
-      to[l + 64] = static_cast<std::int8_t>(((u8(low[l]) >> 4) | ((h >> 4) & 3) << 4) - 32);
-      to[l + 96] = static_cast<std::int8_t>(((u8(low[l + 32]) >> 4) | ((h >> 6) & 3) << 4) - 32);
-    }
-  }
-}
-
 inline void unpack_iq4_xs(const std::byte* b, const QuantRow& out, std::uint32_t at) {
   const float d = half_at(b);
   const int high = read16(b + 2);
@@ -116,31 +68,18 @@ inline void unpack_iq4_xs(const std::byte* b, const QuantRow& out, std::uint32_t
     const int low = (u8(b[4 + j / 2]) >> (4 * (j % 2))) & 15;
     set32(out, at + 32 * j, d * static_cast<float>((low | ((high >> (2 * j)) & 3) << 4) - 32), 0);
     std::int8_t* to = out.q + at + 32 * j;
-    nibbles(b + 8 + 16 * j, to, 0);
+    nibbles(b + 8 + 16 * j, to);
     for (int l = 0; l < 32; ++l) to[l] = kNonLinear[to[l]];
   }
 }
 
-bool unpack_quant(gguf::Type type, const std::byte* row, std::uint32_t cols, QuantRow& out) {
+bool unpack_quant(gguf::Type type, const std::byte* row, std::uint32_t cols, const QuantRow& out) {
   using T = gguf::Type;
-  out.has_offsets = type == T::Q4_1 || type == T::Q5_1 || type == T::Q2_K || type == T::Q4_K || type == T::Q5_K;
   switch (type) {
-    case T::Q8_0:
-      for (std::uint32_t at = 0; at < cols; at += 32, row += 34) {
-        set32(out, at, half_at(row), 0);
-        __builtin_memcpy(out.q + at, row + 2, 32);
-      }
-      return true;
-    case T::Q4_0:
-      for (std::uint32_t at = 0; at < cols; at += 32, row += 18) {
-        set32(out, at, half_at(row), 0);
-        nibbles(row + 2, out.q + at, 8);
-      }
-      return true;
     case T::Q4_1:
       for (std::uint32_t at = 0; at < cols; at += 32, row += 20) {
         set32(out, at, half_at(row), half_at(row + 2));
-        nibbles(row + 4, out.q + at, 0);
+        nibbles(row + 4, out.q + at);
       }
       return true;
     case T::Q5_0:
@@ -158,7 +97,7 @@ bool unpack_quant(gguf::Type type, const std::byte* row, std::uint32_t cols, Qua
     case T::IQ4_NL:
       for (std::uint32_t at = 0; at < cols; at += 32, row += 18) {
         set32(out, at, half_at(row), 0);
-        nibbles(row + 2, out.q + at, 0);
+        nibbles(row + 2, out.q + at);
         for (int l = 0; l < 32; ++l) out.q[at + l] = kNonLinear[out.q[at + l]];
       }
       return true;
@@ -167,15 +106,6 @@ bool unpack_quant(gguf::Type type, const std::byte* row, std::uint32_t cols, Qua
       return true;
     case T::Q3_K:
       for (std::uint32_t at = 0; at < cols; at += 256, row += 110) unpack_q3_k(row, out, at);
-      return true;
-    case T::Q4_K:
-      for (std::uint32_t at = 0; at < cols; at += 256, row += 144) unpack_q45_k(row, out, at, false);
-      return true;
-    case T::Q5_K:
-      for (std::uint32_t at = 0; at < cols; at += 256, row += 176) unpack_q45_k(row, out, at, true);
-      return true;
-    case T::Q6_K:
-      for (std::uint32_t at = 0; at < cols; at += 256, row += 210) unpack_q6_k(row, out, at);
       return true;
     case T::IQ4_XS:
       for (std::uint32_t at = 0; at < cols; at += 256, row += 136) unpack_iq4_xs(row, out, at);

@@ -1,7 +1,14 @@
-// Items of very different cost (a long context beside a short one) go to whoever of a team is free; who does which
-// changes nothing. Up to `few` items are done by the thread that is there.
+// Items that the threads of a team do among them. Who does which changes nothing.
+//
+//   for_each             each thread begins with a share of its own, item after item, so that what lies side by side in
+//                        memory is read so; who is through helps the others, so that nobody waits long for one who lost
+//                        its core
+//   for_each_in_order    the next item goes to whoever is free: for items of very different cost, the longest first
+//
+// Up to `few` items are done by the thread that is there.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -16,11 +23,25 @@ void for_each_by_thread(ThreadTeam& team, std::uint32_t count, std::uint32_t few
     for (std::uint32_t i = 0; i < count; ++i) work(i, 0u);
     return;
   }
-  std::atomic<std::uint32_t> next{0};
+  // Each in a line of its own: a line that goes from core to core for every item costs more than a small item.
+  struct alignas(64) Share {
+    std::atomic<std::uint32_t> next;
+    std::uint32_t end;
+  };
+  constexpr std::uint32_t kMost = 16;
+  Share shares[kMost];
+  const std::uint32_t parts = std::min(team.size(), kMost);
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    shares[i].next.store(static_cast<std::uint32_t>(std::uint64_t{count} * i / parts), std::memory_order_relaxed);
+    shares[i].end = static_cast<std::uint32_t>(std::uint64_t{count} * (i + 1) / parts);
+  }
   team.run([&](std::uint32_t thread, std::uint32_t) {
-    for (std::uint32_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
-      work(i, thread);
+    for (std::uint32_t i = 0; i < parts; ++i) {
+      Share& share = shares[(thread + i) % parts];
+      for (std::uint32_t item = share.next.fetch_add(1, std::memory_order_relaxed); item < share.end;
+           item = share.next.fetch_add(1, std::memory_order_relaxed)) {
+        work(item, thread);
+      }
     }
   });
 }
@@ -32,6 +53,17 @@ void for_each(ThreadTeam& team, std::uint32_t count, std::uint32_t few, Work wor
 template <typename Work>
 void for_each(ThreadTeam& team, std::uint32_t count, Work work) {
   for_each(team, count, 0, work);
+}
+
+template <typename Work>
+void for_each_in_order(ThreadTeam& team, std::uint32_t count, Work work) {
+  std::atomic<std::uint32_t> next{0};
+  team.run([&](std::uint32_t, std::uint32_t) {
+    for (std::uint32_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      work(i);
+    }
+  });
 }
 
 }  // namespace quire::cpu

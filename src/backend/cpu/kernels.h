@@ -16,7 +16,6 @@ struct QuantRow {
   std::int8_t* q;
   float* scales;
   float* offsets;
-  bool has_offsets;
 };
 
 // Activations quantised to 8 bits: element i of a row is about scales[i / 32] * q[i]. What products need of the sums of
@@ -103,8 +102,8 @@ struct Kernels {
   // Integer sums of signed weights are made with 128 added to each weight, and begin at -128 times the sum of the
   // input.
   bool biased;
-  bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols,
-                       QuantRow& out);  // false: not such a type
+  // A row as the file has it. False: not such a type, or one that comes in tiles.
+  bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols, const QuantRow& out);
   void (*quantize)(const float* x, std::uint32_t cols, const QuantInput& out);
   // Products of some rows of an input, `stride` columns apart, with tiles [begin, end) of a matrix.
   void (*multiply_quant)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const QuantInput& x,
@@ -121,7 +120,6 @@ struct Kernels {
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);
   // Rows
   void (*rms_norm)(float* out, const float* x, const float* weight, float epsilon, std::uint32_t n);
-  float (*sum_of_squares)(const float* x, std::uint32_t n);
   void (*scale_by)(float* x, float factor, std::uint32_t n);
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);

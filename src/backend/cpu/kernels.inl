@@ -23,7 +23,6 @@ constexpr Kernels make_kernels(const char* name) {
           .end_attention = end_attention,
           .store_kv = store_kv,
           .rms_norm = rms_norm,
-          .sum_of_squares = sum_of_squares,
           .scale_by = scale_by,
           .add_scaled = add_scaled,
           .gate_silu = gate_silu,

@@ -47,16 +47,17 @@ const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0, gguf::Type::Q4_1, gguf::Type
                                   gguf::Type::Q8_0, gguf::Type::Q2_K, gguf::Type::Q3_K,   gguf::Type::Q4_K,
                                   gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS};
 
-struct Unpacked {
-  std::vector<std::int8_t> q;
-  std::vector<float> scales, offsets;
-  QuantRow row;
-
-  Unpacked(const Kernels& kernels, gguf::Type type, const std::byte* data, std::uint32_t cols)
-      : q(cols), scales(cols / 16), offsets(cols / 16), row{q.data(), scales.data(), offsets.data(), false} {
-    EXPECT_TRUE(kernels.unpack_quant(type, data, cols, row));
+// Rows of a matrix in tiles; nothing where the type has none.
+std::vector<std::byte> make_tiles(gguf::Type type, const std::byte* data, std::uint64_t row_bytes, std::uint32_t rows,
+                                  std::uint32_t cols, bool biased) {
+  const std::uint64_t bytes = tile_bytes(type, cols);
+  std::vector<std::byte> tiles((rows + kTileRows - 1) / kTileRows * bytes);
+  for (std::uint32_t first = 0; first < rows && bytes != 0; first += kTileRows) {
+    make_tile(type, data + first * row_bytes, row_bytes, std::min(kTileRows, rows - first), cols, biased,
+              tiles.data() + first / kTileRows * bytes);
   }
-};
+  return tiles;
+}
 
 struct Quantized {
   std::vector<std::int8_t> q;
@@ -76,22 +77,43 @@ struct Quantized {
   }
 };
 
-// Integers under scales are the very numbers that the reference makes of the blocks, to the bit.
-TEST(Kernels, UnpackedIntegersUnderTheirScalesAreTheReferenceToTheBit) {
+// The floats that blocks become: in rows of 256 columns out of tiles where the type has them, as integers under scales
+// where it has not.
+std::vector<float> unpacked(const Kernels& kernels, gguf::Type type, const std::vector<std::byte>& bytes) {
+  const gguf::TypeInfo& info = gguf::type_info(type);
+  const auto count = static_cast<std::uint32_t>(bytes.size() / info.block_bytes * info.block_size);
+  std::vector<float> values(count);
+  constexpr std::uint32_t kCols = 256;
+  if (const std::uint64_t tile = tile_bytes(type, kCols); tile != 0) {
+    const std::uint32_t rows = count / kCols;
+    const auto tiles = make_tiles(type, bytes.data(), bytes.size() / rows, rows, kCols, kernels.biased);
+    for (std::uint32_t n = 0; n < rows; ++n) {
+      read_tile_row(type, tiles.data() + n / kTileRows * tile, n % kTileRows, kCols, kernels.biased,
+                    values.data() + n * kCols);
+    }
+    return values;
+  }
+  std::vector<std::int8_t> q(count);
+  std::vector<float> scales(count / 16), offsets(count / 16);
+  EXPECT_TRUE(kernels.unpack_quant(type, bytes.data(), count, {q.data(), scales.data(), offsets.data()}));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const volatile float product = scales[i / 16] * q[i];  // no fusing with the addition
+    values[i] = product + offsets[i / 16];
+  }
+  return values;
+}
+
+// They are the very numbers that the reference makes of the blocks, to the bit.
+TEST(Kernels, UnpackedBlocksAreTheReferenceToTheBit) {
   for (const gguf::Type type : kQuantTypes) {
     const auto bytes = read(std::string(gguf::type_name(type)) + ".bin");
     ASSERT_FALSE(bytes.empty()) << gguf::type_name(type);
-    const gguf::TypeInfo& info = gguf::type_info(type);
-    const auto cols = static_cast<std::uint32_t>(bytes.size() / info.block_bytes * info.block_size);
-    std::vector<float> reference(cols);
-    ASSERT_TRUE(gguf::dequantize(type, bytes, reference).has_value());
     for (const Kernels* kernels : all_kernels()) {
-      const Unpacked unpacked(*kernels, type, bytes.data(), cols);
-      for (std::uint32_t i = 0; i < cols; ++i) {
-        const float product = unpacked.scales[i / 16] * unpacked.q[i];
-        const volatile float rounded = product;  // no fusing with the addition below
-        const float value = unpacked.row.has_offsets ? rounded + unpacked.offsets[i / 16] : rounded;
-        ASSERT_EQ(value, reference[i]) << kernels->name << " " << gguf::type_name(type) << " element " << i;
+      const std::vector<float> values = unpacked(*kernels, type, bytes);
+      std::vector<float> reference(values.size());
+      ASSERT_TRUE(gguf::dequantize(type, bytes, reference).has_value());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(values[i], reference[i]) << kernels->name << " " << gguf::type_name(type) << " element " << i;
       }
     }
   }
@@ -135,15 +157,7 @@ TEST(Kernels, ProductsOfEveryTypeAreTheSumOfTheirProducts) {
     const auto x = random_floats(cols, 11);
     for (const Kernels* kernels : all_kernels()) {
       const Quantized quantized(*kernels, x);
-      const std::uint64_t tile = tile_bytes(type, cols);
-      std::vector<std::byte> tiles(2 * tile);
-      if (tile != 0) {
-        make_tile(type, bytes.data(), row_bytes, std::min(16u, rows), cols, kernels->biased, tiles.data());
-        if (rows > 16) {
-          make_tile(type, bytes.data() + 16 * row_bytes, row_bytes, rows - 16, cols, kernels->biased,
-                    tiles.data() + tile);
-        }
-      }
+      const auto tiles = make_tiles(type, bytes.data(), row_bytes, rows, cols, kernels->biased);
       LargeVector<std::byte> quants(kMostTiles * kMostChunkCols * 16);
       LargeVector<float> scales(kMostChunkCols * kMostTiles), offsets(kMostChunkCols * kMostTiles),
           sums(kMostTiles * 16);
@@ -151,8 +165,8 @@ TEST(Kernels, ProductsOfEveryTypeAreTheSumOfTheirProducts) {
       const WeightTiles weight{type,
                                rows,
                                cols,
-                               tile != 0 ? tiles.data() : bytes.data(),
-                               tile,
+                               tiles.empty() ? bytes.data() : tiles.data(),
+                               tile_bytes(type, cols),
                                row_bytes,
                                info.block_size,
                                info.block_bytes};

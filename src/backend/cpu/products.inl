@@ -37,8 +37,8 @@ struct InputRows {
         stride(between) {}
 };
 
-// One block of 32 columns: `weights(t, j)` is vector j of tile t.
-template <int kTiles, int kRows, bool kHalves, bool kOffsets, typename Weights>
+// One block of 32 columns: `weights(t, j)` is vector j of tile t. kAdded: what has been added to signed quants.
+template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, typename Weights>
 QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, Weights weights, const V16* scales,
                                  const V16* offsets, V16 (&sums)[kTiles][kRows]) {
   constexpr int kParts = kHalves ? 2 : 1, kSteps = 8 / kParts;
@@ -48,7 +48,10 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       I16 start = {};
-      if (kBias != 0 && !kOffsets) start = x.starts[r * (x.stride / x.kPart) + b * kParts + part] - I16{};
+      if (kAdded != 0) {  // starts are for kBias
+        constexpr int kLess = kAdded == 0 ? 0 : __builtin_ctz(kBias / kAdded);
+        start = (x.starts[r * (x.stride / x.kPart) + b * kParts + part] >> kLess) - I16{};
+      }
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) products[t][r] = start;
     }
@@ -114,9 +117,9 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     Source::scales(piece, blocks, scales, offsets, 1);
     const InputRows<Source::kHalves> rows(x, stride, first, at);
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      // One row or two go so fast that the processor sees by itself what is read, and is better not told, unless a block is
-      // read in several places at once. Later rows find the tile in the cache.
-      if ((kRows > 2 || Source::kScattered) && first == 0 && blocks == 8) {
+      // One row or two go so fast that the processor sees by itself what is read, and is better not told. Later rows find
+      // the tile in the cache.
+      if (kRows > 2 && first == 0 && blocks == 8) {
         constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
         for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
           __builtin_prefetch(piece + kAhead + line * 64, 0, 2);
@@ -124,7 +127,7 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
       }
       B64 w[8];
       Source::block(piece, blocks, b, w);
-      multiply_block<1, kRows, Source::kHalves, Source::kOffsets>(
+      multiply_block<1, kRows, Source::kHalves, Source::kOffsets, Source::kAdded>(
           rows, b, [&](int, int j) QUIRE_LAMBDA { return w[j]; }, scales, offsets, sums);
     }
     piece += bytes;
@@ -154,7 +157,7 @@ __attribute__((noinline)) void multiply_chunk(const Chunk& chunk, InputRows<kHal
   const V16* scales = chunk.scales;
   const V16* offsets = chunk.offsets;
   for (std::uint32_t b = 0; b < chunk.blocks; ++b, quants += 512, scales += kPerBlock, offsets += kPerBlock) {
-    multiply_block<kTiles, kRows, kHalves, kOffsets>(
+    multiply_block<kTiles, kRows, kHalves, kOffsets, kOffsets ? 0 : kBias>(
         x, 0, [&](int t, int j) QUIRE_LAMBDA { return load64(quants + t * chunk.tile_stride + j * 64); }, scales, offsets,
         sums);
     x.q += 32;
@@ -181,7 +184,10 @@ void unpack_tile(const WeightTiles& weight, std::uint32_t tile, std::uint32_t co
         B64 w[8];
         Source::block(piece, blocks, b, w);
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) *reinterpret_cast<B64*>(quants + (at / 32 + b) * 512 + j * 64) = w[j];
+        for (int j = 0; j < 8; ++j) {
+          if (!Source::kOffsets) w[j] += static_cast<std::uint8_t>(kBias - Source::kAdded);
+          *reinterpret_cast<B64*>(quants + (at / 32 + b) * 512 + j * 64) = w[j];
+        }
       }
     }
     piece += Source::piece_bytes(blocks);
@@ -193,7 +199,7 @@ void unpack_rows(const WeightTiles& weight, std::uint32_t tile, std::uint32_t co
                  bool offsets_too, std::byte* quants, V16* scales, V16* offsets, std::uint32_t tiles) {
   alignas(64) std::int8_t q[kChunkCols];
   float row_scales[kChunkCols / 16], row_offsets[kChunkCols / 16];
-  QuantRow row{q, row_scales, row_offsets, false};
+  const QuantRow row{q, row_scales, row_offsets};
   const std::uint32_t parts = halves ? 2 : 1;
   for (std::uint32_t r = 0; r < kTileRows; ++r) {
     const std::uint32_t n = tile * kTileRows + r;

@@ -87,9 +87,8 @@ void make_q45_k(const RowsOf& from, std::uint32_t cols, bool five, std::byte* to
       std::memcpy(to + 32 + r * 2, block + 2, 2);
       for (std::uint32_t i = 0; i < 12; ++i) to[64 + i * kTileRows + r] = block[4 + i];
     }
-    std::byte* high = to + 64 + 192;
-    std::byte* quants = high + (five ? 8 * 64 : 0);
-    for (std::uint32_t b = 0; b < 8; ++b) {
+    std::byte* quants = to + 64 + 192;
+    for (std::uint32_t b = 0; b < 8; ++b, quants += five ? kQ5KBlock : 256) {
       std::uint8_t q[kTileRows][32];
       for (std::uint32_t r = 0; r < kTileRows; ++r) {
         const std::byte* nibbles = blocks[r] + (five ? 48 : 16) + 32 * (b / 2);
@@ -102,10 +101,10 @@ void make_q45_k(const RowsOf& from, std::uint32_t cols, bool five, std::byte* to
           for (std::uint32_t j = 0; j < 8; ++j) {
             bits |= (blocks[r][16 + 4 * j + i] >> b & std::byte{1}) << j;
           }
-          high[b * 64 + r * 4 + i] = bits;
+          quants[256 + r * 4 + i] = bits;
         }
       }
-      put_nibbles(q, quants + b * 256);
+      put_nibbles(q, quants);
     }
     to += five ? kQ5KPiece : kQ4KPiece;
   }
@@ -119,9 +118,8 @@ void make_q6_k(const RowsOf& from, std::uint32_t cols, std::byte* to) {
       std::memcpy(to + r * 2, blocks[r] + 208, 2);
       for (std::uint32_t i = 0; i < 16; ++i) to[64 + i * kTileRows + r] = blocks[r][192 + i];
     }
-    std::byte* high = to + 64 + 256;
-    std::byte* quants = high + 8 * 128;
-    for (std::uint32_t b = 0; b < 8; ++b) {
+    std::byte* quants = to + 64 + 256;
+    for (std::uint32_t b = 0; b < 8; ++b, quants += kQ6KBlock) {
       std::uint8_t q[kTileRows][32];
       for (std::uint32_t r = 0; r < kTileRows; ++r) {
         // A block of 256 is two of 128, of which each byte of low bits holds two of the four parts of 32.
@@ -137,11 +135,11 @@ void make_q6_k(const RowsOf& from, std::uint32_t cols, std::byte* to) {
           for (std::uint32_t i = 0; i < 4; ++i) {
             std::byte packed{};
             for (std::uint32_t j = 0; j < 4; ++j) packed |= bits[16 * half + 4 * j + i] << (2 * j);
-            high[b * 128 + half * 64 + r * 4 + i] = packed;
+            quants[256 + half * 64 + r * 4 + i] = packed;
           }
         }
       }
-      put_nibbles(q, quants + b * 256);
+      put_nibbles(q, quants);
     }
     to += kQ6KPiece;
   }
@@ -199,14 +197,13 @@ void read_q45_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, b
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
     const float d = half_at(piece + row * 2), dmin = half_at(piece + 32 + row * 2);
     const auto packed = [&](std::uint32_t i) { return static_cast<unsigned>(piece[64 + i * kTileRows + row]); };
-    const std::byte* high = piece + 64 + 192;
-    const std::byte* quants = high + (five ? 8 * 64 : 0);
-    for (std::uint32_t b = 0; b < 8; ++b) {
+    const std::byte* quants = piece + 64 + 192;
+    for (std::uint32_t b = 0; b < 8; ++b, quants += five ? kQ5KBlock : 256) {
       const unsigned scale = b < 4 ? packed(b) & 63 : (packed(b + 4) & 15) | packed(b - 4) >> 6 << 4;
       const unsigned least = b < 4 ? packed(b + 4) & 63 : packed(b + 4) >> 4 | packed(b) >> 6 << 4;
       for (std::uint32_t i = 0; i < 32; ++i) {
-        int q = nibble(quants + b * 256, row, i);
-        if (five) q |= static_cast<int>(high[b * 64 + row * 4 + i % 4] >> (i / 4) & std::byte{1}) << 4;
+        int q = nibble(quants, row, i);
+        if (five) q |= static_cast<int>(quants[256 + row * 4 + i % 4] >> (i / 4) & std::byte{1}) << 4;
         const float product = d * static_cast<float>(scale) * static_cast<float>(q);
         to[at + b * 32 + i] = product - dmin * static_cast<float>(least);
       }
@@ -218,13 +215,12 @@ void read_q45_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, b
 void read_q6_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, float* to) {
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
     const float d = half_at(piece + row * 2);
-    const std::byte* high = piece + 64 + 256;
     for (std::uint32_t i = 0; i < kPieceCols; ++i) {
-      const std::uint32_t b = i / 32, within = i % 32;
+      const std::uint32_t within = i % 32;
+      const std::byte* quants = piece + 64 + 256 + i / 32 * kQ6KBlock;
       const auto scale = static_cast<std::int8_t>(piece[64 + i / 16 * kTileRows + row]);
-      const std::byte bits = high[b * 128 + within / 16 * 64 + row * 4 + within % 4];
-      const int q = nibble(high + 8 * 128 + b * 256, row, within) |
-                    static_cast<int>(bits >> (2 * (within % 16 / 4)) & std::byte{3}) << 4;
+      const std::byte bits = quants[256 + within / 16 * 64 + row * 4 + within % 4];
+      const int q = nibble(quants, row, within) | static_cast<int>(bits >> (2 * (within % 16 / 4)) & std::byte{3}) << 4;
       to[at + i] = d * static_cast<float>(scale) * static_cast<float>(q - 32);
     }
     piece += kQ6KPiece;

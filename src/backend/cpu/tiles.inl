@@ -1,6 +1,6 @@
 // Pieces of tiles (tiles.h) as the multipliers take them. A source gives the quants of a block of 32 columns as eight
-// vectors, with kBias added where they are signed, and the scales (and offsets) of a piece as floats. kScattered: the
-// bits of a block are in several places.
+// vectors, and the scales (and offsets) of a piece as floats. Signed quants come with kAdded added: what they are stored
+// with where the multipliers want them unsigned, so that nothing has to be done to them.
 
 QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
 #pragma GCC unroll 4
@@ -11,8 +11,22 @@ QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
   }
 }
 
+// w with those bits of `more` that `mask` has. Shifted by whole words: the mask takes away what came from a neighbour.
+QUIRE_INLINE B64 with_bits(B64 w, B64 more, int left, std::uint8_t mask) {
+#if defined(__AVX512F__)
+  const __m512i bits = reinterpret_cast<__m512i>(more);
+  const __m512i shifted = left >= 0 ? _mm512_slli_epi16(bits, static_cast<unsigned>(left))
+                                    : _mm512_srli_epi16(bits, static_cast<unsigned>(-left));
+  return reinterpret_cast<B64>(_mm512_ternarylogic_epi32(reinterpret_cast<__m512i>(w), shifted,
+                                                         _mm512_set1_epi8(static_cast<char>(mask)), 0xf8));
+#else
+  return w | ((left >= 0 ? more << left : more >> -left) & mask);
+#endif
+}
+
 struct Q8Source {
-  static constexpr bool kScattered = false, kOffsets = false, kHalves = false;
+  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr int kAdded = kBias;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q8_piece(blocks); }
   static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
     for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
@@ -25,7 +39,8 @@ struct Q8Source {
 };
 
 struct Q4Source {
-  static constexpr bool kScattered = false, kOffsets = false, kHalves = false;
+  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr int kAdded = kBias == 0 ? 0 : 8;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q4_piece(blocks); }
   static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
     for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
@@ -33,7 +48,7 @@ struct Q4Source {
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t blocks, std::uint32_t b, B64 (&w)[8]) {
     nibbles_of(piece + scales_bytes(blocks) + b * 256, w);
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] += static_cast<std::uint8_t>(kBias - 8);
+    for (int j = 0; j < 8; ++j) w[j] += static_cast<std::uint8_t>(kAdded - 8);
   }
 };
 
@@ -52,7 +67,8 @@ inline void six_bit_scales(const std::byte* piece, V16* scales, V16* offsets, st
 }
 
 struct Q4KSource {
-  static constexpr bool kScattered = false, kOffsets = true, kHalves = false;
+  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr int kAdded = 0;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ4KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
     six_bit_scales(piece, to, offsets, stride);
@@ -63,35 +79,37 @@ struct Q4KSource {
 };
 
 struct Q5KSource {
-  static constexpr bool kScattered = true, kOffsets = true, kHalves = false;
+  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr int kAdded = 0;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ5KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
     six_bit_scales(piece, to, offsets, stride);
   }
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t, std::uint32_t b, B64 (&w)[8]) {
-    nibbles_of(piece + 64 + 192 + 8 * 64 + b * 256, w);
-    const B64 high = load64(piece + 64 + 192 + b * 64);
+    const std::byte* quants = piece + 64 + 192 + b * kQ5KBlock;
+    nibbles_of(quants, w);
+    const B64 high = load64(quants + 256);
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) w[j] |= (j < 4 ? high << (4 - j) : high >> (j - 4)) & 16;
+    for (int j = 0; j < 8; ++j) w[j] = with_bits(w[j], high, 4 - j, 16);
   }
 };
 
 struct Q6KSource {
-  static constexpr bool kScattered = true, kOffsets = false, kHalves = true;
+  static constexpr bool kOffsets = false, kHalves = true;
+  static constexpr int kAdded = kBias == 0 ? 0 : 32;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ6KPiece; }
   static void scales(const std::byte* piece, std::uint32_t, V16* to, V16*, std::uint32_t stride) {
     const V16 d = load_halves(piece);
     for (std::uint32_t i = 0; i < 16; ++i) to[i * stride] = d * load_signed_bytes(piece + 64 + 16 * i);
   }
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t, std::uint32_t b, B64 (&w)[8]) {
-    nibbles_of(piece + 64 + 256 + 8 * 128 + b * 256, w);
-    const B64 first = load64(piece + 64 + 256 + b * 128), second = load64(piece + 64 + 256 + b * 128 + 64);
+    const std::byte* quants = piece + 64 + 256 + b * kQ6KBlock;
+    nibbles_of(quants, w);
+    const B64 first = load64(quants + 256), second = load64(quants + 320);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
-      const B64 high = j < 4 ? first : second;
-      const int shift = 4 - 2 * (j % 4);
-      w[j] |= (shift >= 0 ? high << shift : high >> -shift) & 48;
-      w[j] += static_cast<std::uint8_t>(kBias - 32);
+      w[j] = with_bits(w[j], j < 4 ? first : second, 4 - 2 * (j % 4), 48);
+      w[j] += static_cast<std::uint8_t>(kAdded - 32);
     }
   }
 };

@@ -1,0 +1,57 @@
+#include "quire/backend/cpu/for_each.h"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace quire::cpu {
+namespace {
+
+TEST(ForEach, EveryItemIsDoneOnceByAThreadOfTheTeam) {
+  for (const std::uint32_t threads : {1u, 2u, 3u, 20u}) {  // also more than there are shares
+    ThreadTeam team(threads);
+    for (const std::uint32_t count : {0u, 1u, 2u, 3u, 19u, 200u}) {
+      for (const std::uint32_t few : {0u, 2u}) {
+        std::vector<std::atomic<int>> done(count);
+        std::atomic<std::uint32_t> highest{0};
+        for_each_by_thread(team, count, few, [&](std::uint32_t item, std::uint32_t thread) {
+          ++done[item];
+          if (thread >= threads) highest = thread;
+        });
+        for (const auto& times : done) ASSERT_EQ(times.load(), 1) << threads << " threads, " << count << " items";
+        EXPECT_EQ(highest.load(), 0u);
+      }
+      std::vector<std::atomic<int>> done(count);
+      for_each_in_order(team, count, [&](std::uint32_t item) { ++done[item]; });
+      for (const auto& times : done) ASSERT_EQ(times.load(), 1) << threads << " threads, " << count << " items";
+    }
+  }
+}
+
+TEST(ForEach, AFewItemsAreDoneByTheThreadThatIsThere) {
+  ThreadTeam team(3);
+  const std::thread::id here = std::this_thread::get_id();
+  for_each(team, 4, 4, [&](std::uint32_t) { EXPECT_EQ(std::this_thread::get_id(), here); });
+}
+
+// Who is held up in its first item loses the rest of its share to the others.
+TEST(ForEach, WhoIsThroughHelpsTheOthers) {
+  constexpr std::uint32_t kItems = 100;
+  ThreadTeam team(2);
+  std::atomic<std::uint32_t> others{0};
+  std::atomic<bool> held{false};
+  for_each(team, kItems, [&](std::uint32_t) {
+    if (held.exchange(true)) {
+      ++others;
+      return;
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (others.load() + 1 < kItems && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_EQ(others.load() + 1, kItems);
+  });
+}
+
+}  // namespace
+}  // namespace quire::cpu
