@@ -132,6 +132,11 @@ class Bench {
   // What is left to say when all has been measured.
   Result<std::string> run() {
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
+    cpu::LimitOptions looks = limit_options_;
+    looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
+    auto meter = cpu::ReadMeter::create(looks);
+    if (!meter) return std::unexpected(meter.error());
+    meter_.emplace(std::move(*meter));
     for (const Subject& subject : subjects_of(options_)) {
       if (auto ok = run(subject); !ok) return std::unexpected(ok.error());
       if (error_) return "";  // the caller meets the same error
@@ -169,7 +174,8 @@ class Bench {
       Progress progress(console_.err, console_.err_style, "reading");
       const Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
                       .note = [&](const std::string& note) { tell_note(subject, name, note); },
-                      .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); }};
+                      .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
+                      .read_rate = [&](ThreadTeam& team) { return meter_->look(team); }};
       if (auto ok = run_workload(name, subject.workload, make, tell); !ok) {
         if (auto fatal = leave_out(subject, name, ok.error()); !fatal) return fatal;
       }
@@ -177,7 +183,10 @@ class Bench {
       if (limited) {
         if (auto ok = measure_limits(); !ok) return ok;
         limits_told_ = true;
-        for (BenchRow& row : rows) row.machine = around_;
+        for (BenchRow& row : rows) {
+          row.machine = around_;
+          if (row.read) row.machine->read = *row.read;
+        }
       }
       for (const BenchRow& row : rows) tell_row(row, subject);
       if (error_) break;
@@ -236,8 +245,12 @@ class Bench {
     return options_.json ? "" : "\n" + text;
   }
 
+  // For looks between the moments of a measurement: read in some milliseconds, and far larger than a cache.
+  static constexpr std::uint64_t kLookBytes = std::uint64_t{256} << 20;
+
   const BenchOptions& options_;
   const Console& console_;
+  std::optional<cpu::ReadMeter> meter_;
   cpu::LimitOptions limit_options_;
   cpu::MachineLimits last_, around_;  // as last measured; the best of that and the time before
   cpu::MachineLimits machine_;

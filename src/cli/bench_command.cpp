@@ -1,11 +1,8 @@
 // The command line of `quire bench`.
 #include <algorithm>
-#include <cctype>
 #include <memory>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "quire/cli/bench.h"
 #include "quire/cli/model_commands.h"
@@ -22,11 +19,7 @@ CLI::Option* add_names(CLI::App& command, const std::string& flags, std::vector<
       .add_option_function<std::vector<std::string>>(
           flags,
           [flag, &names, &known](const std::vector<std::string>& given) {
-            for (const std::string& name : given) {
-              if (std::ranges::find(known, name) == known.end()) {
-                refuse(flag, name, fmt::format("is none of {}", fmt::join(known, ", ")));
-              }
-            }
+            for (const std::string& name : given) check_name(flag, name, name, known);
             names = given;
           },
           help)
@@ -34,19 +27,14 @@ CLI::Option* add_names(CLI::App& command, const std::string& flags, std::vector<
       ->type_name("NAMES");
 }
 
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 // What the command line says of synthetic models, before it is known whether targets are asked for.
-struct ShapeOptions {
+struct NamedShapes {
   std::vector<std::string> shapes;
   bool targets = false;
 };
 
 // Of the targets only those of the shapes and types that were named, if any were.
-void choose(const ShapeOptions& named, BenchOptions& options) {
+void choose(const NamedShapes& named, BenchOptions& options) {
   std::vector<std::string> shapes = named.shapes;
   if (named.targets || !options.report.empty()) {
     for (const Target& target : all_targets()) {
@@ -75,7 +63,7 @@ void choose(const ShapeOptions& named, BenchOptions& options) {
 std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand("bench", "Measure the engine on this machine");
   auto options = std::make_shared<BenchOptions>();
-  auto named = std::make_shared<ShapeOptions>();
+  auto named = std::make_shared<NamedShapes>();
   auto* model = command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
   add_names(*command, "--shape", named->shapes, synth::shape_names(),
             "Instead of a model, random weights in the shape of one: llama-1.1b,\n"

@@ -1,5 +1,10 @@
 #include "quire/cli/options.h"
 
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/ranges.h>
+
 #include "quire/cli/printable.h"
 #include "quire/cli/sizes.h"
 
@@ -7,6 +12,17 @@ namespace quire::cli {
 
 void refuse(const std::string& option, const std::string& value, std::string_view why) {
   throw CLI::ValidationError(option, fmt::format("{} {}", printable(value, {.limit = 40, .quotes = true}), why));
+}
+
+void check_name(const std::string& option, const std::string& value, const std::string& name,
+                const std::vector<std::string>& known) {
+  if (std::ranges::find(known, name) != known.end()) return;
+  refuse(option, value, fmt::format("is none of {}", fmt::join(known, ", ")));
+}
+
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
 }
 
 CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -19,6 +20,11 @@ inline constexpr const char* kBundledHelp =
     "The model: a GGUF file, or any part of a split one (default: the\nbundled demo model)";
 
 [[noreturn]] void refuse(const std::string& option, const std::string& value, std::string_view why);
+
+// Refuses a value whose name is none of the known ones. Names of types may be given in any case: their name is upper().
+void check_name(const std::string& option, const std::string& value, const std::string& name,
+                const std::vector<std::string>& known);
+std::string upper(std::string text);
 
 // An option with a whole number.
 template <typename T>

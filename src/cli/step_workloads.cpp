@@ -1,7 +1,9 @@
 #include "quire/cli/step_workloads.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <span>
 
@@ -20,6 +22,7 @@ class Steps {
  public:
   explicit Steps(HostedModel& host) : host_(host), cost_(cost_of(host.model().file(), host.pool().layout())) {}
 
+  HostedModel& host() { return host_; }
   const ModelCost& cost() const { return cost_; }
 
   // A sequence of so many random tokens.
@@ -64,8 +67,9 @@ class Steps {
   }
 
   struct Timed {
-    double seconds = 0;  // of a step
-    double context = 0;  // of each sequence, on average
+    double seconds = 0;               // of a step
+    double context = 0;               // of each sequence, on average
+    std::optional<double> read = {};  // bytes of memory a second, around it
   };
   // So many steps in which each sequence gets a token.
   Result<Timed> write(std::span<const SequenceId> ids, std::uint32_t steps) {
@@ -106,18 +110,39 @@ class Steps {
 // Tokens that best_of() writes.
 std::uint32_t written(const WorkloadOptions& options) { return 1 + options.repeat * options.tokens; }
 
-// The best of the repetitions, behind a step in which everything is touched for the first time.
-Result<Steps::Timed> best_of(Steps& steps, std::span<const SequenceId> ids, const WorkloadOptions& options) {
-  Result<Steps::Timed> best = steps.write(ids, 1);
-  if (!best) return best;
+// The best moment of some sequences, or of several such sets in turn, behind a step in which everything is touched for
+// the first time.
+template <std::size_t kSets>
+Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
+                                                const std::array<std::span<const SequenceId>, kSets>& sets,
+                                                const WorkloadOptions& options, const Told& tell) {
+  std::array<Steps::Timed, kSets> best, now;
+  for (const auto& ids : sets) {
+    if (auto first = steps.write(ids, 1); !first) return std::unexpected(first.error());
+  }
+  BestMoment moments(tell.read_rate, steps.host().backend().team());
   const std::uint32_t all = options.repeat * options.tokens;
   for (std::uint32_t done = 0; done < all;) {
     const std::uint32_t count = std::min(kStepsInAMoment, all - done);
-    const auto timed = steps.write(ids, count);
-    if (!timed) return timed;
-    if (done == 0 || timed->seconds < best->seconds) best = timed;
+    Result<void> ok;
+    const bool better = moments.beats([&] {
+      double seconds = 0;
+      for (std::size_t i = 0; i < kSets && ok; ++i) {
+        const auto timed = steps.write(sets[i], count);
+        if (timed) {
+          now[i] = *timed;
+          seconds += timed->seconds;
+        } else {
+          ok = std::unexpected(timed.error());
+        }
+      }
+      return 1 / seconds;
+    });
+    if (!ok) return std::unexpected(ok.error());
+    if (better) best = now;
     done += count;
   }
+  for (Steps::Timed& timed : best) timed.read = moments.read();
   return best;
 }
 
@@ -150,24 +175,25 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
   if (!few) return std::unexpected(few.error());
   const auto many = steps.read(context, tell);
   if (!many) return std::unexpected(many.error());
-  const auto near = best_of(steps, {&*few, 1}, options);
-  if (!near) return std::unexpected(near.error());
-  const auto far = best_of(steps, {&*many, 1}, options);
-  if (!far) return std::unexpected(far.error());
+  const auto best = best_of<2>(steps, {{{&*few, 1}, {&*many, 1}}}, options, tell);
+  if (!best) return std::unexpected(best.error());
+  const auto& [near, far] = *best;
 
-  BenchRow whole{.workload = "long-decode", .context = context, .tokens_per_second = 1 / far->seconds};
-  whole.work = work_of(steps.cost(), {.tokens = 1, .logits = 1, .context = far->context});
+  BenchRow whole{.workload = "long-decode", .context = context, .tokens_per_second = 1 / far.seconds};
+  whole.work = work_of(steps.cost(), {.tokens = 1, .logits = 1, .context = far.context});
+  whole.read = far.read;
   tell.row(whole);
-  const double more_bytes = kv_bytes(steps.cost(), far->context) - kv_bytes(steps.cost(), near->context);
+  const double more_bytes = kv_bytes(steps.cost(), far.context) - kv_bytes(steps.cost(), near.context);
   if (more_bytes <= 0) {
     tell.note(fmt::format("long-decode: no attention part, {} tokens are no long sequence", context));
     return {};
   }
   BenchRow attention{.workload = "long-decode", .phase = "attention", .context = context};
   // Where the difference is lost in the noise nothing was reached, and not everything.
-  const double more_seconds = far->seconds - near->seconds;
+  const double more_seconds = far.seconds - near.seconds;
   attention.tokens_per_second = more_seconds > 0 ? 1 / more_seconds : 0;
   attention.work = Work{.tokens = 1, .bytes = more_bytes};
+  attention.read = far.read;
   tell.row(attention);
   return {};
 }
@@ -204,16 +230,18 @@ Result<void> shared_decode(const WorkloadOptions& options, const MakeHost& make,
       if (!id) return std::unexpected(id.error());
       ids.push_back(*id);
     }
-    const auto timed = best_of(steps, ids, options);
-    if (!timed) return std::unexpected(timed.error());
+    const auto best = best_of<1>(steps, {ids}, options, tell);
+    if (!best) return std::unexpected(best.error());
+    const Steps::Timed& timed = best->front();
     if (auto ok = steps.release(ids); !ok) return std::unexpected(ok.error());
     BenchRow row{.workload = "shared-decode", .phase = shared ? "shared" : "unshared", .batch = count};
     row.context = context;
-    row.tokens_per_second = count / timed->seconds;
+    row.tokens_per_second = count / timed.seconds;
+    row.read = timed.read;
     row.work = work_of(steps.cost(), {.tokens = static_cast<double>(count),
                                       .logits = static_cast<double>(count),
                                       .sequences = static_cast<double>(count),
-                                      .context = timed->context,
+                                      .context = timed.context,
                                       .shared = shared ? static_cast<double>(context) : 0});
     return row;
   };

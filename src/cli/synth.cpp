@@ -1,6 +1,5 @@
 #include "quire/cli/synth.h"
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -33,9 +32,7 @@ void add_name(CLI::App& command, const std::string& flag, std::string& value, co
       .add_option_function<std::string>(
           flag,
           [flag, &value, &known](const std::string& text) {
-            if (std::ranges::find(known, text) == known.end()) {
-              refuse(flag, text, fmt::format("is none of {}", fmt::join(known, ", ")));
-            }
+            check_name(flag, text, text, known);
             value = text;
           },
           help)
@@ -130,14 +127,8 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
       ->add_option_function<std::string>(
           "--type",
           [options](const std::string& text) {
-            std::string upper = text;
-            std::ranges::transform(upper, upper.begin(),
-                                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-            const auto& known = synth::type_names();
-            if (std::ranges::find(known, upper) == known.end()) {
-              refuse("--type", text, fmt::format("is none of {}", fmt::join(known, ", ")));
-            }
-            options->type = upper;
+            options->type = upper(text);
+            check_name("--type", text, options->type, synth::type_names());
           },
           "Type of the weights: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M")
       ->required()

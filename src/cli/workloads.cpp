@@ -152,7 +152,10 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
                             (*host)->pool().config().max_sequences));
       continue;
     }
-    auto best = best_of(**host, options.repeat, [&](Run& run) -> Result<BenchRow> {
+    BestMoment moments(tell.read_rate, (*host)->backend().team());
+    BenchRow best;
+    for (std::uint32_t r = 0; r < options.repeat; ++r) {
+      Run run(**host, r + 1);
       // All are read before the clock starts: what is measured is writing.
       std::vector<std::shared_ptr<Client>> clients;
       clients.reserve(batch);
@@ -169,27 +172,27 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
         for (const auto& client : clients) sum += context + static_cast<double>(client->answer.size());
         return sum / batch;
       };
-      // The best moment of it, as long as those by which the machine's limits are measured.
-      std::optional<BenchRow> best_moment;
       for (std::uint32_t done = 0; done < options.tokens;) {
-        const double before = seen();
-        Run writing(run.host(), 0);
         const std::uint32_t steps = std::min(kStepsInAMoment, options.tokens - done);
-        for (std::uint32_t i = 0; i < steps; ++i) run.host().engine().step();
+        BenchRow row;
+        const bool better = moments.beats([&] {
+          const double before = seen(), rows = batch;
+          Run writing(run.host(), 0);
+          for (std::uint32_t i = 0; i < steps; ++i) run.host().engine().step();
+          row = writing.row("decode", batch, context);
+          row.work =
+              work_of(cost, {.tokens = rows, .logits = rows, .sequences = rows, .context = (before + seen()) / 2});
+          return row.tokens_per_second;
+        });
         done += steps;
-        BenchRow row = writing.row("decode", batch, context);
-        if (best_moment && row.tokens_per_second < best_moment->tokens_per_second) continue;
-        const double rows = batch;
-        row.work = work_of(cost, {.tokens = rows, .logits = rows, .sequences = rows, .context = (before + seen()) / 2});
-        best_moment = std::move(row);
+        if (!better) continue;
+        best = std::move(row);
+        best.ttft_ms = Run::median_ttft(run.clients());
       }
-      BenchRow row = std::move(*best_moment);
-      row.ttft_ms = Run::median_ttft(run.clients());
       run.host().engine().cancel_all();
-      return row;
-    });
-    if (!best) return std::unexpected(best.error());
-    tell.row(*best);
+    }
+    best.read = moments.read();
+    tell.row(best);
   }
   return {};
 }

@@ -14,6 +14,7 @@
 
 #include "quire/base/error.h"
 #include "quire/cli/bench_limit.h"
+#include "quire/cli/best_moment.h"
 #include "quire/engine/hosted_model.h"
 
 namespace quire::cli {
@@ -33,6 +34,7 @@ struct BenchRow {
   std::optional<double> speedup;  // of sequences that share their beginning, over those that do not
   // What the machine could do just before and behind it: on a shared one that changes by half from minute to minute.
   std::optional<cpu::MachineLimits> machine;
+  std::optional<double> read;  // bytes of memory a second, measured closer to it: around the moment that is told
 };
 
 struct WorkloadOptions {
@@ -63,6 +65,7 @@ struct Told {
   std::function<void(const BenchRow& row)> row;
   std::function<void(const std::string& line)> note;  // what is not measured, or less than asked for, and why
   std::function<void(std::uint64_t done, std::uint64_t total)> reading;  // tokens of a long prompt
+  BestMoment::Look read_rate;
 };
 
 const std::vector<std::string>& workload_names();

@@ -48,6 +48,7 @@ class HostedModel {
   const model::Model& model() const { return *model_; }
   SequencePool& pool() { return *pool_; }
   const SequencePool& pool() const { return *pool_; }
+  CpuBackend& backend() { return *backend_; }
   const CpuBackend& backend() const { return *backend_; }
   Executor& executor() { return *executor_; }
   Engine& engine() { return *engine_; }  // until it is released

@@ -192,6 +192,12 @@ Loops loops_of(const char* variant) {
   return {{read_plain<1>, read_plain<2>, read_plain<4>, read_plain<8>}, int8_plain, f32_plain};
 }
 
+Result<Loops> loops_of(const LimitOptions& options) {
+  const Kernels* kernels = options.variant.empty() ? &best_kernels() : kernels_by_name(options.variant.c_str());
+  if (kernels == nullptr) return fail("this machine cannot run the " + options.variant + " variant");
+  return loops_of(kernels->name);
+}
+
 // --- measuring
 
 // While it lives, this thread stays on the n-th of the cores that the process may use. Beside others who are busy the
@@ -277,32 +283,6 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
   return best;
 }
 
-Result<double> measure_read(const Loops& loops, const LimitOptions& options) {
-  // As long as what is compared with it: where neighbours share the memory, what it can do for a moment is no limit to
-  // go by.
-  constexpr double kWindow = 200e-3;
-  constexpr std::size_t kSlice = 128 << 10;
-  // Parts of threads and streams are whole lines, and each at least one.
-  const std::uint64_t piece = kLine * kStreams[std::size(kStreams) - 1] * options.threads;
-  const std::uint64_t bytes = std::max(options.buffer_bytes / piece, std::uint64_t{1}) * piece;
-  HostDevice device;
-  auto buffer = DeviceBuffer::create(device, bytes);
-  if (!buffer) return fail(std::to_string(bytes) + " bytes to measure the memory with cannot be had");
-  // Not the zeros it comes with: who keeps this machine in memory may keep all zeros in one place.
-  for (std::uint64_t at = 0; at < bytes; at += sizeof at) std::memcpy(buffer->data() + at, &at, sizeof at);
-  double best = 0;
-  for (std::size_t i = 0; i < std::size(kStreams); ++i) {
-    const std::size_t mine = bytes / options.threads, stream = mine / kStreams[i];
-    const std::size_t run = std::min(stream, kSlice / kStreams[i]);
-    const auto read = [&](std::uint32_t thread, std::uint64_t turn) {
-      loops.read[i](buffer->data() + thread * mine + turn % (stream / run) * run, run, stream);
-      return static_cast<double>(run * kStreams[i]);
-    };
-    best = std::max(best, best_rate(options.threads, options.seconds / 2, kWindow, read));
-  }
-  return best;
-}
-
 // Of this thread alone: while others have its core, it stands still.
 double processor_seconds() {
   timespec now = {};
@@ -330,16 +310,80 @@ MachineLimits best_of(const MachineLimits& a, const MachineLimits& b) {
   return {std::max(a.read, b.read), std::max(a.int8, b.int8), std::max(a.f32, b.f32)};
 }
 
-Result<MachineLimits> measure_limits(const LimitOptions& options) {
+struct ReadMeter::Memory {
+  Loops loops;
+  std::uint32_t threads = 1;
+  HostDevice device;
+  DeviceBuffer buffer;
+};
+
+ReadMeter::ReadMeter(std::unique_ptr<Memory> memory) : memory_(std::move(memory)) {}
+ReadMeter::ReadMeter(ReadMeter&&) noexcept = default;
+ReadMeter::~ReadMeter() = default;
+
+Result<ReadMeter> ReadMeter::create(const LimitOptions& options) {
   QUIRE_CHECK(options.threads > 0, "somebody has to measure");
-  const Kernels* kernels = options.variant.empty() ? &best_kernels() : kernels_by_name(options.variant.c_str());
-  if (kernels == nullptr) return fail("this machine cannot run the " + options.variant + " variant");
-  const Loops loops = loops_of(kernels->name);
-  const auto read = measure_read(loops, options);
-  if (!read) return std::unexpected(read.error());
-  return MachineLimits{.read = *read,
-                       .int8 = measure_multiply(loops.multiply_int8, options),
-                       .f32 = measure_multiply(loops.multiply_f32, options)};
+  const auto loops = loops_of(options);
+  if (!loops) return std::unexpected(loops.error());
+  // Parts of threads and streams are whole lines, and each at least one.
+  const std::uint64_t piece = kLine * kStreams[std::size(kStreams) - 1] * options.threads;
+  const std::uint64_t bytes = std::max(options.buffer_bytes / piece, std::uint64_t{1}) * piece;
+  auto memory = std::make_unique<Memory>(Memory{.loops = *loops, .threads = options.threads});
+  auto buffer = DeviceBuffer::create(memory->device, bytes);
+  if (!buffer) return fail(std::to_string(bytes) + " bytes to measure the memory with cannot be had");
+  memory->buffer = std::move(*buffer);
+  // Not the zeros it comes with: who keeps this machine in memory may keep all zeros in one place.
+  for (std::uint64_t at = 0; at < bytes; at += sizeof at) std::memcpy(memory->buffer.data() + at, &at, sizeof at);
+  return ReadMeter(std::move(memory));
+}
+
+double ReadMeter::measure(double seconds, double window) const {
+  constexpr std::size_t kSlice = 128 << 10;
+  const std::byte* const data = memory_->buffer.data();
+  double best = 0;
+  for (std::size_t i = 0; i < std::size(kStreams); ++i) {
+    const std::size_t mine = memory_->buffer.size() / memory_->threads, stream = mine / kStreams[i];
+    const std::size_t run = std::min(stream, kSlice / kStreams[i]);
+    const auto read = [&](std::uint32_t thread, std::uint64_t turn) {
+      memory_->loops.read[i](data + thread * mine + turn % (stream / run) * run, run, stream);
+      return static_cast<double>(run * kStreams[i]);
+    };
+    best = std::max(best, best_rate(memory_->threads, seconds, window, read));
+  }
+  return best;
+}
+
+double ReadMeter::look(ThreadTeam& team) const {
+  const std::byte* const data = memory_->buffer.data();
+  double best = 0;
+  for (std::size_t i = 0; i < std::size(kStreams); ++i) {
+    const std::size_t stream = memory_->buffer.size() / team.size() / kStreams[i] / kLine * kLine;
+    const auto start = Clock::now();
+    team.run([&](std::uint32_t part, std::uint32_t) {
+      memory_->loops.read[i](data + part * kStreams[i] * stream, stream, stream);
+    });
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::max(best, static_cast<double>(team.size() * kStreams[i] * stream) / std::max(seconds, 1e-9));
+  }
+  return best;
+}
+
+Result<MachineLimits> measure_limits(const LimitOptions& options) {
+  // As long as what is compared with it: where neighbours share the memory, what it can do for a moment is no limit to
+  // go by.
+  constexpr double kWindow = 200e-3;
+  const auto loops = loops_of(options);
+  if (!loops) return std::unexpected(loops.error());
+  const auto memory = ReadMeter::create(options);
+  if (!memory) return std::unexpected(memory.error());
+  return MachineLimits{.read = memory->measure(options.seconds / 2, kWindow),
+                       .int8 = measure_multiply(loops->multiply_int8, options),
+                       .f32 = measure_multiply(loops->multiply_f32, options)};
+}
+
+void read_lines(const Kernels& kernels, const std::byte* data, std::size_t bytes) {
+  static_assert(kStreams[0] == 1);
+  loops_of(kernels.name).read[0](data, bytes, 0);
 }
 
 }  // namespace quire::cpu

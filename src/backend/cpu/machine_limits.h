@@ -10,12 +10,17 @@
 // How it fails: with one line, where the memory cannot be had.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "quire/base/error.h"
+#include "quire/base/thread_team.h"
 
 namespace quire::cpu {
+
+struct Kernels;
 
 struct MachineLimits {
   double read = 0;  // bytes of memory a second, read one after the other
@@ -34,5 +39,28 @@ struct LimitOptions {
   std::uint64_t buffer_bytes = std::uint64_t{512} << 20;
 };
 Result<MachineLimits> measure_limits(const LimitOptions& options);
+
+// How fast memory can be read just now, for those who ask again and again: on a machine that shares its memory with
+// others that changes by half within seconds. It keeps its buffer.
+class ReadMeter {
+ public:
+  static Result<ReadMeter> create(const LimitOptions& options);
+  ReadMeter(ReadMeter&&) noexcept;
+  ~ReadMeter();
+
+  // Bytes a second, in the best `window` of `seconds` for each of the ways to read.
+  double measure(double seconds, double window) const;
+  // The buffer once in each of the ways, by the threads of this team, which are the ones that do what it is compared
+  // with: a virtual machine's cores may be moved when they rest, and then be fast or slow.
+  double look(ThreadTeam& team) const;
+
+ private:
+  struct Memory;
+  explicit ReadMeter(std::unique_ptr<Memory> memory);
+  std::unique_ptr<Memory> memory_;
+};
+
+// Reads whole lines of 64 bytes, one after the other and as wide as these kernels read, and does nothing with them.
+void read_lines(const Kernels& kernels, const std::byte* data, std::size_t bytes);
 
 }  // namespace quire::cpu

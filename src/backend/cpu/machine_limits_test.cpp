@@ -40,6 +40,15 @@ TEST(MachineLimits, MemoryThatCannotBeHadIsAnError) {
   EXPECT_EQ(limits.error().message, "1152921504606846976 bytes to measure the memory with cannot be had");
 }
 
+TEST(ReadMeter, LooksWithTheThreadsOfATeam) {
+  const auto meter = ReadMeter::create({.threads = 2, .buffer_bytes = 1 << 20});
+  ASSERT_TRUE(meter.has_value()) << meter.error().message;
+  for (const std::uint32_t threads : {1u, 2u, 3u}) {  // not only as many as it was made for
+    ThreadTeam team(threads);
+    EXPECT_GT(meter->look(team), 0) << threads;
+  }
+}
+
 TEST(MachineLimits, TheBestOfTwoIsTakenNumberByNumber) {
   const MachineLimits best = best_of({.read = 3, .int8 = 10, .f32 = 5}, {.read = 2, .int8 = 20, .f32 = 5});
   EXPECT_EQ(best.read, 3);

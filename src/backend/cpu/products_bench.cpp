@@ -2,7 +2,6 @@
 // that shares its memory with others the bandwidth changes within seconds, and a ratio of things measured apart says
 // little.
 #include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/machine_limits.h"
 #include "quire/backend/cpu/tiles.h"
 #include "quire/base/large_vector.h"
 #include "quire/base/machine.h"
@@ -24,31 +24,6 @@ constexpr std::uint32_t kCols = 2048, kTurns = 16, kTilesAtOnce = 30;
 constexpr std::uint64_t kBytes = std::uint64_t{600} << 20;
 
 using Clock = std::chrono::steady_clock;
-
-// As wide as the products read.
-template <typename Line>
-inline __attribute__((always_inline)) std::uint64_t read_lines(const std::byte* data, std::uint64_t bytes) {
-  Line sums[4] = {};
-  for (std::uint64_t at = 0; at + sizeof sums <= bytes; at += sizeof sums) {
-    for (std::size_t i = 0; i < 4; ++i) sums[i] ^= *reinterpret_cast<const Line*>(data + at + i * sizeof(Line));
-  }
-  const Line all = (sums[0] ^ sums[1]) ^ (sums[2] ^ sums[3]);
-  return all[0] ^ all[1];
-}
-typedef std::uint64_t Narrow __attribute__((vector_size(16), may_alias));
-std::uint64_t read_narrow(const std::byte* data, std::uint64_t bytes) { return read_lines<Narrow>(data, bytes); }
-#if defined(__x86_64__)
-typedef std::uint64_t Wide __attribute__((vector_size(64), may_alias));
-__attribute__((target("avx512f"))) std::uint64_t read_wide(const std::byte* data, std::uint64_t bytes) {
-  return read_lines<Wide>(data, bytes);
-}
-#endif
-std::uint64_t read_all(const std::byte* data, std::uint64_t bytes) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return read_wide(data, bytes);
-#endif
-  return read_narrow(data, bytes);
-}
 
 // The input of a product, quantised.
 struct Quantized {
@@ -76,10 +51,9 @@ void measure(gguf::Type type, const Kernels& kernels, std::uint32_t threads) {
   const ProductOut out{result.data(), result.size(), nullptr, false, 1};
   const bool plain = type == gguf::Type::F16 || type == gguf::Type::BF16 || type == gguf::Type::F32;
 
-  std::atomic<std::uint64_t> kept = 0;
   const auto read = [&](std::uint32_t thread) {
     const std::uint64_t own = tiles / threads * bytes;
-    kept ^= read_all(weights.data() + thread * own, own);
+    read_lines(kernels, weights.data() + thread * own, own);
   };
   const auto multiply = [&](std::uint32_t thread) {
     LargeVector<std::byte> quants(std::size_t{kMostTiles} * kMostChunkCols * kTileRows);
