@@ -295,36 +295,55 @@ void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
   }
   const auto rows = static_cast<std::uint32_t>(plan.rows().size());
   const auto items = static_cast<std::uint32_t>(plan.items().size());
-  cpu::for_each_in_order(team_, items * shape.kv_heads, [&](std::uint32_t n) {
-    const cpu::AttentionPlan::Item& item = plan.items()[n / shape.kv_heads];
-    const std::uint32_t head = n % shape.kv_heads;
-    cpu::Query* queries = queries_.data() + std::size_t{head} * rows * per_head;
-    for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
-      const cpu::AttentionPlan::Row& row = plan.rows()[r];
-      for (std::uint32_t i = 0; i < per_head; ++i) {
-        const std::uint32_t at = (head * per_head + i) * shape.head_dim;
-        cpu::Query& query = queries[r * per_head + i];
-        query = {q.row(row.row) + at, out.row(row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
-        std::fill_n(query.sum, shape.head_dim, 0.0f);
+  // Who writes token by token waits for memory, in which the heads of a page lie side by side: a thread takes as many
+  // of them together as leaves work for all. A chunk of a prompt is arithmetic, and is spread as finely as it can be.
+  const bool writing = rows == step_.parts.size();
+  const std::uint32_t together =
+      writing ? std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads) : 1;
+  const std::uint32_t groups = divide_up(shape.kv_heads, together);
+  const auto queries_of = [&](std::uint32_t head) { return queries_.data() + std::size_t{head} * rows * per_head; };
+  cpu::for_each_in_order(team_, items * groups, [&](std::uint32_t n) {
+    const cpu::AttentionPlan::Item& item = plan.items()[n / groups];
+    const std::uint32_t first_head = n % groups * together;
+    const std::uint32_t last_head = std::min(first_head + together, shape.kv_heads);
+    for (std::uint32_t head = first_head; head < last_head; ++head) {
+      for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
+        const cpu::AttentionPlan::Row& row = plan.rows()[r];
+        for (std::uint32_t i = 0; i < per_head; ++i) {
+          const std::uint32_t at = (head * per_head + i) * shape.head_dim;
+          cpu::Query& query = queries_of(head)[r * per_head + i];
+          query = {q.row(row.row) + at, out.row(row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
+          std::fill_n(query.sum, shape.head_dim, 0.0f);
+        }
       }
     }
+    // Tile by tile, and of each the heads: the one that is attended to, and the one that comes next.
     cpu::ContextTile tiles[2];
+    cpu::ContextTile *now = &tiles[0], *next = &tiles[1];
     for (std::uint32_t r = item.run_begin; r < item.run_end; ++r) {
       const cpu::AttentionPlan::Run& run = plan.runs()[r];
       const KvView kv = view(shape, run.part);
       const std::uint32_t first = plan.rows()[run.first].begin;
       const std::uint32_t last = step_.parts[run.part].position + step_.parts[run.part].rows - 1;
+      find_tile(kv, first_head, run.tile_begin, first, last, *next);
       for (std::uint32_t tile = run.tile_begin; tile < run.tile_end; ++tile) {
-        if (tile == run.tile_begin) find_tile(kv, head, tile, first, last, tiles[tile % 2]);
-        const bool more = tile + 1 < run.tile_end;
-        if (more) find_tile(kv, head, tile + 1, first, last, tiles[(tile + 1) % 2]);
-        kernels_.attend(tiles[tile % 2], more ? &tiles[(tile + 1) % 2] : nullptr, kv.type,
-                        queries + run.first * per_head, (run.last - run.first) * per_head, shape.head_dim, shape.scale,
-                        shape.soft_cap);
+        for (std::uint32_t head = first_head; head < last_head; ++head) {
+          std::swap(now, next);
+          const bool more = head + 1 < last_head || tile + 1 < run.tile_end;
+          if (head + 1 < last_head) {
+            find_tile(kv, head + 1, tile, first, last, *next);
+          } else if (more) {
+            find_tile(kv, first_head, tile + 1, first, last, *next);
+          }
+          kernels_.attend(*now, more ? next : nullptr, kv.type, queries_of(head) + run.first * per_head,
+                          (run.last - run.first) * per_head, shape.head_dim, shape.scale, shape.soft_cap);
+        }
       }
     }
-    kernels_.end_attention(queries + item.row_begin * per_head, (item.row_end - item.row_begin) * per_head,
-                           shape.head_dim);
+    for (std::uint32_t head = first_head; head < last_head; ++head) {
+      kernels_.end_attention(queries_of(head) + item.row_begin * per_head, (item.row_end - item.row_begin) * per_head,
+                             shape.head_dim);
+    }
   });
 }
 
