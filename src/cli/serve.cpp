@@ -74,10 +74,11 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
                                    .engine = {.queue_limit = options.queue}};
   auto host = engine::HostedModel::create(std::move(*model), std::move(host_options));
   if (!host) return std::unexpected(host.error());
-  const double mebibytes = static_cast<double>((*host)->pool().stats().arena_bytes) / (1 << 20);
+  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const std::string facts =
-      fmt::format("context {} tokens, pool {:.1f} MiB, {} threads, {} sequences at once", (*host)->context(), mebibytes,
-                  (*host)->backend().threads(), options.max_sequences);
+      fmt::format("context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once",
+                  (*host)->context(), mebibytes((*host)->model().arranged_bytes()),
+                  mebibytes((*host)->pool().stats().arena_bytes), (*host)->backend().threads(), options.max_sequences);
 
   raise_descriptor_limit();
   options.server.http.signals = true;
