@@ -125,8 +125,8 @@ class File {
   std::optional<Tensor> find_tensor(std::string_view name) const;
   Result<Tensor> tensor(std::string_view name) const;  // absence is an error that names it
 
-  // Says that these bytes of tensors will not be needed soon: their memory is given back, and they are read from the file
-  // again if they are looked at. Nothing happens to images that the caller keeps.
+  // Says that these bytes of tensors will not be needed soon: their memory is given back, and they are read from the
+  // file again if they are looked at. Nothing happens to images that the caller keeps.
   void forget(std::span<const std::byte> data) const;
 
  private:
