@@ -1,11 +1,9 @@
 // What a machine could reach at most with a model, so that what was reached can be told as a share of it. The limit
 // follows from what a phase cannot do without:
 // - it reads the matrices that it multiplies by, once and at their size in the file; the keys and values that its
-// tokens
-//   look at; and it reads and writes the recurrent states of its sequences;
+//   tokens look at; and it reads and writes the recurrent states of its sequences;
 // - it multiplies every token by the matrices of the layers, and those whose logits are wanted by the output matrix:
-// two
-//   operations for each element, on bytes where the matrix is quantised, on floats where it is not.
+//   two operations for each element, on bytes where the matrix is quantised, on floats where it is not.
 // Everything else (looking up embeddings, norms, the arithmetic of attention and of recurrences) counts as free.
 //
 //   const ModelCost cost = cost_of(model.file(), pool.layout());

@@ -5,8 +5,7 @@
 //
 // Who may call: anyone, from any thread; there is no state.
 // What holds: the same shape, type and seed give the same bytes. Weights are spread around 0 with a deviation of one
-// over
-//   the root of a row's length, norms around 1, and recurrences decay: whatever the depth, logits are finite.
+//   over the root of a row's length, norms around 1, and recurrences decay: whatever the depth, logits are finite.
 // How it fails: with one line that names what is wrong: a shape that cannot be, a type that rows of this length cannot
 //   have, a disk that is full; then there is no file.
 #pragma once

@@ -4,8 +4,8 @@
 //   auto limits = cpu::measure_limits({.threads = 2});
 //
 // Who may call: anyone, while nobody else computes; it takes the time it is given for each limit, and the buffer it
-// reads. What holds: the best of many short measurements, so that what else the machine does counts as little as it
-// can. The
+//   reads.
+// What holds: the best of many short measurements, so that what else the machine does counts as little as it can. The
 //   instructions are those of the kernels of the given name, or of the best there are. No limit is 0.
 // How it fails: with one line, where the memory cannot be had.
 #pragma once
