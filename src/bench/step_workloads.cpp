@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cpu/cpu_backend.h"
+
 namespace quire::bench {
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/numbers.h"
 #include "quire/bench/step_workloads.h"
 
