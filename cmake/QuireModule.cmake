@@ -78,7 +78,7 @@ function(quire_test_options)
     target_compile_options(quire-test-options INTERFACE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
   endif()
   target_compile_definitions(quire-test-options INTERFACE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                             QUIRE_BUILD_DIR="${CMAKE_BINARY_DIR}" QUIRE_SHARED_DATA="${QUIRE_SHARED_DATA}")
+                             QUIRE_BUILD_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(quire-test-options INTERFACE quire::base quire-options GTest::gtest GTest::gmock)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cpp CONTENT "int main() {}\n")
   add_executable(quire-test-headers ${CMAKE_BINARY_DIR}/test_headers.cpp)
