@@ -5,11 +5,19 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 
-foreach(module base state)
-  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.h)
-  list(FILTER headers EXCLUDE REGEX "_(testing|internal)\\.h$")
-  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quire/${module} COMPONENT state)
-endforeach()
+# Installed are the headers that are meant for users, which are listed here, and what those include; all others are the
+# library's own. What that comes to is in tests/installed_headers.txt, and a test compares.
+function(quire_public_headers component)
+  string(JOIN " " headers ${ARGN})
+  install(CODE "include(\"${CMAKE_SOURCE_DIR}/cmake/QuireHeaders.cmake\")
+quire_install_headers(\"${CMAKE_SOURCE_DIR}/src\" \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/quire\" ${headers})"
+          COMPONENT ${component})
+endfunction()
+
+# The state library: each of its types can be used alone.
+file(GLOB state_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/state/*.h)
+list(FILTER state_headers EXCLUDE REGEX "_(testing|internal)\\.h$")
+quire_public_headers(state ${state_headers})
 
 install(TARGETS quire-base quire-state EXPORT quire-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT state)
@@ -23,11 +31,11 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT state)
 
 if(TARGET quire-engine)
+  # A model's file, the engine on it, on the caller's thread or on its own, and from text to tokens and back.
+  quire_public_headers(engine gguf/gguf.h model/model.h
+                       engine/hosted_model.h engine/engine.h engine/request.h engine/service.h
+                       text/tokenizer.h text/stream_decoder.h text/chat_prompt.h)
   set(engine_modules gguf text backend model engine)
-  foreach(module ${engine_modules})
-    install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quire/${module}
-            COMPONENT engine FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE PATTERN "*_internal.h" EXCLUDE)
-  endforeach()
   list(TRANSFORM engine_modules PREPEND quire- OUTPUT_VARIABLE engine_targets)
   install(TARGETS ${engine_targets} EXPORT quire-engine-targets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT engine)

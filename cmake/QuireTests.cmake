@@ -19,5 +19,7 @@ quire_script_test(Package.TheExampleBuildsAndRunsAgainstTheInstalledLibrary pack
 quire_script_test(Package.TheStateLibraryStandsAlone package_alone_test.sh LABELS state)
 quire_script_test(Package.ClangCompilesProgramsOnTheInstalledLibrary package_clang_test.sh LABELS state)
 if(TARGET quire-engine)
+  quire_script_test(Modules.EveryTargetNamesTheModulesThatItIncludes named_modules_test.sh LABELS base)
+  quire_script_test(Modules.TheDesignPageShowsTheIncludesThereAre include_graph_test.sh LABELS base)
   quire_script_test(Package.TheEngineExampleBuildsAndRunsAgainstTheInstalledLibrary package_engine_test.sh LABELS engine)
 endif()

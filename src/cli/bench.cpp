@@ -9,15 +9,23 @@
 #include <fmt/format.h>
 
 #include "quire/base/machine.h"
-#include "quire/cli/bench_host.h"
+#include "quire/bench/host.h"
+#include "quire/bench/limit.h"
+#include "quire/bench/synthetic_model.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
-#include "quire/cli/synthetic.h"
+#include "quire/cli/report_page.h"
 
 namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
+using bench::BenchRow;
+using bench::Finding;
+using bench::Limit;
+using bench::MachineLimits;
+using bench::Target;
+using bench::WorkloadOptions;
 
 // What is measured of one model.
 struct Subject {
@@ -35,7 +43,7 @@ std::string head() {
                      "overhead");
 }
 
-std::string line(const BenchRow& row, const cpu::MachineLimits& machine) {
+std::string line(const BenchRow& row, const MachineLimits& machine) {
   std::string limit = "-", ratio = "-", bound = "-";
   if (row.work) {
     const Limit most = limit_of(*row.work, row.machine.value_or(machine));
@@ -53,7 +61,7 @@ std::string line(const BenchRow& row, const cpu::MachineLimits& machine) {
                      row.speedup ? fmt::format("  {:.2f} x unshared", *row.speedup) : "");
 }
 
-json::object to_json(const BenchRow& row, const Subject& subject, const cpu::MachineLimits& machine) {
+json::object to_json(const BenchRow& row, const Subject& subject, const MachineLimits& machine) {
   json::object object{{"workload", row.workload},       {"batch", row.batch},
                       {"context", row.context},         {"tokens_per_second", row.tokens_per_second},
                       {"ttft_ms", row.ttft_ms},         {"hit_rate", row.hit_rate},
@@ -132,9 +140,9 @@ class Bench {
   // What is left to say when all has been measured.
   Result<std::string> run() {
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
-    cpu::LimitOptions looks = limit_options_;
+    bench::LimitOptions looks = limit_options_;
     looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
-    auto meter = cpu::ReadMeter::create(looks);
+    auto meter = bench::ReadMeter::create(looks);
     if (!meter) return std::unexpected(meter.error());
     meter_.emplace(std::move(*meter));
     for (const Subject& subject : subjects_of(options_)) {
@@ -151,32 +159,32 @@ class Bench {
 
  private:
   Result<void> measure_limits() {
-    const auto measured = cpu::measure_limits(limit_options_);
+    const auto measured = bench::measure_limits(limit_options_);
     if (!measured) return std::unexpected(measured.error());
-    around_ = cpu::best_of(last_, *measured);
+    around_ = bench::best_of(last_, *measured);
     last_ = *measured;
-    machine_ = cpu::best_of(machine_, *measured);
+    machine_ = bench::best_of(machine_, *measured);
     return {};
   }
 
   Result<void> run(const Subject& subject) {
     ModelOptions model = options_.model;
-    std::optional<SyntheticModel> synthetic;
+    std::optional<bench::SyntheticModel> synthetic;
     if (subject.shape != nullptr) {
-      auto made = SyntheticModel::create(*subject.shape, subject.type, console_);
+      auto made = make_synthetic(subject);
       if (!made) return leave_out(subject, "", made.error());
       synthetic.emplace(std::move(*made));
       model.model = synthetic->path();
     }
-    const auto make = [&](const HostNeeds& needs) { return make_bench_host(model, subject.workload, needs, console_); };
+    const auto make = [&](const bench::HostNeeds& needs) { return make_host(model, subject.workload, needs); };
     for (const std::string& name : subject.workloads) {
       std::vector<BenchRow> rows;
       Progress progress(console_.err, console_.err_style, "reading");
-      const Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
-                      .note = [&](const std::string& note) { tell_note(subject, name, note); },
-                      .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
-                      .read_rate = [&](ThreadTeam& team) { return meter_->look(team); }};
-      if (auto ok = run_workload(name, subject.workload, make, tell); !ok) {
+      const bench::Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
+                             .note = [&](const std::string& note) { tell_note(subject, name, note); },
+                             .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
+                             .read_rate = [&](ThreadTeam& team) { return meter_->look(team); }};
+      if (auto ok = bench::run_workload(name, subject.workload, make, tell); !ok) {
         if (auto fatal = leave_out(subject, name, ok.error()); !fatal) return fatal;
       }
       const bool limited = std::ranges::any_of(rows, [](const BenchRow& row) { return row.work.has_value(); });
@@ -194,9 +202,31 @@ class Bench {
     return {};
   }
 
+  Result<bench::SyntheticModel> make_synthetic(const Subject& subject) const {
+    Progress progress(console_.err, console_.err_style, "writing " + subject.name());
+    return bench::SyntheticModel::create(*subject.shape, subject.type,
+                                         [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
+  }
+
+  // A model loaded anew, on a host for this workload.
+  Result<std::unique_ptr<engine::HostedModel>> make_host(const ModelOptions& options, const WorkloadOptions& workload,
+                                                         const bench::HostNeeds& needs) const {
+    const auto kernels = kernels_of(options);
+    if (!kernels) return std::unexpected(kernels.error());
+    auto model = load_model(options, console_);
+    if (!model) return std::unexpected(model.error());
+    return bench::make_host(std::move(*model),
+                            {.threads = options.threads,
+                             .context = options.context,
+                             .memory = options.memory,
+                             .kv_type = options.kv_type,
+                             .kernels = *kernels},
+                            workload, needs);
+  }
+
   void tell_row(const BenchRow& row, const Subject& subject) {
     for (Finding& finding : findings_) {
-      if (belongs(finding, subject) && speaks_of(finding.target, row)) finding.row = row;
+      if (belongs(finding, subject) && bench::speaks_of(finding.target, row)) finding.row = row;
     }
     std::string text;
     if (options_.json) {
@@ -233,12 +263,12 @@ class Bench {
   }
 
   Result<std::string> finish_report() {
-    Setting setting = this_machine();
+    bench::Setting setting = bench::this_machine();
     if (!options_.model.variant.empty()) setting.variant = options_.model.variant;
     setting.threads = limit_options_.threads;
     setting.repeat = options_.workload.repeat;
     setting.limits = machine_;
-    const std::string text = report(findings_, setting);
+    const std::string text = bench::report(findings_, setting);
     if (!options_.report.empty()) {
       if (auto ok = write_report_page(options_.report, text); !ok) return std::unexpected(ok.error());
     }
@@ -250,10 +280,10 @@ class Bench {
 
   const BenchOptions& options_;
   const Console& console_;
-  std::optional<cpu::ReadMeter> meter_;
-  cpu::LimitOptions limit_options_;
-  cpu::MachineLimits last_, around_;  // as last measured; the best of that and the time before
-  cpu::MachineLimits machine_;
+  std::optional<bench::ReadMeter> meter_;
+  bench::LimitOptions limit_options_;
+  MachineLimits last_, around_;  // as last measured; the best of that and the time before
+  MachineLimits machine_;
   std::vector<Finding> findings_;
   std::string named_;  // the model whose rows are being written
   bool head_told_ = false;

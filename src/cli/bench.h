@@ -1,5 +1,5 @@
 // `quire bench`: what the engine reaches on this machine, as a table or as one JSON object per row, beside what the
-// machine could reach at most (bench_limit.h).
+// machine could reach at most (quire/bench/limit.h).
 //
 // What holds: the machine's limits are measured in the same run, before the first workload and behind each that has a
 //   limit, and the best of all is what counts: a moment in which the machine did something else flatters nobody. So the
@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "quire/base/error.h"
-#include "quire/cli/bench_report.h"
+#include "quire/bench/machine_limits.h"
+#include "quire/bench/report.h"
+#include "quire/bench/synth/synth.h"
+#include "quire/bench/workloads.h"
 #include "quire/cli/console.h"
 #include "quire/cli/load.h"
-#include "quire/cli/workloads.h"
-#include "quire/synth/synth.h"
 
 namespace quire::cli {
 
@@ -23,11 +24,11 @@ struct BenchOptions {
   std::vector<synth::Shape> shapes;    // synthetic models in place of `model`
   std::vector<std::string> types;      // of them, each shape in each; empty: Q8_0
   std::vector<std::string> workloads;  // empty: those of everyday life, or for a shape those that have limits
-  WorkloadOptions workload;
-  std::vector<Target> targets;  // of `shapes`: their rows are measured and no others, and a report is made
-  std::string report;           // the page that it is written into; empty: none
+  bench::WorkloadOptions workload;
+  std::vector<bench::Target> targets;  // of `shapes`: their rows are measured and no others, and a report is made
+  std::string report;                  // the page that it is written into; empty: none
   bool json = false;
-  cpu::LimitOptions limits;  // its threads and variant are the model's
+  bench::LimitOptions limits;  // its threads and variant are the model's
 };
 
 Result<std::string> bench(const BenchOptions& options, const Console& console);

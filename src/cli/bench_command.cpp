@@ -37,7 +37,7 @@ struct NamedShapes {
 void choose(const NamedShapes& named, BenchOptions& options) {
   std::vector<std::string> shapes = named.shapes;
   if (named.targets || !options.report.empty()) {
-    for (const Target& target : all_targets()) {
+    for (const bench::Target& target : bench::all_targets()) {
       const auto among = [](const auto& list, const std::string& name) {
         return list.empty() || std::ranges::find(list, name) != list.end();
       };
@@ -45,7 +45,7 @@ void choose(const NamedShapes& named, BenchOptions& options) {
     }
     if (options.targets.empty()) throw CLI::ValidationError("--targets: there is none for such a shape and type");
     shapes.clear();
-    for (const Target& target : options.targets) {
+    for (const bench::Target& target : options.targets) {
       if (std::ranges::find(shapes, target.shape) == shapes.end()) shapes.push_back(target.shape);
     }
   } else if (shapes.empty() && !options.types.empty()) {
@@ -73,7 +73,7 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
             "Types of the weights of a --shape: F32, F16, BF16, Q8_0, ...\n(default: Q8_0)")
       ->transform(upper)
       ->excludes(model);
-  auto* workload = add_names(*command, "-w,--workload", options->workloads, workload_names(),
+  auto* workload = add_names(*command, "-w,--workload", options->workloads, bench::workload_names(),
                              "Of prefill, decode, shared-prefix, chat, mixed (default: these;\n"
                              "for a --shape prefill, decode and the following), long-decode,\n"
                              "shared-decode");

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "quire/cli/bench_testing.h"
+#include "quire/bench/bench_testing.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/gguf/gguf_testing.h"
 
@@ -17,7 +17,7 @@ namespace json = boost::json;
 using ::testing::HasSubstr;
 
 // How fast the machine is, is not tested; that it is measured is.
-const cpu::LimitOptions kQuick = {.seconds = 1e-3, .buffer_bytes = 1 << 20};
+const bench::LimitOptions kQuick = {.seconds = 1e-3, .buffer_bytes = 1 << 20};
 
 // The rows that `quire bench --json` prints.
 std::vector<json::object> rows_of(const BenchOptions& options) {
@@ -106,7 +106,8 @@ TEST(Bench, APromptLongerThanTheContextIsAnError) {
 // --- synthetic models
 
 TEST(BenchOnShapes, EveryShapeIsMeasuredInEveryType) {
-  BenchOptions options{.shapes = {testing::tiny_llama(), testing::tiny_mamba()}, .types = {"Q8_0", "F16"}};
+  BenchOptions options{.shapes = {bench::testing::tiny_llama(), bench::testing::tiny_mamba()},
+                       .types = {"Q8_0", "F16"}};
   options.json = true;
   options.limits = kQuick;
   options.workload = {.repeat = 1, .context = 80, .batches = {1, 3}, .shared = 4, .tokens = 3};
@@ -143,7 +144,7 @@ TEST(BenchOnShapes, EveryShapeIsMeasuredInEveryType) {
 
 TEST(BenchOnShapes, WhatDoesNotFitIsLeftOutAndSaidSo) {
   StringOutput out, err;
-  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"long-decode", "shared-decode"}};
+  BenchOptions options{.shapes = {bench::testing::tiny_llama()}, .workloads = {"long-decode", "shared-decode"}};
   options.limits = kQuick;
   options.workload = {.repeat = 1, .tokens = 3};
   ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
@@ -157,7 +158,7 @@ TEST(BenchOnShapes, WhatDoesNotFitIsLeftOutAndSaidSo) {
 
 TEST(BenchOnShapes, WithLittleMemoryFewerSequencesShare) {
   StringOutput out, err;
-  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"shared-decode"}, .json = true};
+  BenchOptions options{.shapes = {bench::testing::tiny_llama()}, .workloads = {"shared-decode"}, .json = true};
   options.limits = kQuick;
   // A token is 256 bytes in this model, a page 16 of them, and a sequence of 244 tokens 16 pages.
   options.model.memory = 5 * 16 * 16 * 256;
@@ -170,7 +171,7 @@ TEST(BenchOnShapes, WithLittleMemoryFewerSequencesShare) {
 
 TEST(BenchOnShapes, AShortSequenceHasNoAttentionPart) {
   StringOutput out, err;
-  BenchOptions options{.shapes = {testing::tiny_llama()}, .workloads = {"long-decode"}, .json = true};
+  BenchOptions options{.shapes = {bench::testing::tiny_llama()}, .workloads = {"long-decode"}, .json = true};
   options.limits = kQuick;
   options.workload = {.repeat = 1, .context = 30, .tokens = 3};
   ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
@@ -180,14 +181,15 @@ TEST(BenchOnShapes, AShortSequenceHasNoAttentionPart) {
 
 // --- targets
 
-const std::string kPage = std::string(kReportBegin).append("\n").append(kReportEnd).append("\n");
+const std::string kPage = std::string(bench::kReportBegin).append("\n").append(bench::kReportEnd).append("\n");
 
 TEST(BenchTargets, TheirRowsAreMeasuredAndTheTableIsWrittenToThePage) {
   const gguf::testing::TemporaryFolder folder;
   const std::string page = folder / "page.md";
   testing::write_file(page, kPage);
-  using Of = Target::Of;
-  BenchOptions options{.shapes = {testing::tiny_llama(), testing::tiny_mamba()}, .report = page, .limits = kQuick};
+  using Of = bench::Target::Of;
+  BenchOptions options{
+      .shapes = {bench::testing::tiny_llama(), bench::testing::tiny_mamba()}, .report = page, .limits = kQuick};
   options.targets = {{"tiny-llama", "F16", "prefill", "", 1, Of::compute, 1e-9},
                      {"tiny-llama", "Q8_0", "decode", "", 2, Of::read, 1e9},
                      {"tiny-llama", "Q8_0", "shared-decode", "shared", 3, Of::unshared, 1e9},

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "quire/base/readable.h"
 #include "quire/cli/info.h"
 #include "quire/cli/layer_map.h"
-#include "quire/cli/numbers.h"
 #include "quire/cli/printable.h"
 
 namespace quire::cli {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "quire/cli/bench_testing.h"
+#include "quire/bench/bench_testing.h"
 #include "quire/cli/program_testing.h"
 
 namespace quire::cli {
@@ -171,7 +171,7 @@ TEST(ProgramTerminal, LinesCanBeEditedAndCalledBackAlsoTheNextDay) {
 // The demo models are through before a bar would come: this one takes a second.
 TEST(ProgramTerminal, ALongReadingShowsABarAndTakesItAwayAgain) {
   const TemporaryFolder folder;
-  synth::Shape shape = testing::tiny_llama();
+  synth::Shape shape = bench::testing::tiny_llama();
   shape.layers = 4;
   shape.embedding = 512;
   shape.heads = shape.kv_heads = 8;

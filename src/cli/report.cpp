@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "quire/cli/numbers.h"
+#include "quire/base/readable.h"
 
 namespace quire::cli {
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "quire/backend/cpu/cpu_backend.h"
 #include "quire/cli/input.h"
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"

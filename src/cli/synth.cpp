@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "quire/cli/numbers.h"
+#include "quire/base/readable.h"
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"

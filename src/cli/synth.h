@@ -1,4 +1,5 @@
-// `quire synth`: a model of a real shape with random weights, as a GGUF file. What is made is decided in quire/synth.
+// `quire synth`: a model of a real shape with random weights, as a GGUF file. What is made is decided in
+// quire/bench/synth.
 //
 // How it fails: with one line; then there is no new file, and what was there before is untouched.
 #pragma once
@@ -8,9 +9,9 @@
 #include <string>
 
 #include "quire/base/error.h"
+#include "quire/bench/synth/synth.h"
 #include "quire/cli/console.h"
 #include "quire/cli/style.h"
-#include "quire/synth/synth.h"
 
 namespace CLI {
 class App;

@@ -1,13 +1,12 @@
 // `quire tokenize`, called in the test.
 #include "quire/cli/tokenize.h"
 
-#include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -126,30 +125,21 @@ TEST_P(TokenizeFixtures, OfHuggingFaceComeOutTheSameAndGoBack) {
 INSTANTIATE_TEST_SUITE_P(All, TokenizeFixtures, ::testing::Values("llama", "mamba2", "hybrid"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-class TokenizeSharedVocabulary : public ::testing::TestWithParam<const char*> {};
+class TokenizeVocabulary : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(TokenizeSharedVocabulary, GivesTheIdsThatLlamaCppGives) {
-  const std::string path = std::string(QUIRE_SHARED_DATA "/vocab/ggml-vocab-") + GetParam() + ".gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
-  const std::string texts = read_file(path + ".inp");
-  std::istringstream lines(read_file(path + ".out"));
-  constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";
-  std::size_t at = 0;
-  int number = 0;
-  for (std::string line; std::getline(lines, line); ++number) {
-    ASSERT_LE(at, texts.size());
-    const std::size_t end = std::min(texts.find(kSeparator, at), texts.size());
-    const std::string text = texts.substr(at, end - at);
-    at = end + kSeparator.size();
-    // Each call reads the whole vocabulary anew; src/text tests them all.
-    if (number % 6 != 0) continue;
-    while (line.starts_with(' ')) line.erase(0, 1);
-    EXPECT_EQ(printed({.model = path, .text = text, .ids = true, .no_bos = true}), line + "\n") << text;
-    EXPECT_EQ(printed({.model = path, .text = line, .decode = true}), text);
+TEST_P(TokenizeVocabulary, GivesTheIdsThatThePlainEncoderGives) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR "/testdata/vocab/") + GetParam();
+  const auto cases = boost::json::parse(read_file(path + ".json"));
+  for (const auto& value : cases.as_array()) {
+    const std::string text(value.at("text").as_string());
+    const std::string ids =
+        fmt::format("{}\n", fmt::join(boost::json::value_to<std::vector<int>>(value.at("ids")), " "));
+    EXPECT_EQ(printed({.model = path + ".gguf", .text = text, .ids = true, .no_bos = true}), ids) << text;
+    EXPECT_EQ(printed({.model = path + ".gguf", .text = ids, .decode = true}), text);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizeSharedVocabulary, ::testing::Values("gpt-2", "llama-spm", "phi-3"),
+INSTANTIATE_TEST_SUITE_P(All, TokenizeVocabulary, ::testing::Values("byte-level", "sentencepiece"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            std::erase(name, '-');
@@ -157,10 +147,9 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizeSharedVocabulary, ::testing::Values("gpt-2
                          });
 
 TEST(Tokenize, BosCanBeLeftOut) {
-  const std::string path = QUIRE_SHARED_DATA "/vocab/ggml-vocab-llama-spm.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
-  EXPECT_EQ(printed({.model = path, .text = "Hello"}), "    1  \"<s>\"  special\n15043  \" Hello\"\n");
-  EXPECT_EQ(printed({.model = path, .text = "Hello", .ids = true, .no_bos = true}), "15043\n");
+  const std::string path = QUIRE_SOURCE_DIR "/testdata/vocab/sentencepiece.gguf";
+  EXPECT_EQ(printed({.model = path, .text = "of"}), "   1  \"<s>\"  special\n 279  \" of\"\n");
+  EXPECT_EQ(printed({.model = path, .text = "of", .ids = true, .no_bos = true}), "279\n");
 }
 
 }  // namespace

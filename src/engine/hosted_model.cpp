@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/machine.h"
+#include "quire/engine/model_executor.h"
 #include "quire/engine/pool_size.h"
 #include "quire/model/state_layout.h"
 
@@ -21,6 +23,7 @@ constexpr std::uint32_t kCheckpoints = 8;
 
 }  // namespace
 
+HostedModel::HostedModel() = default;
 HostedModel::~HostedModel() = default;
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model, HostOptions options) {

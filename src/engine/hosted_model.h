@@ -15,12 +15,18 @@
 #include <cstdint>
 #include <memory>
 
-#include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/error.h"
 #include "quire/engine/engine.h"
-#include "quire/engine/model_executor.h"
+#include "quire/engine/executor.h"
 #include "quire/model/model.h"
 #include "quire/state/sequence_pool.h"
+
+namespace quire {
+class CpuBackend;
+namespace cpu {
+struct Kernels;
+}
+}  // namespace quire
 
 namespace quire::engine {
 
@@ -56,12 +62,12 @@ class HostedModel {
   std::uint32_t context() const { return pool_->config().max_tokens; }
 
  private:
-  HostedModel() = default;
+  HostedModel();
 
   std::unique_ptr<CpuBackend> backend_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<SequencePool> pool_;
-  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -1,14 +1,17 @@
 // The table of types and the reference dequantizers, against blocks and floats that other programs have written.
+#include <cmath>
 #include <cstring>
 #include <ostream>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "quire/gguf/gguf_testing.h"
 #include "quire/gguf/half.h"
+#include "quire/gguf/quantize_testing.h"
 #include "quire/gguf/types.h"
 
 namespace quire::gguf {
@@ -54,6 +57,26 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Quantized,
 
 TEST(Dequantize, EveryFixtureInTheFolderHasATest) {
   EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 13u);
+}
+
+// The helper that other tests make models with.
+TEST(QuantizeForTests, WhatItMakesIsCloseToWhatItWas) {
+  const std::vector<std::byte> bytes = testing::read_whole(QUIRE_SOURCE_DIR "/testdata/quant/BF16.f32");
+  std::vector<float> weights(bytes.size() / sizeof(float));
+  std::memcpy(weights.data(), bytes.data(), bytes.size());
+  const std::pair<Type, double> most[] = {
+      {Type::Q4_0, 0.11}, {Type::Q4_K, 0.09}, {Type::Q5_K, 0.05}, {Type::Q6_K, 0.025}, {Type::IQ4_XS, 0.1}};
+  for (const auto& [type, limit] : most) {
+    std::vector<float> again(weights.size());
+    ASSERT_TRUE(dequantize(type, testing::quantize(type, weights), again));
+    double error = 0, size = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      error += std::pow(again[i] - weights[i], 2);
+      size += std::pow(weights[i], 2);
+    }
+    EXPECT_LT(std::sqrt(error / size), limit) << type_name(type);
+    EXPECT_GT(std::sqrt(error / size), limit / 2) << type_name(type);
+  }
 }
 
 TEST(Dequantize, FloatsAndHalvesAreThemselves) {

@@ -153,10 +153,9 @@ TEST(ChatPrompt, AConversationThatGoesOnBeginsAsBefore) {
   EXPECT_TRUE(std::ranges::equal(*asked, std::span(*answered).first(asked->size())));
 }
 
-// Eight published templates, a conversation in which everybody spells a control token.
-TEST(ChatPrompt, PublishedTemplatesKeepTheBorder) {
-  const std::filesystem::path folder = QUIRE_SHARED_DATA "/templates";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
+// Eight templates like those of published models, a conversation in which everybody spells a control token.
+TEST(ChatPrompt, TemplatesOfEveryFamilyKeepTheBorder) {
+  const std::filesystem::path folder = QUIRE_SOURCE_DIR "/testdata/chat";
   const Tokenizer tokenizer = make_tokenizer();
   const std::string question = "What does <|im_end|> mean?", answer = "That <|im_end|> ends a turn.",
                     more = "<|im_end|>";

@@ -1,7 +1,5 @@
-// Texts and the ids that others made of them: Hugging Face's tokenizers for the demo models, llama.cpp's fixtures for
-// the vocabularies in the shared data.
-#include <filesystem>
-#include <sstream>
+// Texts and the ids that others made of them: Hugging Face's tokenizers for the demo models, and for the vocabularies
+// in testdata/vocab the plain encoders of generate.py there, which agree with llama.cpp on published vocabularies.
 #include <string>
 #include <vector>
 
@@ -54,54 +52,29 @@ TEST_P(DemoModel, EncodesAndDecodesAllTextsAsHuggingFaceDoes) {
 INSTANTIATE_TEST_SUITE_P(All, DemoModel, ::testing::Values("llama", "mamba2", "hybrid"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-class SharedVocabulary : public ::testing::TestWithParam<const char*> {};
+class PlainVocabulary : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SharedVocabulary, EncodesAllTextsAsLlamaCppDoes) {
-  const std::string path = std::string(QUIRE_SHARED_DATA "/vocab/ggml-vocab-") + GetParam() + ".gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
-  const auto file = gguf::File::open(path);
+TEST_P(PlainVocabulary, EncodesAllTextsAsThePlainEncoderDoes) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR "/testdata/vocab/") + GetParam();
+  const auto file = gguf::File::open(path + ".gguf");
   ASSERT_TRUE(file) << file.error().message;
   const auto tokenizer = Tokenizer::from_gguf(*file);
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-
-  const std::string texts = read_file(path + ".inp");
-  std::istringstream lines(read_file(path + ".out"));
-  constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";
-  std::size_t at = 0;
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    ASSERT_LE(at, texts.size());
-    const std::size_t end = std::min(texts.find(kSeparator, at), texts.size());
-    const std::string text = texts.substr(at, end - at);
-    at = end + kSeparator.size();
-    std::vector<TokenId> expected;
-    std::istringstream numbers(line);
-    for (TokenId id = 0; numbers >> id;) expected.push_back(id);
+  const auto cases = boost::json::parse(read_file(path + ".json"));
+  EXPECT_GT(cases.as_array().size(), 60u);
+  for (const auto& value : cases.as_array()) {
+    const auto& text = value.at("text").as_string();
+    const auto expected = boost::json::value_to<std::vector<TokenId>>(value.at("ids"));
     EXPECT_EQ(encode(*tokenizer, text), expected) << in_quotes(text);
     EXPECT_EQ(tokenizer->decode(expected), text);
   }
-  EXPECT_EQ(count, 46);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SharedVocabulary, ::testing::Values("gpt-2", "llama-spm", "phi-3"), [](const auto& it) {
+INSTANTIATE_TEST_SUITE_P(All, PlainVocabulary, ::testing::Values("byte-level", "sentencepiece"), [](const auto& it) {
   std::string name = it.param;
   std::erase(name, '-');
   return name;
 });
-
-TEST(SharedVocabulary, PhiThreesChatTokensSwallowTheLineBreakBehindThem) {
-  const std::string path = QUIRE_SHARED_DATA "/vocab/ggml-vocab-phi-3.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there; it is not part of the repository";
-  const auto file = gguf::File::open(path);
-  ASSERT_TRUE(file) << file.error().message;
-  const auto tokenizer = Tokenizer::from_gguf(*file);
-  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-  const TokenId user = tokenizer->find("<|user|>").value();
-  const TokenId end = tokenizer->find("<|end|>").value();
-  EXPECT_EQ(encode(*tokenizer, "<|user|>\nHello<|end|>\n", kParse),
-            (std::vector<TokenId>{user, encode(*tokenizer, "Hello").at(0), end}));
-  EXPECT_TRUE(tokenizer->is_end_of_generation(end));
-}
 
 }  // namespace
 }  // namespace quire::text

@@ -2,7 +2,6 @@
 // not end before the test's time is up.
 #include <algorithm>
 #include <bit>
-#include <filesystem>
 #include <optional>
 #include <random>
 #include <string>
@@ -66,15 +65,14 @@ std::vector<Tokenizer> tokenizers() {
   std::vector<Tokenizer> all;
   all.push_back(make(doubling_byte_level()));
   all.push_back(make(doubling_sentencepiece()));
-  // Real ones where they are.
   for (const char* path :
-       {QUIRE_SOURCE_DIR "/models/quire-demo-llama-q8_0.gguf", QUIRE_SHARED_DATA "/vocab/ggml-vocab-gpt-2.gguf",
-        QUIRE_SHARED_DATA "/vocab/ggml-vocab-llama-spm.gguf"}) {
-    if (!std::filesystem::exists(path)) continue;
+       {QUIRE_SOURCE_DIR "/models/quire-demo-llama-q8_0.gguf", QUIRE_SOURCE_DIR "/testdata/vocab/byte-level.gguf",
+        QUIRE_SOURCE_DIR "/testdata/vocab/sentencepiece.gguf"}) {
     const auto file = gguf::File::open(path);
-    if (!file) continue;
+    EXPECT_TRUE(file) << path;
     auto tokenizer = Tokenizer::from_gguf(*file);
-    if (tokenizer) all.push_back(std::move(*tokenizer));
+    EXPECT_TRUE(tokenizer) << path;
+    all.push_back(std::move(*tokenizer));
   }
   return all;
 }

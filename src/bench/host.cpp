@@ -1,0 +1,80 @@
+#include "quire/bench/host.h"
+
+#include <algorithm>
+
+#include "quire/base/machine.h"
+#include "quire/engine/pool_size.h"
+#include "quire/model/state_layout.h"
+
+namespace quire::bench {
+namespace {
+
+// A pool for so many sequences.
+struct Pool {
+  std::uint32_t sequences = 0;
+  std::uint64_t bytes = 0;
+};
+
+// For as many as the memory allows, up to the number wanted. One is promised whatever there is: whether it can be had
+// is for the host to say.
+Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted) {
+  const auto layout = model.layout(model::kDefaultBlockSize, host.kv_type);
+  if (!layout) return std::unexpected(layout.error());
+  // The first has room for the recurrent states that a prompt leaves behind, as the host wants it for any sequence;
+  // each of the others for one more than its own.
+  constexpr std::uint32_t kCheckpoints = 8;
+  const std::uint32_t chunk = std::max(host.step_tokens, wanted);
+  const auto first = engine::bytes_for(*layout, {.tokens = host.context, .chunk = chunk, .checkpoints = kCheckpoints});
+  if (!first) return std::unexpected(first.error());
+  const auto other = engine::bytes_for(*layout, {.tokens = host.context, .chunk = chunk, .checkpoints = 1});
+  if (!other) return std::unexpected(other.error());
+
+  std::uint64_t room = host.memory;
+  if (room == 0) {
+    // Beside the pool: the weights once more, should they be arranged anew, what a step needs, and some room for
+    // others.
+    constexpr std::uint64_t kStep = std::uint64_t{512} << 20;
+    const std::uint64_t available = machine_memory().available;
+    std::uint64_t taken = kStep + available / 10;
+    for (const gguf::File::Part& part : model.file().parts()) taken += part.bytes;
+    room = available > taken ? available - taken : 0;
+  }
+  const std::uint64_t fit = room > *first ? (room - *first) / *other + 1 : 1;
+  const auto sequences = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, fit));
+  return Pool{sequences, host.memory != 0 ? host.memory : *first + (sequences - 1) * *other};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<engine::HostedModel>> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
+                                                       const WorkloadOptions& workload, const HostNeeds& needs) {
+  engine::HostOptions host{.threads = choice.threads,
+                           .context = choice.context,
+                           .memory = choice.memory != 0 ? choice.memory : needs.memory,
+                           .kv_type = choice.kv_type,
+                           .max_sequences = needs.sequences,
+                           .prefix_cache = needs.prefix_cache,
+                           .kernels = choice.kernels};
+  if (!needs.smooth) {
+    // Who writes does not keep the others from being read.
+    host.engine.patience = 0;
+    host.step_tokens += host.max_sequences;
+  }
+  const std::uint32_t trained = model->numbers().context_length;
+  if (needs.context != 0) {
+    if (host.context == 0) host.context = std::min(trained, needs.context);
+    const auto pool = pool_for(*model, host, needs.sequences);
+    if (!pool) return std::unexpected(pool.error());
+    host.max_sequences = pool->sequences;
+    host.memory = pool->bytes;
+  } else if (host.context == 0) {
+    // The longest prompt of a workload; contexts of millions are not what is measured.
+    constexpr std::uint32_t kEnough = 4096;
+    const std::uint32_t wanted = workload.context + workload.tokens + 1024;
+    host.context = std::min(trained, std::max(kEnough, wanted));
+  }
+  host.engine.queue_limit = 1024;
+  return engine::HostedModel::create(std::move(model), std::move(host));
+}
+
+}  // namespace quire::bench

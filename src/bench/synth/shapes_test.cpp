@@ -1,0 +1,92 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/bench/synth/synth.h"
+#include "quire/bench/synth/synth_testing.h"
+
+namespace quire::synth {
+namespace {
+
+using testing::small;
+using ::testing::StartsWith;
+
+std::uint64_t parameters(std::string_view name) {
+  const auto summary = summarize(*find_shape(name), "Q8_0");
+  EXPECT_TRUE(summary) << summary.error().message;
+  return summary ? summary->parameters : 0;
+}
+
+// The totals that the real ones are known for, so that a slip in a shape is seen.
+TEST(Shapes, HaveTheParametersOfTheModelsThatTheyAreNamedAfter) {
+  EXPECT_EQ(parameters("llama-1.1b"), 1'100'048'384u);
+  EXPECT_EQ(parameters("llama-8b"), 8'030'261'248u + 64);  // and the factors of the frequencies
+  EXPECT_EQ(parameters("qwen3-0.6b"), 596'049'920u);
+  EXPECT_NEAR(static_cast<double>(parameters("mamba2-130m")), 129e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(parameters("mamba2-370m")), 368e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(parameters("granite-h-350m")), 340e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(parameters("granite-h-1b")), 1.46e9, 0.01e9);
+}
+
+TEST(Shapes, ThoseWithNamesCanBe) {
+  for (const std::string& name : shape_names()) {
+    ASSERT_NE(find_shape(name), nullptr) << name;
+    EXPECT_TRUE(check_shape(*find_shape(name))) << name;
+  }
+  EXPECT_EQ(find_shape("llama-2b"), nullptr);
+}
+
+TEST(Shapes, WhatFollowsFromAChangeChangesToo) {
+  const Shape llama = changed(*find_shape("llama-1.1b"), {.embedding = 512, .heads = 4, .kv_heads = 2});
+  EXPECT_EQ(llama.head_dim, 128u);
+  EXPECT_EQ(llama.feed_forward, 5632u);
+  const Shape qwen = changed(*find_shape("qwen3-0.6b"), {.embedding = 512});
+  EXPECT_EQ(qwen.head_dim, 128u);  // it does not divide the embedding in the real one
+  const Shape mamba = changed(*find_shape("mamba2-370m"), {.embedding = 256});
+  EXPECT_EQ(mamba.inner, 512u);
+  EXPECT_EQ(mamba.ssm_heads, 8u);
+  const Shape granite = changed(*find_shape("granite-h-350m"), {.layers = 14});
+  EXPECT_EQ(granite.attention_layers, (std::vector<std::uint32_t>{10, 13}));
+  const Shape own = changed(usual_shape("llama"), {.layers = 1, .embedding = 64, .heads = 2, .feed_forward = 128});
+  EXPECT_TRUE(check_shape(own)) << check_shape(own).error().message;
+  EXPECT_EQ(own.kv_heads, 2u);
+  EXPECT_EQ(own.head_dim, 32u);
+}
+
+TEST(Shapes, WhatCannotBeIsRefusedByName) {
+  const auto refusal = [](const Shape& shape) {
+    const auto ok = check_shape(shape);
+    return ok ? "can be" : ok.error().message;
+  };
+  Shape shape = small("llama-1.1b");
+  shape.architecture = "mamba3";
+  EXPECT_THAT(refusal(shape), StartsWith("arch: 'mamba3' is none of granitehybrid, llama, mamba2, qwen3"));
+  const auto with = [&](std::string_view name, std::uint32_t Shape::*number, std::uint32_t value) {
+    Shape changed = small(name);
+    changed.*number = value;
+    return refusal(changed);
+  };
+  EXPECT_EQ(with("llama-1.1b", &Shape::layers, 0), "layers: a model of architecture llama has to have it");
+  EXPECT_EQ(with("llama-1.1b", &Shape::layers, 1025), "layers: 1025 is more than 1024");
+  EXPECT_EQ(with("llama-1.1b", &Shape::kv_heads, 3), "kv-heads: 4 heads are no multiple of 3");
+  EXPECT_THAT(with("llama-1.1b", &Shape::head_dim, 63), StartsWith("head-dim: 63 "));
+  EXPECT_THAT(with("llama-1.1b", &Shape::vocabulary, 259), StartsWith("vocabulary: 259 tokens are too few"));
+  EXPECT_EQ(with("llama-1.1b", &Shape::state, 16), "state: a model of architecture llama has none");
+  EXPECT_EQ(with("mamba2-130m", &Shape::heads, 4), "heads: a model of architecture mamba2 has none");
+  EXPECT_EQ(with("mamba2-130m", &Shape::ssm_heads, 7), "ssm-heads: 512 channels do not divide into 7 heads");
+  EXPECT_EQ(with("mamba2-130m", &Shape::groups, 3), "groups: 8 heads do not divide into 3 groups");
+  shape = small("granite-h-1b");
+  shape.attention_layers = {2};
+  EXPECT_EQ(refusal(shape), "attention-layers: there is no layer 2 of 2");
+  shape.attention_layers = {1, 0};
+  EXPECT_EQ(refusal(shape), "attention-layers: 0 does not come after 1");
+  shape.attention_layers = {};
+  EXPECT_EQ(refusal(shape), "attention-layers: a hybrid has at least one");
+  shape = small("llama-8b");
+  shape.attention_layers = {0};
+  EXPECT_EQ(refusal(shape), "attention-layers: only hybrids choose them, not llama");
+}
+
+}  // namespace
+}  // namespace quire::synth

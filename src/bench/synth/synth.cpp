@@ -1,0 +1,335 @@
+#include "quire/bench/synth/synth.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <numbers>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "quire/base/machine.h"
+#include "quire/base/thread_team.h"
+#include "quire/bench/synth/blocks.h"
+#include "quire/bench/synth/mix.h"
+#include "quire/bench/synth/random.h"
+#include "quire/bench/synth/vocabulary.h"
+#include "quire/gguf/writer.h"
+
+namespace quire::synth {
+namespace {
+
+using gguf::Type;
+
+// What the numbers of a tensor are like.
+enum class Kind : std::uint8_t {
+  matrix,  // around 0, with a deviation of one over the root of the row's length
+  bias,    // close to 0
+  norm,    // around 1
+  decay,   // Mamba-2's A: -16 to -1, as it is before training
+  step,    // Mamba-2's dt bias: steps of about 0.001 to 0.1, of which this is the logarithm
+  rope,    // Llama 3.1's factors of the frequencies
+};
+
+struct Tensor {
+  std::string name;
+  Kind kind;
+  Type type;
+  std::vector<std::uint64_t> shape;  // shape[0]: the length of a row
+
+  std::uint64_t elements() const {
+    std::uint64_t product = 1;
+    for (const std::uint64_t length : shape) product *= length;
+    return product;
+  }
+  std::uint64_t bytes() const { return *gguf::byte_size(type, elements()); }
+};
+
+// The tensors of a model, in the order of the file.
+class Plan {
+ public:
+  static Result<Plan> make(const Shape& shape, const Mix& mix) {
+    Plan plan(shape, mix);
+    if (auto ok = plan.add_all(); !ok) return std::unexpected(ok.error());
+    return plan;
+  }
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+
+  Summary summary() const {
+    Summary sum;
+    for (const Tensor& tensor : tensors_) {
+      sum.parameters += tensor.elements();
+      sum.bytes += tensor.bytes();
+    }
+    for (const auto& [change, count] : changes_) {
+      const auto& [wanted, columns, given] = change;
+      sum.notes.push_back(fmt::format("rows of {} are not whole blocks of {}: {} tensor{} of type {} instead", columns,
+                                      gguf::type_name(wanted), count, count == 1 ? " is" : "s are",
+                                      gguf::type_name(given)));
+    }
+    return sum;
+  }
+
+ private:
+  Plan(const Shape& shape, const Mix& mix) : shape_(shape), mix_(mix) {}
+
+  bool attends(std::uint32_t layer) const {
+    if (shape_.inner == 0) return true;
+    return std::ranges::find(shape_.attention_layers, layer) != shape_.attention_layers.end();
+  }
+
+  void vector(std::string_view name, Kind kind, std::vector<std::uint64_t> shape) {
+    tensors_.push_back({prefix_ + std::string(name), kind, Type::F32, std::move(shape)});
+  }
+
+  // `index` of `count` tensors with this role.
+  Result<void> matrix(std::string_view name, std::uint64_t columns, std::uint64_t rows, Role role = Role::other,
+                      std::uint32_t index = 0, std::uint32_t count = 1) {
+    const Type wanted = mix_.choose(role, index, count);
+    const auto type = fit(wanted, role, columns);
+    if (!type) return fail(fmt::format("tensor '{}{}': {}", prefix_, name, type.error().message));
+    if (*type != wanted) ++changes_[{wanted, columns, *type}];
+    tensors_.push_back({prefix_ + std::string(name), Kind::matrix, *type, {columns, rows}});
+    return {};
+  }
+
+  Result<void> add_all() {
+    const std::uint64_t width = shape_.embedding, vocabulary = shape_.vocabulary;
+    Result<void> ok = matrix("token_embd.weight", width, vocabulary, shape_.tied ? Role::output : Role::other);
+    if (ok && !shape_.tied) ok = matrix("output.weight", width, vocabulary, Role::output);
+    vector("output_norm.weight", Kind::norm, {width});
+    if (shape_.rope_stretch != 1) vector("rope_freqs.weight", Kind::rope, {shape_.head_dim / 2});
+    std::uint32_t attending = 0;
+    for (std::uint32_t i = 0; ok && i < shape_.layers; ++i) {
+      prefix_ = fmt::format("blk.{}.", i);
+      vector("attn_norm.weight", Kind::norm, {width});
+      ok = attends(i) ? add_attention(attending++) : add_recurrence();
+      if (ok && shape_.feed_forward != 0) ok = add_feed_forward(i);
+    }
+    return ok;
+  }
+
+  Result<void> add_attention(std::uint32_t index) {
+    const std::uint32_t count =
+        shape_.inner == 0 ? shape_.layers : static_cast<std::uint32_t>(shape_.attention_layers.size());
+    const std::uint64_t width = shape_.embedding, head = shape_.head_dim;
+    Result<void> ok = matrix("attn_q.weight", width, shape_.heads * head);
+    if (ok) ok = matrix("attn_k.weight", width, shape_.kv_heads * head);
+    if (ok) ok = matrix("attn_v.weight", width, shape_.kv_heads * head, Role::attention_value, index, count);
+    if (ok) ok = matrix("attn_output.weight", shape_.heads * head, width, Role::attention_output, index, count);
+    if (shape_.architecture == "qwen3") {
+      vector("attn_q_norm.weight", Kind::norm, {head});
+      vector("attn_k_norm.weight", Kind::norm, {head});
+    }
+    return ok;
+  }
+
+  Result<void> add_recurrence() {
+    const std::uint64_t width = shape_.embedding, inner = shape_.inner, heads = shape_.ssm_heads;
+    const std::uint64_t convolved = inner + 2 * std::uint64_t{shape_.groups} * shape_.state;  // x, B, C
+    Result<void> ok = matrix("ssm_in.weight", width, inner + convolved + heads);
+    // Matrices in form only, and too small to be anything but F32 in any file.
+    vector("ssm_conv1d.weight", Kind::matrix, {shape_.conv, convolved});
+    vector("ssm_conv1d.bias", Kind::bias, {convolved});
+    vector("ssm_dt.bias", Kind::step, {heads});
+    vector("ssm_a", Kind::decay, {1, heads});
+    vector("ssm_d", Kind::norm, {1, heads});
+    vector("ssm_norm.weight", Kind::norm, {inner / shape_.groups, shape_.groups});
+    if (ok) ok = matrix("ssm_out.weight", inner, width);
+    return ok;
+  }
+
+  Result<void> add_feed_forward(std::uint32_t layer) {
+    const std::uint64_t width = shape_.embedding, wide = shape_.feed_forward;
+    vector("ffn_norm.weight", Kind::norm, {width});
+    Result<void> ok = matrix("ffn_gate.weight", width, wide);
+    if (ok) ok = matrix("ffn_up.weight", width, wide);
+    if (ok) ok = matrix("ffn_down.weight", wide, width, Role::feed_forward_down, layer, shape_.layers);
+    return ok;
+  }
+
+  const Shape& shape_;
+  const Mix& mix_;
+  std::string prefix_;
+  std::vector<Tensor> tensors_;
+  std::map<std::tuple<Type, std::uint64_t, Type>, std::uint32_t> changes_;  // wanted, columns, given: how many
+};
+
+// Llama 3.1 leaves waves that are short against the old context as they were, stretches the long ones, and goes from
+// one to the other between.
+float rope_factor(const Shape& shape, std::uint64_t i) {
+  constexpr double kOldContext = 8192, kLow = 1, kHigh = 4;
+  const double frequency = std::pow(double{shape.rope_base}, -2.0 * static_cast<double>(i) / shape.head_dim);
+  const double waves = kOldContext * frequency / (2 * std::numbers::pi);
+  if (waves <= kLow) return shape.rope_stretch;
+  if (waves >= kHigh) return 1;
+  const double smooth = (waves - kLow) / (kHigh - kLow);
+  return static_cast<float>(1 / ((1 - smooth) / shape.rope_stretch + smooth));
+}
+
+std::vector<float> values_of(const Tensor& tensor, const Shape& shape, Stream stream) {
+  std::vector<float> values(tensor.elements());
+  for (std::uint64_t i = 0; i < values.size(); ++i) {
+    switch (tensor.kind) {
+      case Kind::matrix: break;
+      case Kind::bias: values[i] = 0.02f * stream.normal(i); break;
+      case Kind::norm: values[i] = 1 + 0.1f * stream.normal(i); break;
+      case Kind::decay: values[i] = -1 - 15 * stream.fraction(i); break;
+      case Kind::step: values[i] = -6.9f + 4.6f * stream.fraction(i); break;
+      case Kind::rope: values[i] = rope_factor(shape, i); break;
+    }
+  }
+  return values;
+}
+
+// What is being written, and by whom.
+class Work {
+ public:
+  Work(const Shape& shape, std::uint64_t seed, std::uint64_t all_bytes, const Progress& progress)
+      : shape_(shape), seed_(seed), all_(all_bytes), progress_(progress), team_(available_cores()), buffer_(kBuffer) {}
+
+  // Tensor number `number` of the file.
+  Result<void> write(const Tensor& tensor, std::uint64_t number, gguf::Sink& sink) {
+    const Stream stream(seed_, number);
+    if (tensor.kind != Kind::matrix) {
+      const std::vector<float> values = values_of(tensor, shape_, stream);
+      return pass(std::as_bytes(std::span(values)), sink);
+    }
+    const float deviation = 1 / std::sqrt(static_cast<float>(tensor.shape[0]));
+    const Blocks blocks(tensor.type, deviation, stream);
+    const std::size_t block_bytes = gguf::type_info(tensor.type).block_bytes;
+    const std::uint64_t count = tensor.bytes() / block_bytes, most = buffer_.size() / block_bytes;
+    for (std::uint64_t first = 0; first < count;) {
+      const std::uint64_t now = std::min(most, count - first);
+      team_.run([&](std::uint32_t part, std::uint32_t parts) {
+        const std::uint64_t begin = now * part / parts, end = now * (part + 1) / parts;
+        blocks.fill(first + begin, std::span(buffer_).subspan(begin * block_bytes, (end - begin) * block_bytes));
+      });
+      if (auto ok = pass(std::span(buffer_).first(now * block_bytes), sink); !ok) return ok;
+      first += now;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kBuffer = std::size_t{4} << 20;
+
+  Result<void> pass(std::span<const std::byte> bytes, gguf::Sink& sink) {
+    if (auto ok = sink.write(bytes); !ok) return ok;
+    done_ += bytes.size();
+    if (progress_) progress_(done_, all_);
+    return {};
+  }
+
+  const Shape& shape_;
+  std::uint64_t seed_, all_, done_ = 0;
+  const Progress& progress_;
+  ThreadTeam team_;
+  std::vector<std::byte> buffer_;
+};
+
+void add_metadata(gguf::Writer& writer, const Shape& shape, const Mix& mix, std::uint64_t seed) {
+  writer.add("general.architecture", shape.architecture);
+  writer.add("general.type", "model");
+  writer.add("general.name", fmt::format("{} {} random", shape.name, mix.name));
+  writer.add("general.description", fmt::format("random weights of seed {}, made by quire synth", seed));
+  writer.add("general.file_type", mix.file_type);
+  writer.add("general.quantization_version", std::uint32_t{2});
+  const auto key = [&](std::string_view name) { return fmt::format("{}.{}", shape.architecture, name); };
+  const auto add = [&](std::string_view name, auto value) { writer.add(key(name), value); };
+  add("block_count", shape.layers);
+  add("context_length", shape.context);
+  add("embedding_length", shape.embedding);
+  add("feed_forward_length", shape.feed_forward);
+  add("vocab_size", shape.vocabulary);
+  add("attention.layer_norm_rms_epsilon", shape.epsilon);
+  add("attention.head_count", shape.heads);
+  const bool hybrid = shape.heads != 0 && shape.inner != 0;
+  if (hybrid) {
+    // Layers without KV heads are recurrent. Positions are not rotated.
+    std::vector<std::int32_t> kv_heads(shape.layers);
+    for (const std::uint32_t layer : shape.attention_layers) {
+      kv_heads[layer] = static_cast<std::int32_t>(shape.kv_heads);
+    }
+    writer.add_array<std::int32_t>(key("attention.head_count_kv"), kv_heads);
+    add("rope.scaling.finetuned", false);
+  } else if (shape.heads != 0) {
+    add("attention.head_count_kv", shape.kv_heads);
+  }
+  if (shape.heads != 0) {
+    add("attention.key_length", shape.head_dim);
+    add("attention.value_length", shape.head_dim);
+    add("rope.dimension_count", shape.head_dim);
+    add("rope.freq_base", shape.rope_base);
+  }
+  if (shape.inner != 0) {
+    add("ssm.conv_kernel", shape.conv);
+    add("ssm.inner_size", shape.inner);
+    add("ssm.state_size", shape.state);
+    add("ssm.group_count", shape.groups);
+    add("ssm.time_step_rank", shape.ssm_heads);
+  }
+  if (shape.embedding_scale != 0) add("embedding_scale", shape.embedding_scale);
+  if (shape.residual_scale != 0) add("residual_scale", shape.residual_scale);
+  if (shape.logit_scale != 0) add("logit_scale", shape.logit_scale);
+  if (shape.attention_scale != 0) add("attention.scale", shape.attention_scale);
+  add_tokenizer(writer, shape.vocabulary, shape.pre);
+}
+
+Result<const Mix*> mix_of(std::string_view type) {
+  if (const Mix* mix = find_mix(type)) return mix;
+  return fail(fmt::format("'{}' is none of the types {}", type, fmt::join(type_names(), ", ")));
+}
+
+Result<Plan> plan_of(const Shape& shape, const Mix& mix) {
+  if (auto ok = check_shape(shape); !ok) return std::unexpected(ok.error());
+  return Plan::make(shape, mix);
+}
+
+// Better said now than after minutes.
+Result<void> check_room(const std::string& path, std::uint64_t bytes) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
+  const auto space = error ? std::filesystem::space_info{} : std::filesystem::space(folder, error);
+  if (error || space.available >= bytes) return {};  // where nobody can say, writing will
+  return fail(fmt::format("{}: takes {} MiB, and there are {} left on that disk", path, (bytes >> 20) + 1,
+                          space.available >> 20));
+}
+
+}  // namespace
+
+Result<Summary> summarize(const Shape& shape, std::string_view type) {
+  const auto mix = mix_of(type);
+  if (!mix) return std::unexpected(mix.error());
+  const auto plan = plan_of(shape, **mix);
+  if (!plan) return std::unexpected(plan.error());
+  return plan->summary();
+}
+
+Result<void> write_model(const Shape& shape, std::string_view type, std::uint64_t seed, const std::string& path,
+                         const Progress& progress) {
+  const auto mix = mix_of(type);
+  if (!mix) return std::unexpected(mix.error());
+  const auto plan = plan_of(shape, **mix);
+  if (!plan) return std::unexpected(plan.error());
+  const std::uint64_t bytes = plan->summary().bytes;
+  if (auto ok = check_room(path, bytes); !ok) return ok;
+
+  Work work(shape, seed, bytes, progress);
+  gguf::Writer writer;
+  add_metadata(writer, shape, **mix, seed);
+  for (std::size_t i = 0; i < plan->tensors().size(); ++i) {
+    const Tensor& tensor = plan->tensors()[i];
+    writer.add_tensor(tensor.name, tensor.type, tensor.shape,
+                      [&work, &tensor, i](gguf::Sink& sink) { return work.write(tensor, i, sink); });
+  }
+  return writer.write(path);
+}
+
+}  // namespace quire::synth
