@@ -23,7 +23,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT state)
 
 if(TARGET quire-engine)
-  set(engine_modules gguf text backend model engine)
+  set(engine_modules gguf jinja text backend model engine)
   foreach(module ${engine_modules})
     install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quire/${module}
             COMPONENT engine FILES_MATCHING PATTERN "*.h" PATTERN "*_testing.h" EXCLUDE PATTERN "*_internal.h" EXCLUDE)

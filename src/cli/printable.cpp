@@ -6,7 +6,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::cli {
 
@@ -36,7 +36,7 @@ void append_bytes(std::string& out, std::string_view bytes) {
 }
 
 void append_escaped(std::string& out, std::string_view character) {
-  switch (const char32_t c = text::utf8_decode(character)) {
+  switch (const char32_t c = utf8_decode(character)) {
     case '\n': out += "\\n"; break;
     case '\r': out += "\\r"; break;
     case '\t': out += "\\t"; break;
@@ -56,12 +56,12 @@ std::string printable(std::string_view text, const Printable& how) {
   if (how.quotes) out += '"';
   std::size_t shown = 0;
   while (!text.empty() && shown < how.limit) {
-    const text::Utf8Step step = text::utf8_step(text);
+    const Utf8Step step = utf8_step(text);
     const std::string_view character = text.substr(0, step.length);
-    if (step.kind != text::Utf8Kind::valid) {
+    if (step.kind != Utf8Kind::valid) {
       append_bytes(out, character);
     } else {
-      const char32_t c = text::utf8_decode(character);
+      const char32_t c = utf8_decode(character);
       if (how.lines && (c == '\n' || c == '\t')) {
         out += character;
       } else if (is_unseen(c) || (how.ascii && c >= 0x80)) {
@@ -82,7 +82,7 @@ std::string printable(std::string_view text, const Printable& how) {
 std::string_view clipped(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   const std::string_view cut = text.substr(0, bytes);
-  return cut.substr(0, cut.size() - text::utf8_incomplete_tail(cut));
+  return cut.substr(0, cut.size() - utf8_incomplete_tail(cut));
 }
 
 std::string json_line(const boost::json::value& value) {
@@ -91,14 +91,14 @@ std::string json_line(const boost::json::value& value) {
   std::string out;
   out.reserve(json.size() + 1);
   for (std::string_view rest = json; !rest.empty();) {
-    const text::Utf8Step step = text::utf8_step(rest);
+    const Utf8Step step = utf8_step(rest);
     const std::string_view character = rest.substr(0, step.length);
     rest.remove_prefix(step.length);
-    if (step.kind != text::Utf8Kind::valid) {
-      out += text::kReplacementCharacter;
+    if (step.kind != Utf8Kind::valid) {
+      out += kReplacementCharacter;
       continue;
     }
-    const auto c = static_cast<std::uint32_t>(text::utf8_decode(character));
+    const auto c = static_cast<std::uint32_t>(utf8_decode(character));
     if (!is_unseen(c)) {
       out += character;
     } else if (c < 0x10000) {

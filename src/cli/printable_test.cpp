@@ -6,7 +6,7 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::cli {
 namespace {
@@ -51,7 +51,7 @@ TEST(Printable, AnyBytesBecomeCleanUtf8) {
     std::string bytes(random() % 40, '\0');
     for (char& c : bytes) c = static_cast<char>(random() % 3 == 0 ? random() % 128 : random());
     const std::string shown = printable(bytes);
-    EXPECT_EQ(text::utf8_valid_prefix(shown), shown.size());
+    EXPECT_EQ(utf8_valid_prefix(shown), shown.size());
     for (const char c : shown) EXPECT_FALSE((c >= 0 && c < 0x20) || c == 0x7f);
     const std::string json = json_line(boost::json::object{{"text", bytes}});
     boost::json::error_code error;

@@ -1,0 +1,231 @@
+// Filters whose result is a text, and what counts in one.
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "quire/base/utf8.h"
+#include "quire/jinja/access.h"
+#include "quire/jinja/filters.h"
+#include "quire/jinja/format.h"
+#include "quire/jinja/methods.h"
+#include "quire/jinja/operators.h"
+#include "quire/jinja/print.h"
+#include "quire/jinja/unicode.h"
+
+namespace quire::jinja {
+namespace {
+
+// These filters take anything, as its text.
+template <auto Convert>
+Value converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("this filter", arguments);
+  const Value text = to_text(runtime.meter, self);
+  runtime.meter.scanned(text.text()->bytes.size());
+  return make_text(runtime.meter, Convert(text.text()->bytes), text.text()->markup);
+}
+
+// Every word, which is what white space, a hyphen or an opening bracket stands before.
+std::string title(std::string_view text) {
+  std::string out;
+  bool inside_word = false;
+  for_each_character(text, [&](char32_t c) {
+    inside_word ? append_lower(out, c) : append_upper(out, c);
+    inside_word = !is_space(c) && std::u32string_view(U"-({[<").find(c) == std::u32string_view::npos;
+  });
+  return out;
+}
+
+Value trim(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [characters] = bind("trim", arguments, {"chars"}, 0);
+  Arguments passed;
+  if (characters != nullptr) passed.positional.push_back(*characters);
+  const Value text = to_text(runtime.meter, self);
+  return find_method(text, "strip")->native(runtime, text, passed);
+}
+
+Value replace(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [old_text, new_text, limit] = bind("replace", arguments, {"old", "new", "count"}, 2);
+  const Value text = to_plain_text(runtime.meter, self);
+  const Value from = to_plain_text(runtime.meter, *old_text);
+  const Value to = to_plain_text(runtime.meter, *new_text);
+  const Int count = limit != nullptr && !limit->is_none() ? require_index(*limit) : -1;
+  return replace_all(runtime, *text.text(), from.text()->bytes, to.text()->bytes, count);
+}
+
+Value string(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("string", arguments);
+  return to_text(runtime.meter, self);
+}
+
+Value safe(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("safe", arguments);
+  return make_text(runtime.meter, to_text(runtime.meter, self).text()->bytes, true);
+}
+
+Value escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("escape", arguments);
+  Value text = to_text(runtime.meter, self);
+  runtime.meter.scanned(text.text()->bytes.size());
+  if (text.text()->markup) return text;
+  return make_text(runtime.meter, escape_html(text.text()->bytes), true);
+}
+
+Value force_escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  return escape(runtime, to_plain_text(runtime.meter, self), arguments);
+}
+
+Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [width, first, blank] = bind("indent", arguments, {"width", "first", "blank"}, 0);
+  require_defined(self);
+  if (self.text() == nullptr) {
+    fail_operation(fmt::format("unsupported operand type(s) for +=: '{}' and 'str'", self.type_name()));
+  }
+  std::string margin = "    ";
+  if (width != nullptr && width->text() != nullptr) {
+    margin = width->text()->bytes;
+  } else if (width != nullptr) {
+    const Value spaces = repeat(runtime, *make_constant_text(" ").text(), require_index(*width));
+    margin = spaces.text()->bytes;
+  }
+  const bool indent_blank = blank != nullptr && truthy(*blank);
+  TextBuilder out(runtime.meter);
+  if (first != nullptr && truthy(*first)) out.append(margin);
+  runtime.meter.scanned(self.text()->bytes.size());
+  // The line end that is added makes an empty text one line, and a text that ends with one keep it.
+  const std::string text = self.text()->bytes + "\n";
+  bool is_first = true;
+  for (const std::string_view line : lines_of(runtime.meter, text, false)) {
+    if (!is_first) {
+      out.append("\n");
+      if (indent_blank || !line.empty()) out.append(margin);
+    }
+    is_first = false;
+    out.append(line);
+  }
+  return out.finish(self.text()->markup);
+}
+
+Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  if (!arguments.positional.empty() && !arguments.named.empty()) {
+    fail_operation("can't handle positional and keyword arguments at the same time");
+  }
+  const Value text = to_text(runtime.meter, self);
+  if (arguments.named.empty()) {
+    return format_printf(runtime, *text.text(), make_tuple(runtime.meter, arguments.positional));
+  }
+  Dict named(runtime.meter);
+  for (const auto& [name, value] : arguments.named) named.set(runtime.text(name), value);
+  return format_printf(runtime, *text.text(), make_dict(std::move(named)));
+}
+
+Value word_count(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("wordcount", arguments);
+  const Value text = to_text(runtime.meter, self);
+  runtime.meter.scanned(text.text()->bytes.size());
+  Int count = 0;
+  bool inside_word = false;
+  for_each_character(text.text()->bytes, [&](char32_t c) {
+    const bool word = is_word(c);
+    if (word && !inside_word) ++count;
+    inside_word = word;
+  });
+  return count;
+}
+
+Value truncate(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [length_given, kill_words, end_given, leeway_given] =
+      bind("truncate", arguments, {"length", "killwords", "end", "leeway"}, 0);
+  if (self.undefined() != nullptr) return self;
+  const std::string& text = require_text("truncate", self);
+  const Int limit = length_given != nullptr ? require_index(*length_given) : 255;
+  const std::string end = end_given != nullptr ? require_text("truncate", *end_given) : "...";
+  const Int leeway = leeway_given != nullptr && !leeway_given->is_none() ? require_index(*leeway_given) : 5;
+  const auto end_length = static_cast<Int>(count_characters(end));
+  if (limit < end_length) {
+    fail_operation(fmt::format("expected length >= {}, got {}", int_to_string(end_length), int_to_string(limit)));
+  }
+  if (static_cast<Int>(self.text()->length) - leeway <= limit) return self;
+  runtime.meter.scanned(text.size());
+  std::string_view kept(text.data(), byte_of_character(text, static_cast<std::size_t>(limit - end_length)));
+  const std::size_t space = kept.rfind(' ');
+  const bool whole_words = kill_words == nullptr || !truthy(*kill_words);
+  if (whole_words && space != std::string_view::npos) kept = kept.substr(0, space);
+  return make_text(runtime.meter, std::string(kept) + end, self.text()->markup);
+}
+
+Value center(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [width] = bind("center", arguments, {"width"}, 0);
+  const Value text = to_text(runtime.meter, self);
+  Arguments passed;
+  passed.positional.push_back(width != nullptr ? *width : Value(80));
+  return find_method(text, "center")->native(runtime, text, passed);
+}
+
+Value url_encode(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  bind_nothing("urlencode", arguments);
+  const Value text = to_text(runtime.meter, self);
+  TextBuilder out(runtime.meter);
+  for (const char c : text.text()->bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte < 0x80 && (is_alphabetic(byte) || is_digit(byte) ||
+                                       std::string_view("_.-~/").find(c) != std::string_view::npos);
+    out.append(plain ? std::string(1, c) : fmt::format("%{:02X}", byte));
+  }
+  return out.finish();
+}
+
+Value to_json(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const auto [ascii, indentation, separators, sort] =
+      bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
+  JsonStyle style;
+  style.ensure_ascii = ascii != nullptr && truthy(*ascii);
+  style.sort_keys = sort != nullptr && truthy(*sort);
+  if (indentation != nullptr && !indentation->is_none()) {
+    if (indentation->text() != nullptr) {
+      style.indent = indentation->text()->bytes;
+    } else {
+      const Value spaces = repeat(runtime, *make_constant_text(" ").text(), require_index(*indentation));
+      style.indent = spaces.text()->bytes;
+    }
+    style.item_separator = ",";
+  }
+  if (separators != nullptr && !separators->is_none()) {
+    const ListBuilder pair = collect(runtime, *separators);
+    if (pair.items.size() != 2) fail_operation("tojson() needs two separators");
+    style.item_separator = require_text("tojson", pair.items[0]);
+    style.key_separator = require_text("tojson", pair.items[1]);
+  }
+  TextBuilder out(runtime.meter);
+  append_json(out, runtime.meter, self, style);
+  return out.finish();
+}
+
+constexpr Filter kFilters[] = {{"trim", trim},
+                               {"upper", converted<upper>},
+                               {"lower", converted<lower>},
+                               {"title", converted<title>},
+                               {"capitalize", converted<capitalize>},
+                               {"replace", replace},
+                               {"string", string},
+                               {"tojson", to_json},
+                               {"indent", indent},
+                               {"safe", safe},
+                               {"escape", escape},
+                               {"e", escape},
+                               {"forceescape", force_escape},
+                               {"format", format},
+                               {"wordcount", word_count},
+                               {"truncate", truncate},
+                               {"center", center},
+                               {"urlencode", url_encode}};
+
+}  // namespace
+
+std::span<const Filter> text_filters() { return kFilters; }
+
+}  // namespace quire::jinja
