@@ -62,10 +62,7 @@ namespace quire::jinja {{
 namespace {{
 
 // clang-format off""", end="")
-emit("CharacterRange", "kAlphabetic", map(hex_row, ranges(str.isalpha)), "str.isalpha()")
-emit("CharacterRange", "kDecimal", map(hex_row, ranges(str.isdecimal)), "str.isdecimal()")
 emit("CharacterRange", "kDigit", map(hex_row, ranges(str.isdigit)), "str.isdigit()")
-emit("CharacterRange", "kNumeric", map(hex_row, ranges(str.isnumeric)), "str.isnumeric()")
 emit("CharacterRange", "kUnprintable",
      map(hex_row, ranges(lambda c: not c.isprintable() and unicodedata.category(c) != "Cn")),
      "assigned, and not str.isprintable(): repr() writes these as escapes")
@@ -81,8 +78,7 @@ print("""// clang-format on
 }  // namespace
 
 const UnicodeTables& unicode_tables() {
-  static constexpr UnicodeTables kTables = {kAlphabetic, kDecimal, kDigit, kNumeric, kUnprintable,
-                                            kUpper,      kLower,   kTitle, kSpecial};
+  static constexpr UnicodeTables kTables = {kDigit, kUnprintable, kUpper, kLower, kTitle, kSpecial};
   return kTables;
 }
 

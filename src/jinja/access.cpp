@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/jinja/left_out.h"
 #include "quire/jinja/methods.h"
 #include "quire/jinja/operators.h"
 #include "quire/jinja/print.h"
@@ -189,11 +190,10 @@ std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::s
   if (const Macro* macro = object.macro(); macro != nullptr && name == "name") {
     return runtime.text(std::string(macro->name));
   }
-  if (const Sequence* group = object.sequence(); group != nullptr && group->kind == SequenceKind::group) {
-    if (name == "grouper") return group->items[0];
-    if (name == "list") return group->items[1];
-  }
   const Method* method = find_method(object, name);
+  if (method == nullptr && object.text() != nullptr && is_left_out(kLeftOutTextMethods, name)) {
+    return runtime.undefined(left_out_message("the method of str", name));
+  }
   if (method == nullptr) return std::nullopt;
   if (method->native == nullptr) return forbidden(runtime, object, name);
   return make_function(runtime.meter, method->name, object, method->native);

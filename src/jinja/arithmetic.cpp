@@ -214,7 +214,7 @@ Value calculate(Runtime& runtime, Arithmetic operation, const Value& a, const Va
   if (real_x && real_y) return calculate_reals(operation, *real_x, *real_y);
 
   // "..." % value takes the value as it is, defined or not.
-  if (operation == Arithmetic::modulo && a.text() != nullptr) return format_printf(runtime, *a.text(), b);
+  if (operation == Arithmetic::modulo && a.text() != nullptr) return format_percent(runtime, *a.text(), b);
   require_defined(a);
   require_defined(b);
   if (operation == Arithmetic::add) return add(runtime, a, b);

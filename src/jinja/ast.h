@@ -155,7 +155,6 @@ struct ForStatement {
   Target target;
   ExpressionPtr items;
   ExpressionPtr condition;  // null where there is none
-  bool recursive = false;
   Block body;
   Block otherwise;
 };

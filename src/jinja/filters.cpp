@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "quire/jinja/left_out.h"
+#include "quire/jinja/print.h"
+
 namespace quire::jinja {
 
 const Filter* find_filter(std::string_view name) {
@@ -10,6 +15,11 @@ const Filter* find_filter(std::string_view name) {
     if (found != filters.end()) return &*found;
   }
   return nullptr;
+}
+
+void fail_no_filter(std::string_view name) {
+  fail_operation(is_left_out(kLeftOutFilters, name) ? left_out_message("the filter", name)
+                                                    : fmt::format("No filter named {}.", quoted(name)));
 }
 
 }  // namespace quire::jinja

@@ -19,6 +19,7 @@ struct Filter {
 
 // Null where there is none of that name.
 const Filter* find_filter(std::string_view name);
+[[noreturn]] void fail_no_filter(std::string_view name);
 
 // The `attribute` of filters that take one: "a.b.0" is what an item has under a, and under b of that, and so on.
 // Without one, the item itself.

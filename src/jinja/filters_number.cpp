@@ -19,29 +19,11 @@
 namespace quire::jinja {
 namespace {
 
-int digit_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'Z') return c - 'A' + 10;
-  return 99;
-}
-
-// int(text, base): white space around it, a sign, single underscores between digits, a prefix that fits the base.
-std::optional<Int> parse_integer(std::string_view text, int base) {
+// int(text): white space around it, a sign, single underscores between digits.
+std::optional<Int> parse_integer(std::string_view text) {
   text = strip(text);
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
-  const auto prefixed = [&text](char letter) {
-    return text.size() > 2 && text[0] == '0' && (text[1] | 0x20) == letter;
-  };
-  for (const auto& [letter, meaning] : {std::pair('x', 16), std::pair('o', 8), std::pair('b', 2)}) {
-    if (!prefixed(letter) || (base != meaning && base != 0)) continue;
-    base = meaning;
-    text.remove_prefix(text[2] == '_' ? 3 : 2);
-    break;
-  }
-  if (base == 0) base = 10;
-  if (text.empty()) return std::nullopt;
   Int value = 0;
   bool after_digit = false;
   for (const char c : text) {
@@ -49,9 +31,8 @@ std::optional<Int> parse_integer(std::string_view text, int base) {
       after_digit = false;
       continue;
     }
-    const int digit = digit_value(c);
-    if (digit >= base) return std::nullopt;
-    if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{digit}, &value)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    if (__builtin_mul_overflow(value, Int{10}, &value) || __builtin_add_overflow(value, Int{c - '0'}, &value)) {
       fail_limit("an integer is too large");
     }
     after_digit = true;
@@ -104,14 +85,13 @@ Int truncated(double value) {
 }
 
 Value to_int(Runtime&, const Value& self, const Arguments& arguments) {
-  const auto [otherwise, base_given] = bind("int", arguments, {"default", "base"}, 0);
+  const auto [otherwise, base] = bind("int", arguments, {"default", "base"}, 0);
+  if (base != nullptr && require_index(*base) != 10) fail_operation("int(base=...) is not supported in chat templates");
   Value fallback = otherwise != nullptr ? *otherwise : Value(0);
   if (const std::optional<Int> integer = as_index(self)) return *integer;
   if (const double* real = self.real()) return std::isnan(*real) ? fallback : Value(truncated(*real));
   if (const Text* text = self.text()) {
-    const Int base = base_given != nullptr ? require_index(*base_given) : 10;
-    if (base != 0 && (base < 2 || base > 36)) return fallback;
-    if (const std::optional<Int> integer = parse_integer(text->bytes, static_cast<int>(base))) return *integer;
+    if (const std::optional<Int> integer = parse_integer(text->bytes)) return *integer;
   }
   const std::optional<double> real = as_real(self);
   return real && std::isfinite(*real) ? Value(truncated(*real)) : fallback;
@@ -132,52 +112,6 @@ Value absolute(Runtime&, const Value& self, const Arguments& arguments) {
   return *integer < 0 ? negate(*integer) : Value(*integer);
 }
 
-// To so many digits behind the point, halves to the even digit, of the number as it is and not as it is written.
-double round_to(double value, int digits) {
-  if (!std::isfinite(value) || digits > 320) return value;
-  if (digits < -310) return std::copysign(0.0, value);
-  if (digits >= 0) {
-    char buffer[800];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed, digits).ptr;
-    double result = value;
-    std::from_chars(buffer, end, result);
-    return result;
-  }
-  const double scale = std::pow(10.0, -digits);
-  return std::nearbyint(value / scale) * scale;
-}
-
-Value round_integer(Int value, Int digits) {
-  if (digits >= 0) return value;
-  if (digits < -37) return 0;
-  Int scale = 1;
-  for (Int i = 0; i < -digits; ++i) scale *= 10;
-  Int quotient = value / scale;
-  const Int twice = (value % scale < 0 ? -(value % scale) : value % scale) * 2;
-  if (twice > scale || (twice == scale && quotient % 2 != 0)) quotient += value < 0 ? -1 : 1;
-  Int result = 0;
-  if (__builtin_mul_overflow(quotient, scale, &result)) fail_limit("an integer is too large");
-  return result;
-}
-
-Value round_number(Runtime&, const Value& self, const Arguments& arguments) {
-  const auto [precision, method_given] = bind("round", arguments, {"precision", "method"}, 0);
-  const std::string method = method_given != nullptr ? require_text("round", *method_given) : "common";
-  require_defined(self);
-  const Int digits = std::clamp<Int>(precision != nullptr ? require_index(*precision) : 0, -1000, 1000);
-  const std::optional<Int> integer = as_index(self);
-  if (!integer && self.real() == nullptr) {
-    fail_operation(fmt::format("type {} doesn't define __round__ method", self.type_name()));
-  }
-  if (method == "common") {
-    return integer ? round_integer(*integer, digits) : Value(round_to(*self.real(), static_cast<int>(digits)));
-  }
-  if (method != "ceil" && method != "floor") fail_operation("method must be common, ceil or floor");
-  const double scale = std::pow(10.0, static_cast<double>(digits));
-  const double scaled = (integer ? static_cast<double>(*integer) : *self.real()) * scale;
-  return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale;
-}
-
 Value with_default(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto [otherwise, boolean] = bind("default", arguments, {"default_value", "boolean"}, 0);
   const bool missing = self.undefined() != nullptr || (boolean != nullptr && truthy(*boolean) && !truthy(self));
@@ -185,8 +119,8 @@ Value with_default(Runtime& runtime, const Value& self, const Arguments& argumen
   return otherwise != nullptr ? *otherwise : runtime.text("");
 }
 
-constexpr Filter kFilters[] = {{"int", to_int},         {"float", to_float},       {"abs", absolute},
-                               {"round", round_number}, {"default", with_default}, {"d", with_default}};
+constexpr Filter kFilters[] = {
+    {"int", to_int}, {"float", to_float}, {"abs", absolute}, {"default", with_default}, {"d", with_default}};
 
 }  // namespace
 

@@ -33,7 +33,7 @@ Value map_items(Runtime& runtime, const Value& self, const Arguments& arguments)
   }
   const std::string& name = require_text("map", arguments.positional.front());
   const Filter* filter = find_filter(name);
-  if (filter == nullptr) fail_operation(fmt::format("No filter named {}.", quoted(name)));
+  if (filter == nullptr) fail_no_filter(name);
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin());
   ListBuilder out(runtime.meter);

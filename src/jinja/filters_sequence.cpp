@@ -204,77 +204,11 @@ Value dict_items(Runtime& runtime, const Value& self, const Arguments& arguments
   return make_iterator(runtime.meter, std::move(out.items));
 }
 
-Value batches(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [count, fill] = bind("batch", arguments, {"linecount", "fill_with"}, 1);
-  const Int size = require_index(*count);
-  ListBuilder out(runtime.meter);
-  std::vector<Value> batch;
-  Cursor cursor(runtime, self);
-  for (Value item; cursor.next(item);) {
-    if (!batch.empty() && static_cast<Int>(batch.size()) == size) {
-      out.push(make_list(runtime.meter, std::exchange(batch, {})));
-    }
-    batch.push_back(item);
-  }
-  if (!batch.empty()) {
-    ListBuilder last(runtime.meter);
-    for (Value& item : batch) last.push(std::move(item));
-    while (fill != nullptr && !fill->is_none() && static_cast<Int>(last.items.size()) < size) last.push(*fill);
-    out.push(last.finish());
-  }
-  return make_iterator(runtime.meter, std::move(out.items));
-}
-
-Value slices(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [count_given, fill] = bind("slice", arguments, {"slices", "fill_with"}, 1);
-  const Int count = require_index(*count_given);
-  if (count == 0) fail_operation("integer division or modulo by zero");
-  const std::vector<Value> items = collect(runtime, self).items;
-  const Int each = static_cast<Int>(items.size()) / count;
-  const Int longer = static_cast<Int>(items.size()) % count;  // so many slices have one item more
-  ListBuilder out(runtime.meter);
-  std::size_t at = 0;
-  for (Int slice = 0; slice < count; ++slice) {
-    runtime.meter.step();
-    ListBuilder part(runtime.meter);
-    for (Int i = 0; i < each + (slice < longer ? 1 : 0); ++i) part.push(items[at++]);
-    if (fill != nullptr && !fill->is_none() && slice >= longer) part.push(*fill);
-    out.push(part.finish());
-  }
-  return make_iterator(runtime.meter, std::move(out.items));
-}
-
-Value grouped(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [attribute, otherwise, case_given] =
-      bind("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
-  const AttributePath path(runtime, attribute);
-  const bool case_sensitive = given_true(case_given);
-  std::vector<Keyed> keyed;
-  for (Value& item : collect(runtime, self).items) {
-    Value key = folded(runtime, path.of(runtime, item, otherwise), case_sensitive);
-    keyed.push_back({std::move(key), std::move(item)});
-  }
-  sort_by_key(runtime, keyed, false);
-  ListBuilder out(runtime.meter);
-  for (std::size_t begin = 0; begin < keyed.size();) {
-    ListBuilder members(runtime.meter);
-    std::size_t end = begin;
-    while (end < keyed.size() && equal(runtime.meter, keyed[end].key, keyed[begin].key))
-      members.push(keyed[end++].item);
-    if (end == begin) members.push(keyed[end++].item);  // a NaN is not even equal to itself
-    const Value name = path.of(runtime, keyed[begin].item, otherwise);
-    out.push(make_sequence(runtime.meter, SequenceKind::group, {name, members.finish()}));
-    begin = end;
-  }
-  return out.finish();
-}
-
 constexpr Filter kFilters[] = {
     {"length", length_of},     {"count", length_of},   {"first", first_item}, {"last", last_item},
     {"list", list_of},         {"reverse", reversed},  {"join", join},        {"sum", sum},
     {"min", extreme<false>},   {"max", extreme<true>}, {"sort", sorted},      {"unique", unique},
-    {"dictsort", dict_sorted}, {"items", dict_items},  {"batch", batches},    {"slice", slices},
-    {"groupby", grouped}};
+    {"dictsort", dict_sorted}, {"items", dict_items}};
 
 }  // namespace
 

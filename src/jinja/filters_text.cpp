@@ -75,10 +75,6 @@ Value escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return make_text(runtime.meter, escape_html(text.text()->bytes), true);
 }
 
-Value force_escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  return escape(runtime, to_plain_text(runtime.meter, self), arguments);
-}
-
 Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto [width, first, blank] = bind("indent", arguments, {"width", "first", "blank"}, 0);
   require_defined(self);
@@ -116,67 +112,11 @@ Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
   }
   const Value text = to_text(runtime.meter, self);
   if (arguments.named.empty()) {
-    return format_printf(runtime, *text.text(), make_tuple(runtime.meter, arguments.positional));
+    return format_percent(runtime, *text.text(), make_tuple(runtime.meter, arguments.positional));
   }
   Dict named(runtime.meter);
   for (const auto& [name, value] : arguments.named) named.set(runtime.text(name), value);
-  return format_printf(runtime, *text.text(), make_dict(std::move(named)));
-}
-
-Value word_count(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  bind_nothing("wordcount", arguments);
-  const Value text = to_text(runtime.meter, self);
-  runtime.meter.scanned(text.text()->bytes.size());
-  Int count = 0;
-  bool inside_word = false;
-  for_each_character(text.text()->bytes, [&](char32_t c) {
-    const bool word = is_word(c);
-    if (word && !inside_word) ++count;
-    inside_word = word;
-  });
-  return count;
-}
-
-Value truncate(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [length_given, kill_words, end_given, leeway_given] =
-      bind("truncate", arguments, {"length", "killwords", "end", "leeway"}, 0);
-  if (self.undefined() != nullptr) return self;
-  const std::string& text = require_text("truncate", self);
-  const Int limit = length_given != nullptr ? require_index(*length_given) : 255;
-  const std::string end = end_given != nullptr ? require_text("truncate", *end_given) : "...";
-  const Int leeway = leeway_given != nullptr && !leeway_given->is_none() ? require_index(*leeway_given) : 5;
-  const auto end_length = static_cast<Int>(count_characters(end));
-  if (limit < end_length) {
-    fail_operation(fmt::format("expected length >= {}, got {}", int_to_string(end_length), int_to_string(limit)));
-  }
-  if (static_cast<Int>(self.text()->length) - leeway <= limit) return self;
-  runtime.meter.scanned(text.size());
-  std::string_view kept(text.data(), byte_of_character(text, static_cast<std::size_t>(limit - end_length)));
-  const std::size_t space = kept.rfind(' ');
-  const bool whole_words = kill_words == nullptr || !truthy(*kill_words);
-  if (whole_words && space != std::string_view::npos) kept = kept.substr(0, space);
-  return make_text(runtime.meter, std::string(kept) + end, self.text()->markup);
-}
-
-Value center(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [width] = bind("center", arguments, {"width"}, 0);
-  const Value text = to_text(runtime.meter, self);
-  Arguments passed;
-  passed.positional.push_back(width != nullptr ? *width : Value(80));
-  return find_method(text, "center")->native(runtime, text, passed);
-}
-
-Value url_encode(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  bind_nothing("urlencode", arguments);
-  const Value text = to_text(runtime.meter, self);
-  TextBuilder out(runtime.meter);
-  for (const char c : text.text()->bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = byte < 0x80 && (is_alphabetic(byte) || is_digit(byte) ||
-                                       std::string_view("_.-~/").find(c) != std::string_view::npos);
-    out.append(plain ? std::string(1, c) : fmt::format("%{:02X}", byte));
-  }
-  return out.finish();
+  return format_percent(runtime, *text.text(), make_dict(std::move(named)));
 }
 
 Value to_json(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -217,12 +157,7 @@ constexpr Filter kFilters[] = {{"trim", trim},
                                {"safe", safe},
                                {"escape", escape},
                                {"e", escape},
-                               {"forceescape", force_escape},
-                               {"format", format},
-                               {"wordcount", word_count},
-                               {"truncate", truncate},
-                               {"center", center},
-                               {"urlencode", url_encode}};
+                               {"format", format}};
 
 }  // namespace
 

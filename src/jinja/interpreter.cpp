@@ -8,6 +8,7 @@
 
 #include "quire/jinja/access.h"
 #include "quire/jinja/filters.h"
+#include "quire/jinja/left_out.h"
 #include "quire/jinja/operators.h"
 #include "quire/jinja/predicates.h"
 #include "quire/jinja/print.h"
@@ -24,7 +25,9 @@ Value Interpreter::evaluate(const Literal& node, int, const ScopeRef&) { return 
 
 Value Interpreter::evaluate(const Name& node, int, const ScopeRef& scope) {
   if (const Value* found = scope->find(node.id)) return *found;
-  return runtime_.undefined(fmt::format("'{}' is undefined", program_.names[static_cast<std::size_t>(node.id)]));
+  const std::string& name = program_.names[static_cast<std::size_t>(node.id)];
+  return runtime_.undefined(is_left_out(kLeftOutGlobals, name) ? left_out_message("the function", name)
+                                                               : fmt::format("'{}' is undefined", name));
 }
 
 Value Interpreter::evaluate(const AttributeOf& node, int line, const ScopeRef& scope) {
@@ -67,7 +70,7 @@ Value Interpreter::evaluate(const FilterUse& node, int line, const ScopeRef& sco
   const Value input = evaluate(*node.input, scope);
   const Arguments arguments = evaluate(node.arguments, scope);
   runtime_.line = line;
-  if (node.filter == nullptr) fail_operation(fmt::format("No filter named '{}'.", node.name));
+  if (node.filter == nullptr) fail_no_filter(node.name);
   return node.filter->apply(runtime_, input, arguments);
 }
 
@@ -187,18 +190,7 @@ Value Interpreter::call(const Value& callee, Arguments arguments) {
   if (const Function* function = callee.function()) return function->native(runtime_, function->self, arguments);
   const Deeper deeper(runtime_);
   if (const Macro* macro = callee.macro()) return call_macro(*macro, std::move(arguments));
-  if (const Loop* loop = callee.loop()) {
-    if (loop->statement == nullptr) {
-      fail_operation("The loop must have the 'recursive' marker to be called recursively.");
-    }
-    if (arguments.positional.size() != 1 || !arguments.named.empty() || loop->outer == nullptr) {
-      fail_operation("loop() takes one argument, while the loop runs");
-    }
-    const ScopeRef outer = loop->outer;  // held here too: the loop lets go of it when it ends
-    Capture capture(*this);
-    run_loop(*loop->statement, arguments.positional.front(), loop->depth0 + 1, outer);
-    return capture.text();
-  }
+  if (callee.loop() != nullptr) fail_operation("recursive loops are not supported in chat templates");
   require_defined(callee);
   fail_operation(fmt::format("'{}' object is not callable", callee.type_name()));
 }

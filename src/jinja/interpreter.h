@@ -91,7 +91,7 @@ class Interpreter {
   Flow execute(const Break&, const ScopeRef&) { return Flow::break_loop; }
   Flow execute(const Continue&, const ScopeRef&) { return Flow::next_iteration; }
 
-  Flow run_loop(const ForStatement& node, const Value& items, int depth0, const ScopeRef& scope);
+  Flow run_loop(const ForStatement& node, const Value& items, const ScopeRef& scope);
   void assign(const Target& target, Value value, const ScopeRef& scope);
   void unpack(const Target& target, const Value& value, const ScopeRef& scope);
   Value filtered(const ExpressionPtr& filters, const Value& text, const ScopeRef& scope);

@@ -23,6 +23,9 @@ constexpr std::array<std::string_view, 26> kSymbols = {"//", "**", "==", "!=", "
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
+// Of a name, which is ASCII here: no published template has another.
+bool word_character(char c) { return digit(c) || c == '_' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
+
 int digit_value(char c) {
   if (digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -277,7 +280,7 @@ class Lexer {
       read_number();
     } else if (c == '\'' || c == '"') {
       read_string(c);
-    } else if (is_word(utf8_decode(first_character(source_.substr(at_))))) {
+    } else if (word_character(c)) {
       read_name();
     } else {
       read_symbol(open);
@@ -286,13 +289,7 @@ class Lexer {
 
   void read_name() {
     const std::size_t begin = at_;
-    while (at_ < source_.size()) {
-      const std::string_view character = first_character(source_.substr(at_));
-      const char32_t c = utf8_decode(character);
-      if (!is_word(c)) break;
-      if (at_ == begin && is_numeric(c) && !is_alphabetic(c)) fail_syntax("Invalid character in identifier", line_);
-      at_ += character.size();
-    }
+    while (word_character(peek(at_))) ++at_;
     push(TokenKind::name, std::string(source_.substr(begin, at_ - begin)));
   }
 
@@ -368,6 +365,11 @@ class Lexer {
     const auto found = std::ranges::find_if(kSymbols, [this](std::string_view s) { return follows(s); });
     if (found == kSymbols.end()) {
       const std::string_view character = first_character(source_.substr(at_));
+      if (character.size() > 1) {
+        fail_syntax(fmt::format("unexpected char {}: names outside ASCII are not supported in chat templates",
+                                quoted(character)),
+                    line_);
+      }
       fail_syntax(fmt::format("unexpected char {}", quoted(character)), line_);
     }
     const std::string_view symbol = *found;

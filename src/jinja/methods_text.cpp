@@ -289,20 +289,6 @@ Value format_text(Runtime& runtime, const Value& self, const Arguments& argument
   return format_braces(runtime, *self.text(), arguments);
 }
 
-Value format_map(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  const auto [mapping] = bind("format_map", arguments, {""}, 1);
-  if (mapping->dict() == nullptr) fail_operation("format_map() argument must be a mapping");
-  Arguments named;
-  for (const auto& [key, value] : mapping->dict()->entries) {
-    if (key.text() != nullptr) named.named.emplace_back(key.text()->bytes, value);
-  }
-  return format_braces(runtime, *self.text(), named);
-}
-
-Value unsupported(Runtime&, const Value&, const Arguments&) {
-  fail_operation("this method of str is not supported in chat templates");
-}
-
 constexpr Method kMethods[] = {{"strip", strip_text<Side::both>},
                                {"lstrip", strip_text<Side::left>},
                                {"rstrip", strip_text<Side::right>},
@@ -322,11 +308,7 @@ constexpr Method kMethods[] = {{"strip", strip_text<Side::both>},
                                {"removeprefix", remove_prefix},
                                {"removesuffix", remove_suffix},
                                {"join", join_text},
-                               {"format", format_text},
-                               {"format_map", format_map},
-                               {"encode", unsupported},
-                               {"maketrans", unsupported},
-                               {"translate", unsupported}};
+                               {"format", format_text}};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "quire/jinja/expression_parser.h"
+#include "quire/jinja/left_out.h"
 #include "quire/jinja/lexer.h"
 
 namespace quire::jinja {
@@ -126,6 +127,7 @@ class StatementParser {
   }
 
   [[noreturn]] void fail_unknown(const std::string& word, int line) const {
+    if (is_left_out(kLeftOutTags, word)) fail_syntax(left_out_message("the tag", word), line);
     std::string message = fmt::format("Encountered unknown tag '{}'.", word);
     if (!open_tags_.empty()) {
       message += fmt::format(" The innermost block that needs to be closed is '{}'.", open_tags_.back());
@@ -156,7 +158,9 @@ class StatementParser {
     tokens_.expect_name("in");
     result.items = expressions_.tuple(false, "recursive");
     if (tokens_.skip_name("if")) result.condition = expressions_.expression();
-    result.recursive = tokens_.skip_name("recursive");
+    if (tokens_.current().is_name("recursive")) {
+      fail_syntax("recursive loops are not supported in chat templates", tokens_.line());
+    }
     ++loops_;
     result.body = body({"endfor", "else"});
     --loops_;

@@ -51,8 +51,7 @@ class Printer {
   void print(const Ref<const Sequence>& value) {
     switch (value->kind) {
       case SequenceKind::list: return print_items(*value, "[", "]");
-      case SequenceKind::tuple:
-      case SequenceKind::group: return print_items(*value, "(", value->items.size() == 1 ? ",)" : ")");
+      case SequenceKind::tuple: return print_items(*value, "(", value->items.size() == 1 ? ",)" : ")");
       case SequenceKind::keys: return print_items(*value, "dict_keys([", "])");
       case SequenceKind::values: return print_items(*value, "dict_values([", "])");
       case SequenceKind::items: return print_items(*value, "dict_items([", "])");

@@ -1,6 +1,6 @@
 #include "quire/jinja/scope.h"
 
-#include "quire/jinja/operators.h"
+#include "quire/jinja/left_out.h"
 #include "quire/jinja/runtime.h"
 
 namespace quire::jinja {
@@ -10,15 +10,6 @@ Value cycle(Runtime&, const Value& self, const Arguments& arguments) {
   if (arguments.positional.empty() || !arguments.named.empty()) fail_operation("no items for cycling given");
   const auto turn = static_cast<std::size_t>(self.loop()->index0 < 0 ? 0 : self.loop()->index0);
   return arguments.positional[turn % arguments.positional.size()];
-}
-
-Value changed(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  Loop& loop = *self.loop();
-  const Value given = make_tuple(runtime.meter, arguments.positional);
-  if (loop.last_given && equal(runtime.meter, *loop.last_given, given)) return false;
-  // After its end a loop must refer to nothing, or it might refer to itself.
-  if (loop.source != nullptr) loop.last_given = given;
-  return true;
 }
 
 }  // namespace
@@ -54,10 +45,8 @@ std::int64_t Loop::length() {
 
 void Loop::end() {
   source = nullptr;
-  outer.reset();
   previous = current = Value();
   ahead.clear();
-  last_given.reset();
 }
 
 std::optional<Value> loop_attribute(Runtime& runtime, const Value& value, std::string_view name) {
@@ -69,12 +58,13 @@ std::optional<Value> loop_attribute(Runtime& runtime, const Value& value, std::s
   if (name == "length") return loop.length();
   if (name == "revindex") return loop.length() - loop.index0;
   if (name == "revindex0") return loop.length() - loop.index0 - 1;
-  if (name == "depth") return loop.depth0 + 1;
-  if (name == "depth0") return loop.depth0;
   if (name == "previtem") return loop.index0 > 0 ? loop.previous : runtime.undefined("there is no previous item");
   if (name == "nextitem") return loop.peek() ? loop.ahead.front() : runtime.undefined("there is no next item");
   if (name == "cycle") return make_function(runtime.meter, "cycle", value, cycle);
-  if (name == "changed") return make_function(runtime.meter, "changed", value, changed);
+  // Loops are not recursive here.
+  if (name == "depth") return 1;
+  if (name == "depth0") return 0;
+  if (is_left_out(kLeftOutLoopAttributes, name)) return runtime.undefined(left_out_message("loop attribute", name));
   return std::nullopt;
 }
 

@@ -19,7 +19,6 @@
 
 namespace quire::jinja {
 
-struct ForStatement;
 struct MacroDefinition;
 
 // Names are numbered when the template is parsed.
@@ -76,17 +75,11 @@ class LoopSource {
 // The variable `loop`.
 struct Loop {
   std::int64_t index0 = -1;
-  int depth0 = 0;
   std::optional<std::int64_t> known_length;
   Value previous;
   Value current;
-  std::list<Value> ahead;           // looked at already, by loop.last or loop.length
-  std::optional<Value> last_given;  // to loop.changed()
-  LoopSource* source = nullptr;     // null once the loop has ended
-
-  // Of a recursive loop: what loop(...) runs, and where.
-  const ForStatement* statement = nullptr;
-  Ref<Scope> outer;
+  std::list<Value> ahead;        // looked at already, by loop.last or loop.length
+  LoopSource* source = nullptr;  // null once the loop has ended
 
   bool advance();  // to the next item; false at the end
   bool peek();     // is there another?

@@ -93,20 +93,14 @@ Interpreter::Flow Interpreter::execute(const IfStatement& node, const ScopeRef& 
 }
 
 Interpreter::Flow Interpreter::execute(const ForStatement& node, const ScopeRef& scope) {
-  return run_loop(node, evaluate(*node.items, scope), 0, scope);
+  return run_loop(node, evaluate(*node.items, scope), scope);
 }
 
-Interpreter::Flow Interpreter::run_loop(const ForStatement& node, const Value& items, int depth0,
-                                        const ScopeRef& scope) {
+Interpreter::Flow Interpreter::run_loop(const ForStatement& node, const Value& items, const ScopeRef& scope) {
   ItemSource source(*this, node, items, scope);
   const auto loop = std::make_shared<Loop>();
-  loop->depth0 = depth0;
   loop->source = &source;
   if (node.condition == nullptr && sized(items)) loop->known_length = static_cast<std::int64_t>(length(items));
-  if (node.recursive) {
-    loop->statement = &node;
-    loop->outer = scope;
-  }
   const struct End {
     Loop& loop;
     ~End() { loop.end(); }

@@ -15,10 +15,9 @@
 // How it fails: with a TemplateError, whose message begins "line N: ". A template that refuses a conversation
 // (raise_exception) is told apart from one that is broken by `kind`.
 //
-// What is left out: templates made of several (include, import, extends, block), autoescape, the filters that make HTML
-// or depend on chance (pprint, random, striptags, urlize, wordwrap, xmlattr, filesizeformat), cycler, joiner and
-// lipsum. Integers end at 127 bits. map, select and their like work at once and not when their result is walked, so a
-// failure in one shows even if nobody looks at the result.
+// What is left out: README.md beside this header lists what is there and what is not, and why. Integers end at 127
+// bits. map, select and their like work at once and not when their result is walked, so a failure in one shows even if
+// nobody looks at the result.
 //
 // Variables are the caller's to set, under the names templates read: messages, tools, documents, bos_token, eos_token,
 // add_generation_prompt and whatever else. A name that is not set is undefined, which is not the same as null:

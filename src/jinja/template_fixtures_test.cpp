@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <boost/json/array.hpp>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "quire/jinja/template.h"
@@ -79,6 +80,18 @@ TEST_P(JinjaFixture, RendersOrFailsAsJinja2Does) {
     } else {
       EXPECT_FALSE(result) << source << "\nJinja2 fails: " << string_at(one, "error") << "\nhere: " << *result;
     }
+  }
+}
+
+// What no published template uses: src/jinja/README.md.
+TEST(LeftOut, IsNamedWhereATemplateUsesIt) {
+  json::object fixture = read_json(fs::path(QUIRE_SOURCE_DIR) / "testdata/templates/left_out.json");
+  ASSERT_FALSE(fixture.at("cases").as_array().empty());
+  for (const json::value& value : fixture.at("cases").as_array()) {
+    const std::string source = string_at(value.as_object(), "template");
+    const auto result = try_render(source, fixture.at("variables").as_object());
+    ASSERT_FALSE(result) << source << "\n" << *result;
+    EXPECT_THAT(result.error().message, ::testing::EndsWith(string_at(value.as_object(), "error"))) << source;
   }
 }
 

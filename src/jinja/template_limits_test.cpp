@@ -41,8 +41,6 @@ TEST(TemplateLimits, LoopsWithoutEndRunOutOfSteps) {
   expect_limit(nested + "{{ i * 2 }}" + times(3, "{% endfor %}"), "too many steps");
   expect_limit("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}",
                "too many steps");
-  expect_limit("{% for x in [1, 1] recursive %}{% if loop.depth < 60 %}{{ loop([1, 1]) }}{% endif %}{% endfor %}",
-               "too many steps");
 }
 
 TEST(TemplateLimits, RangesAreBoundedAsInJinja2) {
@@ -53,7 +51,6 @@ TEST(TemplateLimits, RangesAreBoundedAsInJinja2) {
 TEST(TemplateLimits, RecursionEnds) {
   expect_limit("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recurses too deeply");
   expect_limit("{% macro f(g) %}{{ g(g) }}{% endmacro %}{{ f(f) }}", "recurses too deeply");
-  expect_limit("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recurses too deeply");
   expect_limit("{{ 'abc' | map(*(['map'] * 2000)) | list }}", "recurses too deeply");
   expect_limit("{% macro f() %}" + times(80, "{% for a in [1] %}") + "{{ f() }}" + times(80, "{% endfor %}") +
                    "{% endmacro %}{{ f() }}",
@@ -66,14 +63,12 @@ TEST(TemplateLimits, TextsDoNotGrowWithoutEnd) {
   expect_limit("{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
                "too long a text");
   expect_limit("{{ ('a' * 1000000) | replace('a', 'b' * 1000) }}", "too long a text");
-  expect_limit("{{ 'a'.center(10**15) }}", "too long a text");
   expect_limit("{{ '%999999999d' % 1 }}", "too long a text");
   expect_limit("{% for i in range(100000) %}{{ 'a' * 1000 }}{% endfor %}", "too long a text");
 }
 
 TEST(TemplateLimits, ListsDoNotGrowWithoutEnd) {
   expect_limit("{{ [0] * 10**9 }}", "too");
-  expect_limit("{{ [1] | batch(10**12, 0) | list }}", "too much memory");
   expect_limit(
       "{% set ns = namespace(l=[]) %}{% for i in range(100000) %}{% set ns.l = ns.l + ['a' * 1000] %}{% endfor %}",
       "too");
@@ -120,9 +115,9 @@ TEST(TemplateLimits, MacrosAndLoopsOutliveTheirScopes) {
   EXPECT_EQ(render("{% set ns = namespace(f=none) %}{% for i in [1, 2] %}{% set p = ns.f %}{% macro f() %}{{ i }}"
                    "{{ p() if p }}{% endmacro %}{% set ns.f = f %}{% endfor %}{{ ns.f() }}"),
             "21");
-  EXPECT_EQ(render("{% set ns = namespace(l=none) %}{% for i in 'ab' %}{{ loop.changed(loop) }}{% set ns.l = loop %}"
-                   "{% endfor %}{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.changed(ns.l) }}"),
-            "TrueFalse2TrueTrue");
+  EXPECT_EQ(render("{% set ns = namespace(l=none) %}{% for i in 'ab' %}{% set ns.l = loop %}"
+                   "{% endfor %}{{ ns.l.index }}{{ ns.l.last }}"),
+            "2True");
 }
 
 TEST(TemplateLimits, SearchingDoesNotTakeTheProductOfTwoSizes) {

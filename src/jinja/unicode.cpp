@@ -106,24 +106,9 @@ bool is_line_break(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-bool is_alphabetic(char32_t c) {
-  if (c < 0x80) return ascii_letter(c, U'a') || ascii_letter(c, U'A');
-  return contains(unicode_tables().alphabetic, c);
-}
-
-bool is_decimal(char32_t c) {
-  if (c < 0x80) return c >= U'0' && c <= U'9';
-  return contains(unicode_tables().decimal, c);
-}
-
 bool is_digit(char32_t c) {
   if (c < 0x80) return c >= U'0' && c <= U'9';
   return contains(unicode_tables().digit, c);
-}
-
-bool is_numeric(char32_t c) {
-  if (c < 0x80) return c >= U'0' && c <= U'9';
-  return contains(unicode_tables().numeric, c);
 }
 
 bool is_printable(char32_t c) {

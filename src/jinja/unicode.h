@@ -45,15 +45,11 @@ std::size_t find_part(std::string_view text, std::string_view part, std::size_t 
 
 bool is_space(char32_t c);
 bool is_line_break(char32_t c);  // where str.splitlines() cuts
-bool is_alphabetic(char32_t c);
-bool is_decimal(char32_t c);
 bool is_digit(char32_t c);
-bool is_numeric(char32_t c);
 bool is_printable(char32_t c);
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_titlecase(char32_t c);  // a digraph with one capital, such as U+01C5
-inline bool is_word(char32_t c) { return c == U'_' || is_alphabetic(c) || is_numeric(c); }  // \w
 
 void append_upper(std::string& out, char32_t c);
 void append_lower(std::string& out, char32_t c);

@@ -26,10 +26,7 @@ struct SpecialCase {
 };
 
 struct UnicodeTables {
-  std::span<const CharacterRange> alphabetic;
-  std::span<const CharacterRange> decimal;
   std::span<const CharacterRange> digit;
-  std::span<const CharacterRange> numeric;
   std::span<const CharacterRange> unprintable;
   std::span<const CaseRun> upper;
   std::span<const CaseRun> lower;

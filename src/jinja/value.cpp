@@ -29,8 +29,7 @@ int one_deeper(int depth) {
 std::string_view sequence_type(SequenceKind kind) {
   switch (kind) {
     case SequenceKind::list: return "list";
-    case SequenceKind::tuple:
-    case SequenceKind::group: return "tuple";
+    case SequenceKind::tuple: return "tuple";
     case SequenceKind::keys: return "dict_keys";
     case SequenceKind::values: return "dict_values";
     case SequenceKind::items: return "dict_items";

@@ -118,8 +118,7 @@ struct Text {
 enum class SequenceKind {
   list,
   tuple,
-  group,  // of the filter `groupby`: a tuple whose two items are also called grouper and list
-  keys,   // the views of dict methods: iterable and sized, not indexable
+  keys,  // the views of dict methods: iterable and sized, not indexable
   values,
   items,
 };
@@ -130,8 +129,8 @@ struct Sequence {
   int depth = 0;
   Charge charge;
 
-  bool indexable() const { return kind <= SequenceKind::group; }
-  bool is_tuple() const { return kind == SequenceKind::tuple || kind == SequenceKind::group; }
+  bool indexable() const { return kind <= SequenceKind::tuple; }
+  bool is_tuple() const { return kind == SequenceKind::tuple; }
 };
 
 // Orders whatever may be a key, numbers by value whatever their type, so that 1, 1.0 and True are one key as in Python.
