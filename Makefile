@@ -58,6 +58,7 @@ bench-state: build ## benchmarks of the state library, with their targets
 
 bench: bench-state ## all benchmarks; writes the table of docs/performance.md (half an hour)
 	@build/release/src/text/tokenizer_bench
+	@build/release/src/text/chat_prompt_bench
 	@build/release/src/bench/products_bench
 	@build/release/src/cli/quire bench --report docs/performance.md
 

@@ -1,16 +1,47 @@
 #!/usr/bin/env bash
 # Whoever uses the installed package with clang needs no flags of their own: the headers show std::expected, which
-# libstdc++ offers to clang before 19 only with a macro that the package brings along. Skipped (77) where there is no clang.
+# libstdc++ offers to clang before 19 only with a macro that the package brings along. The newest clang on the PATH that
+# can compile std::expected is used; clang 16 is the first that can. Skipped (77) where there is none.
 # usage: tests/package_clang_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/package_clang_test.sh SOURCE_DIR BUILD_DIR}
 build_dir=${2:?usage: tests/package_clang_test.sh SOURCE_DIR BUILD_DIR}
 cmake=${CMAKE:-cmake}
-clang=$(command -v clang++-16 || command -v clang++ || true)
-[ -n "$clang" ] || { echo "there is no clang here"; exit 77; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# A value with a destructor: std::expected of one needs members that exist only under a condition, which older clangs lack.
+cat >"$work/probe.cpp" <<'END'
+#include <expected>
+#include <string>
+std::expected<std::string, int> name(int n) {
+  if (n < 0) return std::unexpected(n);
+  return std::string("name");
+}
+bool has(int n) { return name(n).has_value(); }
+END
+# Every clang++ there is, the newest first. The one without a number in its name stands where its version does.
+candidates() {
+  local program version
+  for program in $(compgen -c clang++ | grep -E '^clang\+\+(-[0-9]+)?$' | sort -u); do
+    version=$("$program" -dumpversion 2>/dev/null) && echo "$version $program"
+  done | sort -V -r
+}
+clang='' too_old=''
+while read -r version program; do
+  if "$program" -std=c++2b -U__cpp_concepts -D__cpp_concepts=202002L -fsyntax-only "$work/probe.cpp" 2>"$work/why"; then
+    clang=$(command -v "$program")
+    break
+  fi
+  too_old+="$program is version $version and does not compile std::expected: $(grep -m1 error: "$work/why" || true)"$'\n'
+done < <(candidates)
+if [ -z "$clang" ]; then
+  printf '%s' "$too_old"
+  [ -n "$too_old" ] || echo "there is no clang++ on the PATH"
+  echo "skipped: this test needs clang 16 or newer"
+  exit 77
+fi
 
 mkdir "$work/user"
 cp "$source_dir/examples/embed_state/main.cpp" "$work/user"

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "quire/base/error.h"
+#include "quire/base/utf8.h"
 #include "quire/cli/date.h"
 #include "quire/cli/info.h"
 #include "quire/cli/input.h"
@@ -20,7 +21,6 @@
 #include "quire/cli/serve.h"
 #include "quire/cli/synth.h"
 #include "quire/cli/tokenize.h"
-#include "quire/text/utf8.h"
 
 #ifndef QUIRE_VERSION
 #error "the build says which version this is"
@@ -201,7 +201,7 @@ bool takes_text(const CLI::Option& option) { return option.get_name() == "TEXT" 
 
 // Text in another encoding than the model's would be other text. (A path may be any bytes.)
 std::string refuse_other_encodings(const std::string& argument) {
-  const std::size_t valid = text::utf8_valid_prefix(argument);
+  const std::size_t valid = utf8_valid_prefix(argument);
   return valid == argument.size() ? "" : fmt::format("the text is not UTF-8 at byte {}", valid);
 }
 

@@ -9,10 +9,10 @@
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
+#include "quire/base/utf8.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
 #include "quire/cli/terminal_text.h"
-#include "quire/text/utf8.h"
 
 namespace quire::cli {
 
@@ -41,7 +41,7 @@ Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<e
       session_(std::move(session)),
       tokenizer_(std::move(tokenizer)),
       sampler_(options.sampler, session_->model().numbers().vocabulary),
-      now_(text::local_now()) {}
+      now_(jinja::local_now()) {}
 
 Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console) {
   auto session = load(options.model, {.rewinds = true}, console);
@@ -127,7 +127,7 @@ class Dialogue {
   // False: the conversation is over.
   bool take(std::string_view line) {
     std::string text;
-    text::append_repaired(text, line);
+    append_repaired(text, line);
     if (text.find_first_not_of(" \t\r") == std::string::npos) return true;
     if (text.starts_with("//")) {
       text.erase(0, 1);

@@ -20,10 +20,10 @@
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
+#include "quire/base/utf8.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/token_ids.h"
 #include "quire/text/tokenizer.h"
-#include "quire/text/utf8.h"
 
 namespace quire::cli {
 

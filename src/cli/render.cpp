@@ -12,7 +12,7 @@
 #include "quire/cli/input.h"
 #include "quire/cli/printable.h"
 #include "quire/gguf/gguf.h"
-#include "quire/text/template.h"
+#include "quire/jinja/template.h"
 #include "quire/text/vocabulary.h"
 
 namespace quire::cli {
@@ -93,7 +93,7 @@ struct Source {
 
 Result<Source> read_template(const RenderCommandOptions& options, json::object& variables) {
   if (!options.template_path.empty()) {
-    auto text = read_input(options.template_path, text::ChatTemplate::kMaxSourceBytes);
+    auto text = read_input(options.template_path, jinja::Template::kMaxSourceBytes);
     if (!text) return std::unexpected(text.error());
     return Source{input_name(options.template_path), std::move(*text)};
   }
@@ -119,9 +119,9 @@ Result<std::string> render(const RenderCommandOptions& options, const Style& sty
   variables->emplace("tools", nullptr);
   variables->emplace("documents", nullptr);
 
-  const auto parsed = text::ChatTemplate::parse(source->text);
+  const auto parsed = jinja::Template::parse(source->text);
   if (!parsed) return fail(fmt::format("{}: {}", source->name, parsed.error().message));
-  auto rendered = parsed->render(*variables, {.now = options.now.value_or(text::local_now())});
+  auto rendered = parsed->render(*variables, {.now = options.now.value_or(jinja::local_now())});
   if (!rendered) return fail(fmt::format("{}: {}", source->name, rendered.error().message));
   if (options.json) return json_line(json::object{{"text", *rendered}});
   return style.terminal ? printable(*rendered, {.lines = true}) : std::move(*rendered);

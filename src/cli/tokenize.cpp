@@ -9,11 +9,11 @@
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
+#include "quire/base/utf8.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/token_ids.h"
 #include "quire/gguf/gguf.h"
 #include "quire/text/tokenizer.h"
-#include "quire/text/utf8.h"
 
 namespace quire::cli {
 
@@ -35,7 +35,7 @@ std::string id_line(const std::vector<TokenId>& ids) { return fmt::format("{}\n"
 
 // A token may be half a character, which no JSON string can hold: then its bytes, as numbers.
 json::value piece_json(std::string_view piece) {
-  if (text::utf8_valid_prefix(piece) == piece.size()) return json::value(piece);
+  if (utf8_valid_prefix(piece) == piece.size()) return json::value(piece);
   json::array bytes;
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
   return bytes;

@@ -106,21 +106,22 @@ Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts
                   .prefix = random_prefix()} {}
 
 const std::vector<Api::Route>& Api::routes() {
-  static const std::vector<Route> routes = {
-      {"GET", "/", true, &Api::page},
-      {"GET", "/index.html", true, &Api::page},
-      {"GET", "/app.js", true, &Api::page},
-      {"GET", "/style.css", true, &Api::page},
-      {"GET", "/health", true, &Api::health},
-      {"GET", "/v1/models", false, &Api::models},
-      {"GET", "/metrics", false, &Api::metrics},
-      {"GET", "/pool", false, &Api::pool},
-      {"GET", "/pool/events", false, &Api::pool_events},
-      {"POST", "/v1/completions", false, &Api::completions},
-      {"POST", "/v1/chat/completions", false, &Api::chat_completions},
-      {"POST", "/tokenize", false, &Api::tokenize},
-      {"POST", "/detokenize", false, &Api::detokenize},
-  };
+  static const std::vector<Route> routes = [] {
+    std::vector<Route> all = {
+        {"GET", "/", true, &Api::page},
+        {"GET", "/health", true, &Api::health},
+        {"GET", "/v1/models", false, &Api::models},
+        {"GET", "/metrics", false, &Api::metrics},
+        {"GET", "/pool", false, &Api::pool},
+        {"GET", "/pool/events", false, &Api::pool_events},
+        {"POST", "/v1/completions", false, &Api::completions},
+        {"POST", "/v1/chat/completions", false, &Api::chat_completions},
+        {"POST", "/tokenize", false, &Api::tokenize},
+        {"POST", "/detokenize", false, &Api::detokenize},
+    };
+    for (const WebFile& file : web_files()) all.push_back({"GET", file.path, true, &Api::page});
+    return all;
+  }();
   return routes;
 }
 
@@ -209,13 +210,13 @@ void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
 // --- the page and what is known without asking the engine
 
 void Api::page(Call call) {
-  const std::string name = call.request.path == "/" ? "index.html" : call.request.path.substr(1);
+  const std::string_view path = call.request.path == "/" ? "/index.html" : std::string_view(call.request.path);
   const auto files = web_files();
-  const auto file = std::ranges::find(files, name, &WebFile::name);
+  const auto file = std::ranges::find(files, path, &WebFile::path);
   if (file == files.end())
     return refuse(call.reply, {.status = 404, .message = "this server was built without its page"});
   const std::string tag = fmt::format("\"{}\"", file->hash);
-  HttpResponse response{.content_type = std::string(content_type(file->name)),
+  HttpResponse response{.content_type = std::string(content_type(file->path)),
                         .headers = {{"ETag", tag},
                                     {"Cache-Control", "no-cache"},
                                     {"Content-Security-Policy", kPolicy},

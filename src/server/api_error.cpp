@@ -6,7 +6,7 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::server {
 
@@ -36,7 +36,7 @@ std::string to_json(const ApiError& error) {
   };
   // What is wrong may quote what was sent, which may be anything.
   std::string message;
-  text::append_repaired(message, error.message);
+  append_repaired(message, error.message);
   return json::serialize(json::object{{"error", json::object{{"message", message},
                                                              {"type", error.type},
                                                              {"param", or_null(error.param)},

@@ -197,7 +197,7 @@ std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body
   if (fields.error()) return std::unexpected(*fields.error());
   (*variables)["add_generation_prompt"] = generates;
 
-  auto rendered = model.chat()->render(*variables, text::local_now());
+  auto rendered = model.chat()->render(*variables, jinja::local_now());
   if (!rendered) return std::unexpected(invalid(rendered.error().message, "messages"));
   if (continues) {
     const json::value& last = variables->at("messages").as_array().back();

@@ -23,6 +23,17 @@ constexpr std::size_t kLingerBytes = 64 << 20;      // that it may go on sending
 constexpr std::size_t kReadAhead = 64 << 10;        // of requests behind the one that is being answered
 constexpr std::size_t kPiece = 4 << 10;             // of that, at once
 
+// A client over node-fetch 2, which openai 4 for JavaScript is. When a chunked body has ended it looks for listeners on
+// the socket, and takes one for the sign of a body that was cut short. The Node.js 18 of Debian 12 (and others of June
+// 2026; nodejs/node#63989) puts a listener on every socket that it keeps for the next request: each stream would end in
+// "Premature close". On a connection that is to be closed all is well.
+bool mistakes_kept_connections(std::string_view user_agent) {
+  for (const std::string_view name : {"OpenAI/JS 4.", "node-fetch/1."}) {
+    if (user_agent.find(name) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct RequestParser : http::request_parser<http::string_body> {};
@@ -184,6 +195,7 @@ std::optional<HttpRequest> Connection::take(RequestParser& parser) {
   keep_alive_ = keep_alive_ && message.keep_alive();
   const auto method = message.method_string();
   head_only_ = method == "HEAD";
+  last_stream_ = mistakes_kept_connections(message[http::field::user_agent]);
   answered_ = false;
   const auto field = [&](http::field name) { return std::string(message[name]); };
   if (version_ == 11 && message.count(http::field::host) != 1) {

@@ -79,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   void begin(const HttpResponse& head) {
     framing_ = version_ >= 11 ? Framing::Chunked : Framing::Close;
-    if (framing_ == Framing::Close) keep_alive_ = false;
+    if (framing_ == Framing::Close || last_stream_) keep_alive_ = false;
     out_ += make_head(head, {.framing = framing_, .keep_alive = stays()});
     write(head.body);
   }
@@ -145,7 +145,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool turned_away_ = false;
   bool keep_alive_ = true;
   bool head_only_ = false;
-  bool answered_ = false;  // all of the answer is in `out_`
+  bool last_stream_ = false;  // a stream is the last answer on this connection: see mistakes_kept_connections()
+  bool answered_ = false;     // all of the answer is in `out_`
   bool watching_ = false;
   bool gone_ = false;  // the client is
   bool expired_ = false;

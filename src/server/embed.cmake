@@ -1,5 +1,5 @@
 # Writes a C++ source with the content of files: cmake -DOUTPUT=x.cpp "-DFILES=a;b" -P embed.cmake
-# Each becomes an entry of quire::server::web_files(), with its name and a hash of its bytes (see web_files.h).
+# Each becomes an entry of quire::server::web_files(), with its path and a hash of its bytes (see web_files.h).
 set(arrays "")
 set(entries "")
 set(number 0)
@@ -13,7 +13,7 @@ foreach(path ${FILES})
   string(REPEAT "0x..," 20 line)
   string(REGEX REPLACE "(${line})" "\\1\n" bytes "${bytes}")
   string(APPEND arrays "const unsigned char file${number}[] = {\n${bytes}0};\n")
-  string(APPEND entries "    {\"${name}\", {reinterpret_cast<const char*>(file${number}), sizeof(file${number}) - 1}, \"${hash}\"},\n")
+  string(APPEND entries "    {\"/${name}\", {reinterpret_cast<const char*>(file${number}), sizeof(file${number}) - 1}, \"${hash}\"},\n")
   math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUTPUT}

@@ -141,6 +141,34 @@ TEST_F(Http, ClosesWhereTheClientAsksForItAndWhereItsVersionDoes) {
   EXPECT_EQ(client.read_reply().body, "GET /y ");
 }
 
+// Debian 12's Node.js 18 keeps a listener on idle sockets, which node-fetch 2 takes for a stream that was cut short.
+TEST_F(Http, EndsTheConnectionBehindAStreamForClientsThatMistakeAKeptOne) {
+  start();
+  for (const char* agent : {"OpenAI/JS 4.104.0", "AzureOpenAI/JS 4.20.1", "langchainjs-openai/1.0.0 (OpenAI/JS 4.7.0)",
+                            "node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"}) {
+    Client client(port_);
+    const std::string named = fmt::format("User-Agent: {}\r\n", agent);
+    client.get("/x", named);
+    EXPECT_EQ(client.read_reply().header("connection"), "keep-alive") << agent;
+    client.get("/stream", named);
+    const Reply reply = client.read_reply();
+    EXPECT_EQ(reply.header("connection"), "close") << agent;
+    EXPECT_EQ(reply.header("transfer-encoding"), "chunked") << "a stream that is cut short must be seen to be";
+    EXPECT_EQ(reply.body, "one two");
+    EXPECT_TRUE(client.ends_within(1s)) << agent;
+  }
+  for (const char* agent :
+       {"OpenAI/JS 6.30.1", "OpenAI/JS 40.0.0", "OpenAI/Python 4.0.0", "node-fetch", "curl/7.88.1"}) {
+    Client client(port_);
+    for (int i = 0; i < 2; ++i) {
+      client.get("/stream", fmt::format("User-Agent: {}\r\n", agent));
+      const Reply reply = client.read_reply();
+      EXPECT_EQ(reply.header("connection"), "keep-alive") << agent;
+      EXPECT_EQ(reply.body, "one two");
+    }
+  }
+}
+
 TEST_F(Http, LeavesTheBodyOutOfAnswersToHead) {
   start();
   Client client(port_);

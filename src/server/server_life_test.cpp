@@ -110,16 +110,61 @@ TEST(ServerOrigins, OnlyPagesThatAreAllowedMayCall) {
   EXPECT_THAT(preflight.header("access-control-allow-methods"), HasSubstr("POST"));
 }
 
-TEST(ServerPage, IsSentOnceAndAgainOnlyWhenItChanged) {
+// Every path behind `mark` in a text, up to the quote that ends it.
+std::set<std::string> paths_behind(const std::string& text, const std::string& mark, char quote) {
+  std::set<std::string> found;
+  for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos;) {
+    at += mark.size();
+    found.insert("/" + text.substr(at, text.find(quote, at) - at));
+  }
+  return found;
+}
+
+TEST(ServerPage, EveryFileItNamesIsServedAndSentAgainOnlyWhenItChanged) {
   Running server;
-  for (const char* path : {"/", "/app.js", "/style.css"}) {
+  std::set<std::string> modules, seen;
+  std::vector<std::string> next = {"/"};
+  while (!next.empty()) {
+    const std::string path = next.back();
+    next.pop_back();
+    if (!seen.insert(path).second) continue;
+    SCOPED_TRACE(path);
     const Reply first = server.get(path);
-    EXPECT_EQ(first.status, 200u);
+    ASSERT_EQ(first.status, 200u);
     EXPECT_FALSE(first.body.empty());
+    EXPECT_EQ(first.header("content-type"), path.ends_with(".js")    ? "text/javascript; charset=utf-8"
+                                            : path.ends_with(".css") ? "text/css; charset=utf-8"
+                                                                     : "text/html; charset=utf-8");
+    EXPECT_EQ(first.header("cache-control"), "no-cache");
+    EXPECT_EQ(first.header("x-content-type-options"), "nosniff");
     EXPECT_THAT(first.header("content-security-policy"), HasSubstr("default-src 'self'"));
     const Reply second = server.get(path, fmt::format("If-None-Match: {}\r\n", first.header("etag")));
     EXPECT_EQ(second.status, 304u);
+    EXPECT_TRUE(second.body.empty());
+    EXPECT_EQ(server.get(path, "If-None-Match: \"another\"\r\n").body, first.body);
+    if (path.ends_with(".js")) modules.insert(path);
+    for (const auto& [mark, quote] :
+         {std::pair("from './", '\''), {"import './", '\''}, {"src=\"/", '"'}, {"href=\"/", '"'}}) {
+      for (const std::string& named : paths_behind(first.body, mark, quote)) next.push_back(named);
+    }
   }
+  EXPECT_TRUE(modules.contains("/app.js"));
+  EXPECT_GT(modules.size(), 10u);
+  EXPECT_TRUE(seen.contains("/style.css"));
+  // What the page names beforehand is what its modules import, so that a browser fetches all of them at once.
+  std::set<std::string> preloaded = paths_behind(server.get("/").body, "rel=\"modulepreload\" href=\"/", '"');
+  preloaded.insert("/app.js");
+  EXPECT_EQ(preloaded, modules);
+}
+
+TEST(ServerPage, HasNothingBesideItsFiles) {
+  Running server;
+  for (const char* path : {"/nothing.js", "/web/app.js", "/app.js/", "/App.js", "/words.test.js", "/package.json"}) {
+    EXPECT_EQ(server.get(path).status, 404u) << path;
+  }
+  const Reply posted = server.post("/words.js", "{}");
+  EXPECT_EQ(posted.status, 405u);
+  EXPECT_EQ(posted.header("allow"), "GET, HEAD");
 }
 
 // --- looking at the pool

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "quire/base/utf8.h"
 #include "quire/text/stream_decoder.h"
-#include "quire/text/utf8.h"
 
 namespace quire::server {
 namespace {
@@ -38,7 +38,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   const std::filesystem::path path(file.path());
   for (const std::string& name : {alias, path.stem().string(), path.filename().string(), std::string("default")}) {
     std::string repaired;
-    text::append_repaired(repaired, name);
+    append_repaired(repaired, name);
     if (!repaired.empty()) model->names_.push_back(std::move(repaired));
   }
   model->context_ = context;
@@ -56,7 +56,7 @@ bool TextModel::spells_control_token(std::string_view text) const {
 
 std::string TextModel::token_text(Token token) const {
   std::string out;
-  text::append_repaired(out, tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
+  append_repaired(out, tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
   return out;
 }
 

@@ -1,4 +1,5 @@
-// The page, as it was when the program was built: src/server/web.
+// The page, as it was when the program was built: every .html, .css and .js file of src/server/web but the tests. Any
+// thread may call.
 #pragma once
 
 #include <span>
@@ -7,7 +8,7 @@
 namespace quire::server {
 
 struct WebFile {
-  std::string_view name;  // "index.html"
+  std::string_view path;  // "/index.html"
   std::string_view content;
   std::string_view hash;  // of the content, in hexadecimal
 };

@@ -7,6 +7,11 @@
 #include "quire/state/layout.h"
 
 namespace quire {
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t{64} << 10;  // table entries between two fences of the pool's own
+
+}  // namespace
 
 PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes) {
   std::uint64_t largest = 0;
@@ -59,7 +64,10 @@ PoolResult<Arena> Arena::create(Device& device, std::uint64_t slab_bytes, std::u
   if (!bytes) return std::unexpected(PoolError::invalid_argument("an arena of more bytes than can be counted"));
   auto memory = DeviceBuffer::create(device, *bytes, 4096);
   if (!memory) return std::unexpected(memory.error());
+  auto staging = Staging::create(device, kStagingBytes);
+  if (!staging) return std::unexpected(staging.error());
   Arena arena;
+  arena.staging_ = std::move(*staging);
   arena.device_ = &device;
   arena.events_ = events;
   arena.memory_ = std::move(*memory);

@@ -13,6 +13,7 @@
 #include "quire/state/device.h"
 #include "quire/state/events.h"
 #include "quire/state/ids.h"
+#include "quire/state/staging.h"
 
 namespace quire {
 
@@ -35,6 +36,11 @@ class Arena {
   std::optional<std::uint32_t> take(std::uint16_t owner);
   void give(std::uint32_t slab);
 
+  // Uploads a copy of `bytes` bytes at `from`, which the caller may change at once.
+  PoolResult<void> upload_copy(void* to, const void* from, std::size_t bytes) {
+    return staging_.upload(to, from, bytes);
+  }
+
   Device& device() const { return *device_; }
   EventLog* events() const { return events_; }
   std::byte* base() const { return memory_.data(); }
@@ -53,6 +59,7 @@ class Arena {
 
   Device* device_ = nullptr;
   EventLog* events_ = nullptr;
+  Staging staging_;  // dies after the memory, which waits for what was submitted
   DeviceBuffer memory_;
   std::uint64_t slab_bytes_ = 0;
   std::vector<std::uint16_t> owners_;       // by slab

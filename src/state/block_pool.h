@@ -44,6 +44,9 @@ class BlockPool {
   BlockAllocator& allocator() { return allocator_; }
   const BlockAllocator& allocator() const { return allocator_; }
   Device& device() const { return arena_->device(); }
+  PoolResult<void> upload_copy(void* to, const void* from, std::size_t bytes) {
+    return arena_->upload_copy(to, from, bytes);
+  }
 
   // The bytes of a live page.
   PoolResult<std::byte*> data(PageId id) const;

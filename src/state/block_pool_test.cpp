@@ -135,6 +135,7 @@ TEST(BlockPool, ScrubbingZeroesAPageAsItIsFreed) {
   fill(*pool, other, 2);
   device.reset_counts();
   ASSERT_TRUE(done(pool->free(page)));
+  device.settle();
   EXPECT_EQ(device.counts().zeroes, 1u);
   EXPECT_EQ(device.counts().zeroed_bytes, kPageBytes);
   EXPECT_TRUE(all_zero(bytes_at(pool->address(page.index), kPageBytes)));
@@ -213,6 +214,7 @@ TEST(BlockPool, CopyingAPageIsOneCopyOfItsBytes) {
   for (unsigned i = 0; i < 3; ++i) fill(*pool, pages[i], i);
   device.reset_counts();
   ASSERT_TRUE(done(pool->copy_page(pages[1].index, pages[0].index)));
+  device.settle();
   EXPECT_EQ(device.counts().copies, 1u);
   EXPECT_EQ(device.counts().copied_bytes, kPageBytes);
   EXPECT_EQ(content(*pool, pages[1]), pattern(kPageBytes, 0));

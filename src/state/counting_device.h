@@ -1,9 +1,19 @@
-// A device for tests: counts what passes through it and can refuse the n-th call. It stands in front of host memory.
+// A device for tests, as awkward as the contract of Device allows. It stands in front of host memory and
+// - counts what passes through it and can refuse the n-th call;
+// - is lazy: work is carried out at the fence, or when settle() says that a kernel is about to run, and host buffers
+// are
+//   read and written no earlier;
+// - stops the program (QUIRE_CHECK) if a host buffer was changed between the call and the fence. One that was freed is
+//   found by an address sanitizer;
+// - can let the n-th piece of work fail: its destination is scribbled over, and the next fence says so.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <vector>
 
+#include "quire/base/check.h"
 #include "quire/state/device.h"
 
 namespace quire {
@@ -11,18 +21,29 @@ namespace quire {
 class CountingDevice final : public Device {
  public:
   struct Counts {
-    std::uint64_t allocations = 0, uploads = 0, downloads = 0, copies = 0, zeroes = 0;
+    std::uint64_t allocations = 0, uploads = 0, downloads = 0, copies = 0, zeroes = 0, fences = 0;
     std::uint64_t uploaded_bytes = 0, copied_bytes = 0, zeroed_bytes = 0, live_bytes = 0;
   };
 
   const Counts& counts() const { return counts_; }
   void reset_counts() { counts_ = Counts{.live_bytes = counts_.live_bytes}; }
 
-  // The call after `calls` more calls of any kind is refused, once; then all is well again.
+  // The call after `calls` more calls of any kind is refused, once; then all is well again. A fence that is "refused"
+  // has waited, and says that something failed.
   void fail_after(std::uint64_t calls) { fail_in_ = calls; }
   void never_fail() { fail_in_.reset(); }
   bool armed() const { return fail_in_.has_value(); }
+  // The work after `pieces` more pieces that are carried out fails.
+  void fail_work_after(std::uint64_t pieces) { fail_work_in_ = pieces; }
 
+  // What was submitted takes effect on the device, as a kernel that is submitted now would find it. For tests that play
+  // the kernel's part. Host buffers still belong to the device.
+  void settle() {
+    for (; settled_ < queue_.size(); ++settled_) carry_out(queue_[settled_]);
+  }
+
+  const char* name() const override { return "counting"; }
+  DeviceMemory memory() const override { return host_.memory(); }
   PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) override {
     if (refuse()) return std::unexpected(PoolError::device_failure("allocate", bytes));
     auto memory = host_.allocate(bytes, alignment);
@@ -33,6 +54,7 @@ class CountingDevice final : public Device {
     return memory;
   }
   void deallocate(void* memory, std::size_t bytes) noexcept override {
+    finish();
     counts_.live_bytes -= bytes;
     host_.deallocate(memory, bytes);
   }
@@ -40,27 +62,84 @@ class CountingDevice final : public Device {
     if (refuse()) return std::unexpected(PoolError::device_failure("upload", bytes));
     ++counts_.uploads;
     counts_.uploaded_bytes += bytes;
-    return host_.upload(to, from_host, bytes);
+    const auto* from = static_cast<const std::byte*>(from_host);
+    queue_.push_back({Work::Kind::Upload, to, from_host, bytes, {from, from + bytes}});
+    return {};
   }
   PoolResult<void> download(void* to_host, const void* from, std::size_t bytes) override {
     if (refuse()) return std::unexpected(PoolError::device_failure("download", bytes));
     ++counts_.downloads;
-    return host_.download(to_host, from, bytes);
+    scribble(to_host, bytes);
+    queue_.push_back({Work::Kind::Download, to_host, from, bytes, std::vector<std::byte>(bytes)});
+    return {};
   }
   PoolResult<void> copy(void* to, const void* from, std::size_t bytes) override {
     if (refuse()) return std::unexpected(PoolError::device_failure("copy", bytes));
     ++counts_.copies;
     counts_.copied_bytes += bytes;
-    return host_.copy(to, from, bytes);
+    queue_.push_back({Work::Kind::Copy, to, from, bytes, {}});
+    return {};
   }
   PoolResult<void> zero(void* to, std::size_t bytes) override {
     if (refuse()) return std::unexpected(PoolError::device_failure("zero", bytes));
     ++counts_.zeroes;
     counts_.zeroed_bytes += bytes;
-    return host_.zero(to, bytes);
+    queue_.push_back({Work::Kind::Zero, to, nullptr, bytes, {}});
+    return {};
+  }
+  PoolResult<void> fence() override {
+    ++counts_.fences;
+    finish();
+    const bool failed = refuse() || failed_;
+    failed_ = false;
+    if (failed) return std::unexpected(PoolError::failed_at_fence());
+    return {};
   }
 
  private:
+  struct Work {
+    enum class Kind : std::uint8_t { Upload, Download, Copy, Zero };
+    Kind kind;
+    void* to;
+    const void* from;
+    std::size_t bytes;
+    std::vector<std::byte> host;  // upload: what the caller handed over; download: what it will get
+  };
+
+  static void scribble(void* to, std::size_t bytes) { std::memset(to, 0xDB, bytes); }
+
+  void carry_out(Work& work) {
+    const bool fails = fail_work_in_ && (*fail_work_in_)-- == 0;
+    void* const to = work.kind == Work::Kind::Download ? work.host.data() : work.to;
+    if (fails) {
+      fail_work_in_.reset();
+      failed_ = true;
+      scribble(to, work.bytes);
+      return;
+    }
+    switch (work.kind) {
+      case Work::Kind::Upload:
+        check_untouched(work);
+        (void)host_.upload(to, work.from, work.bytes);
+        break;
+      case Work::Kind::Download: (void)host_.download(to, work.from, work.bytes); break;
+      case Work::Kind::Copy: (void)host_.copy(to, work.from, work.bytes); break;
+      case Work::Kind::Zero: (void)host_.zero(to, work.bytes); break;
+    }
+  }
+  void finish() {
+    settle();
+    for (const Work& work : queue_) {
+      if (work.kind == Work::Kind::Upload) check_untouched(work);
+      if (work.kind == Work::Kind::Download) std::memcpy(work.to, work.host.data(), work.bytes);
+    }
+    queue_.clear();
+    settled_ = 0;
+  }
+  static void check_untouched(const Work& work) {
+    QUIRE_CHECK(std::memcmp(work.from, work.host.data(), work.bytes) == 0,
+                "a host buffer belongs to the device until the next fence");
+  }
   bool refuse() {
     if (!fail_in_) return false;
     if (*fail_in_ > 0) {
@@ -73,7 +152,10 @@ class CountingDevice final : public Device {
 
   HostDevice host_;
   Counts counts_;
-  std::optional<std::uint64_t> fail_in_;
+  std::optional<std::uint64_t> fail_in_, fail_work_in_;
+  std::vector<Work> queue_;  // since the last fence
+  std::size_t settled_ = 0;  // the first of them took effect on the device
+  bool failed_ = false;      // the next fence says so
 };
 
 }  // namespace quire

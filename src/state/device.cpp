@@ -7,6 +7,7 @@
 
 #include <sys/mman.h>
 
+#include "quire/base/machine.h"
 #include "quire/base/numbers.h"
 
 namespace quire {
@@ -32,6 +33,11 @@ void* map(std::size_t bytes) {
 }
 
 }  // namespace
+
+DeviceMemory HostDevice::memory() const {
+  const MachineMemory machine = machine_memory();
+  return {.free = machine.available, .total = machine.total};
+}
 
 PoolResult<void*> HostDevice::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));

@@ -8,6 +8,7 @@
 
 #include "quire/state/behaviour_testing.h"
 #include "quire/state/counting_device.h"
+#include "quire/state/staging.h"
 
 namespace quire {
 namespace {
@@ -115,6 +116,25 @@ TEST(HostDevice, UploadDownloadCopyAndZeroTouchTheirBytesAndNoOthers) {
   device.deallocate(*memory, 64);
 }
 
+TEST(HostDevice, SaysItsNameAndHowMuchMemoryThereIs) {
+  HostDevice device;
+  EXPECT_STREQ(device.name(), "host");
+  const DeviceMemory memory = device.memory();
+  EXPECT_GT(memory.free, std::uint64_t{1} << 20);
+  EXPECT_GE(memory.total, memory.free);
+  EXPECT_LT(memory.total, std::uint64_t{1} << 60) << "this machine says how much it has";
+}
+
+TEST(HostDevice, WorkIsDoneWhenACallReturnsSoAFenceHasNothingToWaitFor) {
+  HostDevice device;
+  auto buffer = DeviceBuffer::create(device, 16);
+  auto host = pattern(16, 1);
+  ASSERT_TRUE(done(device.upload(buffer->data(), host.data(), 16)));
+  host = pattern(16, 2);
+  ASSERT_TRUE(done(device.fence()));
+  EXPECT_EQ(bytes_at(buffer->data(), 16), pattern(16, 1));
+}
+
 TEST(DeviceBuffer, GivesItsMemoryBackOnce) {
   CountingDevice device;
   {
@@ -174,7 +194,9 @@ TEST(CountingDevice, CountsCallsAndBytesOfEachKind) {
   ASSERT_TRUE(done(device.copy(buffer->data() + 32, buffer->data(), 8)));
   ASSERT_TRUE(done(device.zero(buffer->data(), 2)));
   ASSERT_TRUE(done(device.download(host.data(), buffer->data(), 4)));
+  ASSERT_TRUE(done(device.fence()));
   EXPECT_EQ(device.counts().allocations, 1u);
+  EXPECT_EQ(device.counts().fences, 1u);
   EXPECT_EQ(device.counts().uploads, 2u);
   EXPECT_EQ(device.counts().uploaded_bytes, 20u);
   EXPECT_EQ(device.counts().copies, 1u);
@@ -196,11 +218,101 @@ TEST(CountingDevice, RefusesTheCallThatWasChosenOnceAndLeavesItsDestinationAlone
   EXPECT_TRUE(done(device.upload(buffer->data(), first.data(), 16)));
   EXPECT_TRUE(device.armed());
   EXPECT_TRUE(refused(device.upload(buffer->data(), second.data(), 16), Code::DeviceFailure));
+  device.settle();
   EXPECT_EQ(bytes_at(buffer->data(), 16), first);
   EXPECT_EQ(device.counts().uploads, 1u);
   EXPECT_FALSE(device.armed());
   EXPECT_TRUE(done(device.upload(buffer->data(), second.data(), 16)));
+  EXPECT_TRUE(done(device.fence()));
   EXPECT_EQ(bytes_at(buffer->data(), 16), second);
+}
+
+TEST(CountingDevice, DoesNothingBeforeTheFenceAndThenAllInOrder) {
+  CountingDevice device;
+  auto buffer = DeviceBuffer::create(device, 32);
+  ASSERT_TRUE(done(buffer));
+  const auto data = pattern(8, 1);
+  auto host = pattern(8, 9);
+  ASSERT_TRUE(done(device.upload(buffer->data(), data.data(), 8)));
+  ASSERT_TRUE(done(device.copy(buffer->data() + 8, buffer->data(), 8)));
+  ASSERT_TRUE(done(device.download(host.data(), buffer->data() + 8, 8)));
+  ASSERT_TRUE(done(device.zero(buffer->data(), 16)));
+  EXPECT_TRUE(all_zero({buffer->data(), 32}));
+  EXPECT_NE(host, data);
+  EXPECT_NE(host, pattern(8, 9)) << "what is in the buffer of a download means nothing";
+  device.settle();
+  EXPECT_NE(host, data) << "a kernel that runs gives no host buffer back";
+  ASSERT_TRUE(done(device.fence()));
+  EXPECT_EQ(host, data);
+  EXPECT_TRUE(all_zero({buffer->data(), 32}));
+  EXPECT_EQ(device.counts().fences, 1u);
+}
+
+TEST(CountingDeviceDeathTest, AHostBufferThatIsChangedBeforeTheFenceStopsTheProgram) {
+  for (const bool settled : {false, true}) {
+    CountingDevice device;
+    auto buffer = DeviceBuffer::create(device, 8);
+    auto host = pattern(8, 1);
+    ASSERT_TRUE(done(device.upload(buffer->data(), host.data(), 8)));
+    if (settled) device.settle();
+    host[3] = std::byte{0};
+    EXPECT_DEATH((void)device.fence(), "belongs to the device until the next fence");
+    host[3] = pattern(8, 1)[3];
+    EXPECT_TRUE(done(device.fence()));
+    host[3] = std::byte{0};  // now it is ours
+    EXPECT_TRUE(done(device.fence()));
+  }
+}
+
+TEST(CountingDevice, WorkThatFailsShowsAtTheNextFenceOnce) {
+  CountingDevice device;
+  auto buffer = DeviceBuffer::create(device, 16);
+  ASSERT_TRUE(done(buffer));
+  const auto data = pattern(16, 1);
+  for (const bool waited : {false, true}) {
+    device.fail_work_after(1);
+    ASSERT_TRUE(done(device.upload(buffer->data(), data.data(), 16)));
+    ASSERT_TRUE(done(device.zero(buffer->data(), 8)));
+    if (waited) DeviceBuffer::create(device, 8)->size();  // giving memory back waits, and says nothing
+    const auto fenced = device.fence();
+    ASSERT_TRUE(refused(fenced, Code::DeviceFailure));
+    EXPECT_EQ(fenced.error().message(), "the device failed at work that was submitted before the fence");
+    EXPECT_FALSE(all_zero({buffer->data(), 8}));
+    EXPECT_TRUE(done(device.fence()));
+  }
+}
+
+TEST(Staging, ThePieceIsTheCallersAgainAtOnceAndAFullRingFences) {
+  CountingDevice device;
+  auto buffer = DeviceBuffer::create(device, 64);
+  auto staging = Staging::create(device, 16);
+  ASSERT_TRUE(done(staging));
+  for (unsigned i = 0; i < 8; ++i) {
+    auto piece = pattern(8, i);
+    ASSERT_TRUE(done(staging->upload(buffer->data() + 8 * i, piece.data(), 8)));
+    piece.assign(8, std::byte{0});
+  }
+  EXPECT_EQ(device.counts().fences, 3u) << "two pieces fit";
+  auto all = pattern(64, 50);  // more than the ring has
+  device.settle();
+  for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(bytes_at(buffer->data() + 8 * i, 8), pattern(8, i));
+  ASSERT_TRUE(done(staging->upload(buffer->data(), all.data(), 64)));
+  all.assign(64, std::byte{0});
+  EXPECT_EQ(bytes_at(buffer->data(), 64), pattern(64, 50));
+  ASSERT_TRUE(done(device.fence()));
+}
+
+TEST(Staging, WhatFailedBeforeAFenceOfTheRingIsPassedOn) {
+  CountingDevice device;
+  auto buffer = DeviceBuffer::create(device, 64);
+  auto staging = Staging::create(device, 16);
+  const auto piece = pattern(12, 1);
+  device.fail_work_after(0);
+  ASSERT_TRUE(done(staging->upload(buffer->data(), piece.data(), 12)));
+  EXPECT_TRUE(refused(staging->upload(buffer->data(), piece.data(), 12), Code::DeviceFailure));
+  ASSERT_TRUE(done(staging->upload(buffer->data(), piece.data(), 12)));
+  ASSERT_TRUE(done(device.fence()));
+  EXPECT_EQ(bytes_at(buffer->data(), 12), piece);
 }
 
 }  // namespace

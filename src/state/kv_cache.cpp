@@ -120,7 +120,12 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
   }
   std::uint32_t& written = sequence_ == nullptr ? written_ : sequence_->written_[layer_];
   if (auto ok = upload(position, k, v); !ok) {
-    if (rewritten > 0 && !upload(position, old_k, old_v)) written = std::min(written, position);
+    const bool restored = rewritten == 0 || upload(position, old_k, old_v).has_value();
+    if (!device_->fence() || !restored) written = std::min(written, position);
+    return ok;
+  }
+  if (auto ok = device_->fence(); !ok) {
+    written = std::min(written, position);  // nobody knows what is there now
     return ok;
   }
   written = std::max(written, static_cast<std::uint32_t>(end));
@@ -149,12 +154,14 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
   if (sequence_ != nullptr && count > 0 && position / block_size() < sequence_->table().first()) {
     return std::unexpected(PoolError::not_written(position));  // given back: it fell out of the window
   }
-  return for_each_run(
+  const auto submitted = for_each_run(
       position, count,
       [&](std::uint64_t offset, const std::byte* k_at, const std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
         if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok) return ok;
         return device_->download(v.data() + offset, v_at, bytes);
       });
+  const auto fenced = device_->fence();  // also after a refusal: the buffers are the caller's again
+  return submitted ? fenced : submitted;
 }
 
 }  // namespace quire

@@ -5,8 +5,9 @@
 // and out: tests, tools, other engines.
 //
 // A position that this sequence has not written (nor inherited with a shared prefix) cannot be read: another sequence's
-// bytes are never seen. A cache that is kept beyond its sequence's release() is stale and refused. A shared page cannot
-// be written. Positions that an engine declared written (commit, sync_context_len) are taken at its word.
+// bytes are never seen. Both wait for the device: the caller's buffers are free, and filled, when they return. A cache
+// that is kept beyond its sequence's release() is stale and refused. A shared page cannot be written. Positions that an
+// engine declared written (commit, sync_context_len) are taken at its word.
 #pragma once
 
 #include <cstdint>

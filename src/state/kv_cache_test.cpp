@@ -267,5 +267,38 @@ TEST_F(KvCacheTest, AFailedRewriteLeavesWhatCouldBeReadAsItWas) {
   }
 }
 
+TEST_F(KvCacheTest, TheBuffersOfAReadAndAWriteAreTheCallersWhenTheyReturn) {
+  ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
+  KvCache whole = contiguous(8), paged = *KvCache::paged(sequence_, 0);
+  for (KvCache* cache : {&whole, &paged}) {
+    Rows data = rows(4, 1);
+    ASSERT_TRUE(done(write(*cache, 0, data)));
+    data = rows(4, 2);
+    ASSERT_TRUE(done(device_.fence()));
+    EXPECT_EQ(*read(*cache, 0, 4), rows(4, 1));
+    device_.fail_after(3);
+    data = rows(4, 3);
+    EXPECT_TRUE(refused(write(*cache, 2, data), Code::DeviceFailure));
+    data = rows(4, 4);
+    device_.never_fail();
+    ASSERT_TRUE(done(device_.fence()));
+  }
+}
+
+TEST_F(KvCacheTest, AWriteThatFailsAtTheFenceCannotBeRead) {
+  ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
+  KvCache whole = contiguous(8), paged = *KvCache::paged(sequence_, 0);
+  for (KvCache* cache : {&whole, &paged}) {
+    ASSERT_TRUE(done(write(*cache, 0, rows(2, 1))));
+    device_.fail_work_after(1);
+    EXPECT_TRUE(refused(write(*cache, 2, rows(4, 2)), Code::DeviceFailure));
+    EXPECT_EQ(*read(*cache, 0, 2), rows(2, 1));
+    EXPECT_TRUE(refused_at(read(*cache, 0, 3), Code::NotWritten, 2));
+    device_.fail_work_after(0);
+    EXPECT_TRUE(refused(read(*cache, 0, 1), Code::DeviceFailure));
+    EXPECT_EQ(*read(*cache, 0, 2), rows(2, 1));
+  }
+}
+
 }  // namespace
 }  // namespace quire

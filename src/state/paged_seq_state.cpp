@@ -106,7 +106,7 @@ PoolResult<void> PagedSeqState::ensure_capacity(std::uint32_t target_len) {
 
 PoolResult<void> PagedSeqState::sync_context_len(std::uint32_t length) {
   if (length > capacity()) return std::unexpected(PoolError::not_reserved(length, capacity()));
-  if (auto ok = pool_->device().upload(device_length_.data(), &length, sizeof length); !ok) return ok;
+  if (auto ok = pool_->upload_copy(device_length_.data(), &length, sizeof length); !ok) return ok;
   length_ = length;
   return {};
 }
@@ -188,7 +188,7 @@ PoolResult<void> PagedSeqState::sync() {
   if (in_step()) return {};
   const std::uint32_t* from = table_.locations().data() + dirty_begin_;
   std::byte* to = device_table_.data() + dirty_begin_ * sizeof(std::uint32_t);
-  if (auto ok = pool_->device().upload(to, from, (dirty_end_ - dirty_begin_) * sizeof(std::uint32_t)); !ok) return ok;
+  if (auto ok = pool_->upload_copy(to, from, (dirty_end_ - dirty_begin_) * sizeof(std::uint32_t)); !ok) return ok;
   dirty_begin_ = UINT32_MAX;
   dirty_end_ = 0;
   return {};

@@ -32,8 +32,13 @@ class PagedSeqStateTest : public ::testing::Test {
 
   PagedSeqState make(std::uint32_t max_blocks = 6) { return *PagedSeqState::create(pool_, max_blocks); }
   // What a kernel would find in the device's table.
-  static std::vector<std::uint32_t> mirror(const PagedSeqState& state) {
+  std::vector<std::uint32_t> mirror(const PagedSeqState& state) {
+    device_.settle();
     return {state.device_table(), state.device_table() + state.table().size()};
+  }
+  std::uint32_t device_length(const PagedSeqState& state) {
+    device_.settle();
+    return *state.device_length();
   }
   static std::vector<std::uint32_t> indices(const PagedSeqState& state) {
     std::vector<std::uint32_t> result;
@@ -44,7 +49,10 @@ class PagedSeqStateTest : public ::testing::Test {
     const auto bytes = pattern(kPageBytes, salt);
     std::copy(bytes.begin(), bytes.end(), *pool_.data(page));
   }
-  std::vector<std::byte> content(PageId page) { return bytes_at(*pool_.data(page), kPageBytes); }
+  std::vector<std::byte> content(PageId page) {
+    device_.settle();
+    return bytes_at(*pool_.data(page), kPageBytes);
+  }
 
   CountingDevice device_;
   BlockPool pool_;
@@ -130,14 +138,28 @@ TEST_F(PagedSeqStateTest, BeyondTheMostBlocksASequenceMayHaveIsAnErrorThatSaysSo
 
 TEST_F(PagedSeqStateTest, SyncContextLenMirrorsTheLength) {
   PagedSeqState state = make();
-  EXPECT_EQ(*state.device_length(), 0u);
+  EXPECT_EQ(device_length(state), 0u);
   ASSERT_TRUE(done(state.ensure_capacity(8)));
   device_.reset_counts();
   ASSERT_TRUE(done(state.sync_context_len(5)));
   EXPECT_EQ(state.length(), 5u);
-  EXPECT_EQ(*state.device_length(), 5u);
+  EXPECT_EQ(device_length(state), 5u);
   EXPECT_EQ(device_.counts().uploads, 1u);
   EXPECT_EQ(device_.counts().uploaded_bytes, sizeof(std::uint32_t));
+}
+
+// The device reads host memory when it likes, and the pool goes on changing its tables meanwhile. The device of these
+// tests stops the program if what it was handed has changed before the fence.
+TEST_F(PagedSeqStateTest, TablesAndLengthsAreUploadedFromMemoryThatStaysAsItIs) {
+  PagedSeqState state = make();
+  ASSERT_TRUE(done(state.ensure_capacity(12)));
+  ASSERT_TRUE(done(state.sync_context_len(9)));
+  state.truncate(3);
+  ASSERT_TRUE(done(state.ensure_capacity(24)));
+  ASSERT_TRUE(done(state.sync_context_len(5)));
+  ASSERT_TRUE(done(device_.fence()));
+  EXPECT_EQ(mirror(state), indices(state));
+  EXPECT_EQ(*state.device_length(), 5u);
 }
 
 TEST_F(PagedSeqStateTest, ALengthBeyondTheCapacityIsRefused) {
@@ -146,7 +168,7 @@ TEST_F(PagedSeqStateTest, ALengthBeyondTheCapacityIsRefused) {
   ASSERT_TRUE(done(state.sync_context_len(2)));
   EXPECT_TRUE(refused_with(state.sync_context_len(9), Code::NotReserved, 9, 8));
   EXPECT_EQ(state.length(), 2u);
-  EXPECT_EQ(*state.device_length(), 2u);
+  EXPECT_EQ(device_length(state), 2u);
 }
 
 TEST_F(PagedSeqStateTest, ReleaseGivesEveryPageBackKeepsTheBuffersAndSetsTheLengthToZero) {
@@ -200,6 +222,7 @@ TEST_F(PagedSeqStateTest, OneTableServesAllLayersOfAGroup) {
   PagedSeqState state = make();
   ASSERT_TRUE(done(state.ensure_capacity(8)));
   const KvView first = state.view(0), second = state.view(1);
+  device_.settle();
   EXPECT_EQ(first.table, second.table);
   EXPECT_EQ(first.base, second.base);
   for (std::uint32_t position = 0; position < 8; ++position) {
@@ -214,6 +237,7 @@ TEST_F(PagedSeqStateTest, KernelsFindEveryPositionOfEveryHeadWhereTheLayoutSays)
   PagedSeqState state = make();
   ASSERT_TRUE(done(state.ensure_capacity(12)));
   const KvView view = state.view(1);
+  device_.settle();
   EXPECT_EQ(view.block_size, 4u);
   EXPECT_EQ(view.num_kv_heads, 2u);
   EXPECT_EQ(view.head_dim, 8u);
@@ -379,6 +403,7 @@ TEST_F(PagedSeqStateTest, ABlockThatWasGivenBackCanBeTakenBack) {
   EXPECT_EQ(state.table().first(), 1u);
   EXPECT_EQ(state.table().page(1), page);
   ASSERT_TRUE(done(state.sync()));
+  device_.settle();
   EXPECT_EQ(state.device_table()[1], page.index);
 }
 

@@ -38,7 +38,9 @@ std::string PoolError::message() const {
     case Code::SharedPage: return "page " + number(index) + " is shared and must be copied before it is written";
     case Code::ShapeMismatch:
       return thing + " of another shape: " + number(wanted) + " expected, " + number(available) + " given";
-    case Code::DeviceFailure: return "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::DeviceFailure:
+      return thing == "fence" ? "the device failed at work that was submitted before the fence"
+                              : "the device refused to " + thing + " " + number(wanted) + " bytes";
     case Code::InvalidArgument: return what;
   }
   return "?";

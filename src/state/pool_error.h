@@ -20,7 +20,7 @@ struct PoolError {
     NotWritten,       // a read of a position this sequence never wrote: index
     SharedPage,       // a write to a page that somebody else can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
-    DeviceFailure,    // the device refused an operation of so many bytes: wanted
+    DeviceFailure,    // the device refused an operation of so many bytes, or work failed before a fence: wanted
     InvalidArgument,  // a call that cannot be meant; `what` says why
   };
 
@@ -51,6 +51,7 @@ struct PoolError {
   static PoolError device_failure(const char* operation, std::uint64_t bytes) {
     return {Code::DeviceFailure, 0, bytes, 0, operation};
   }
+  static PoolError failed_at_fence() { return {Code::DeviceFailure, 0, 0, 0, "fence"}; }
   static PoolError invalid_argument(const char* why) { return {Code::InvalidArgument, 0, 0, 0, why}; }
 
   std::string message() const;  // one line for a person

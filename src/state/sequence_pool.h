@@ -5,6 +5,10 @@
 // device must outlive the pool. Bookkeeping (tables, tokens, the prefix index) comes from the heap, beside the budget.
 // How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been
 // evicted to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
+// Asynchronous devices: the pool submits its copies and uploads and does not wait, except where a call says so. Kernels
+// come after them, because work is done in order. The engine fences before it commits a step. A fence that fails voids
+// every byte that the pool wrote since the last one, other sequences' too (moved pages, kept checkpoints, zeroed
+// slots): nothing in the pool can be trusted then, and it has to be made anew.
 //
 // A step of an engine
 //   create()   a sequence for a prompt: whatever prefix is cached is reused; the rest is for the engine to compute
@@ -172,10 +176,10 @@ class SequencePool {
     std::uint32_t shared_tokens = 0;  // a beginning that others hold, and from which it could be gone on
   };
   PoolResult<Holding> holding(SequenceId id) const;
-  // A copy of all that the sequence remembers, in host memory. The sequence stays as it is.
+  // A copy of all that the sequence remembers, in host memory. The sequence stays as it is. Waits for the device.
   PoolResult<SavedSequence> save(SequenceId id) const;
   // The sequence again, as it was when it was saved, in this pool or one of the same layout. Pages that the index still
-  // knows are taken from there.
+  // knows are taken from there. Waits for the device: `saved` may go when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
   // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand.
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::span<const Demand> others) const;
@@ -261,6 +265,7 @@ class SequencePool {
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
   // coming back (sequence_pool_save.cpp)
+  PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
   std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
   PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);

@@ -48,25 +48,28 @@ PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
   } catch (const std::bad_alloc&) {
     return std::unexpected(PoolError::exhausted("bytes of host memory", saved.bytes, 0));
   }
-  std::byte* to = saved.data.get();
-  const std::uint32_t blocks = divide_up(sequence->length, block_size());
-  for (std::uint32_t g = 0; g < groups(); ++g) {
-    const BlockTable& table = sequence->groups[g].table();
-    saved.first_blocks.push_back(std::min(blocks, table.first()));
-    for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b) {
-      if (auto ok = arena_->device().download(to, pools_[g]->address(table.page(b).index), object_bytes(g)); !ok) {
-        return std::unexpected(ok.error());
-      }
-      to += object_bytes(g);
-    }
-  }
-  if (states_) {
-    const std::byte* from = states_->at(sequence->slot.index).state().view().base;
-    if (auto ok = arena_->device().download(to, from, object_bytes(state_class())); !ok) {
-      return std::unexpected(ok.error());
-    }
-  }
+  const auto downloaded = download(*sequence, saved);
+  const auto fenced = arena_->device().fence();  // also after a refusal: the buffer dies with this call
+  if (!downloaded) return std::unexpected(downloaded.error());
+  if (!fenced) return std::unexpected(fenced.error());
   return saved;
+}
+
+// Submits the copying of everything that the sequence has into `saved`. The bytes are there after the next fence.
+PoolResult<void> SequencePool::download(const Sequence& sequence, SavedSequence& saved) const {
+  Device& device = arena_->device();
+  std::byte* to = saved.data.get();
+  const std::uint32_t blocks = divide_up(sequence.length, block_size());
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const BlockTable& table = sequence.groups[g].table();
+    saved.first_blocks.push_back(std::min(blocks, table.first()));
+    for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b, to += object_bytes(g)) {
+      if (auto ok = device.download(to, pools_[g]->address(table.page(b).index), object_bytes(g)); !ok) return ok;
+    }
+  }
+  if (!states_) return {};
+  const std::byte* from = states_->at(sequence.slot.index).state().view().base;
+  return device.download(to, from, object_bytes(state_class()));
 }
 
 // The blocks of a saved sequence that the index still has: their pages are taken instead of copies.
@@ -142,9 +145,11 @@ PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, Request
   sequence.publishing = config_.prefix_cache;
   sequence.request = request_or_own(request);
   sequence.name_space = saved.name_space;
-  if (auto ok = fill(sequence, saved, known); !ok) {
+  const auto filled = fill(sequence, saved, known);
+  const auto fenced = arena_->device().fence();  // also after a refusal: the saved bytes are the caller's again
+  if (!filled || !fenced) {
     detach(sequence);
-    return refuse(ok.error());
+    return refuse(filled ? fenced.error() : filled.error());
   }
   free_sequences_.pop_back();
   std::ranges::copy(saved.tokens, sequence.tokens.get());

@@ -64,6 +64,51 @@ TEST_P(SavedSequences, GoIntoAnotherPoolOfTheSameLayoutAndAreRefusedByOneOfAnoth
   EXPECT_EQ(another.pool().restore(*saved).error().code, PoolError::Code::ShapeMismatch);
 }
 
+// The device of these tests reads and writes host memory at the fence and not before.
+TEST_P(SavedSequences, AreWholeWhenSaveReturnsAndFreeWhenRestoreDoes) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(GetParam().model, 1 << 16));
+  SequencePool& pool = engine.pool();
+  auto sequence = written(engine, counting(0, 13));
+  auto saved = pool.save(sequence.id);
+  ASSERT_TRUE(done(saved));
+  const std::vector<std::byte> bytes(saved->data.get(), saved->data.get() + saved->bytes);
+  ASSERT_TRUE(done(device.fence()));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), saved->data.get()));
+  ASSERT_TRUE(done(pool.release(sequence.id)));
+  pool.drop_cache();
+  device.fail_after(1);  // also where it is refused half-way
+  EXPECT_TRUE(refused(pool.restore(*saved), Code::DeviceFailure));
+  device.never_fail();
+  sequence.id = pool.restore(*saved).value();
+  std::fill_n(saved->data.get(), saved->bytes, std::byte{0});
+  ASSERT_TRUE(done(device.fence()));
+  EXPECT_EQ(engine.verify(sequence), "");
+}
+
+TEST_P(SavedSequences, WhenTheDeviceFailsAtTheFenceAreNeitherSavedNorRestored) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(GetParam().model, 1 << 16));
+  SequencePool& pool = engine.pool();
+  auto sequence = written(engine, counting(0, 13));
+  ASSERT_TRUE(done(device.fence()));
+  device.fail_work_after(0);
+  EXPECT_TRUE(refused(pool.save(sequence.id), Code::DeviceFailure));
+  const auto saved = pool.save(sequence.id);
+  ASSERT_TRUE(done(saved));
+  ASSERT_TRUE(done(pool.release(sequence.id)));
+  pool.drop_cache();
+  ASSERT_TRUE(done(device.fence()));
+  device.fail_work_after(0);
+  EXPECT_TRUE(refused(pool.restore(*saved), Code::DeviceFailure));
+  EXPECT_EQ(pool.stats().sequences, 0u);
+  EXPECT_EQ(pool.stats().prefix_blocks, 0u);
+  for (const ObjectCounts& pages : pool.stats().pages) EXPECT_EQ(pages.held + pages.cached, 0u);
+  EXPECT_TRUE(sound(pool));
+  sequence.id = pool.restore(*saved).value();
+  EXPECT_EQ(engine.verify(sequence), "");
+}
+
 TEST(SavedSequences, SharePagesThatOthersStillHaveInsteadOfWritingThemAgain) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));

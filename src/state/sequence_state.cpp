@@ -30,6 +30,7 @@ PoolResult<StateSnapshot> SequenceState::snapshot() const {
   if (auto ok = device_->download(result.bytes.data(), bytes_, result.bytes.size()); !ok) {
     return std::unexpected(ok.error());
   }
+  if (auto ok = device_->fence(); !ok) return std::unexpected(ok.error());
   return result;
 }
 
@@ -41,6 +42,7 @@ PoolResult<void> SequenceState::restore(const StateSnapshot& snapshot) {
     return std::unexpected(PoolError::too_long("tokens", snapshot.position, shape_.capacity));
   }
   if (auto ok = device_->upload(bytes_, snapshot.bytes.data(), snapshot.bytes.size()); !ok) return ok;
+  if (auto ok = device_->fence(); !ok) return ok;
   position_ = snapshot.position;
   return {};
 }

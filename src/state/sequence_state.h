@@ -1,5 +1,7 @@
 // What a recurrent architecture remembers of one sequence: conv window and state of all layers in one run of bytes, and
 // the position those bytes stand for. Bytes and position change together or not at all.
+// snapshot() and restore() wait for the device: the snapshot is filled, or free, when they return. Where the device
+// fails at that fence, the bytes of the state mean nothing until it is reset or restored.
 #pragma once
 
 #include <cstdint>

@@ -147,6 +147,7 @@ TEST(SequenceState, CopyingIsOneCopyOfEverything) {
   ASSERT_TRUE(done(from.advance(6)));
   device.reset_counts();
   ASSERT_TRUE(done(to.copy_from(from)));
+  device.settle();
   EXPECT_EQ(device.counts().copies, 1u);
   EXPECT_EQ(device.counts().copied_bytes, kBytes);
   EXPECT_EQ(to.position(), 6u);

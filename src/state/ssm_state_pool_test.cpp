@@ -40,9 +40,14 @@ class SsmStatePoolTest : public ::testing::Test {
   SlotId used(RequestId request, unsigned salt, std::uint32_t position) {
     const SlotId id = *pool_.alloc(request);
     SequenceSlot* slot = *pool_.slot(id);
+    device_.settle();
     fill(slot->state(), salt);
     (void)slot->step(position);
     return id;
+  }
+  std::vector<std::byte> content(const SequenceState& state) {
+    device_.settle();
+    return bytes_at(state.data(), kBytes);
   }
   bool adds_up() const {
     return pool_.capacity() == 4 && pool_.free_count() + pool_.used_count() == 4 &&
@@ -139,6 +144,7 @@ TEST_F(SsmStatePoolTest, ReleaseZeroesConvWindowStateAndPositionAndClearsTheRequ
   EXPECT_EQ(slot->request(), 0u);
   EXPECT_EQ(slot->position(), 0u);
   EXPECT_EQ(slot->state().position(), 0u);
+  device_.settle();
   EXPECT_TRUE(all_zero({bytes, kBytes}));
   EXPECT_EQ(pool_.free_count(), 4u);
 }

@@ -52,7 +52,8 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 
 class ToyEngine {
  public:
-  ToyEngine(Device& device, const PoolConfig& config) : pool_(*SequencePool::create(device, config)) {}
+  ToyEngine(Device& device, const PoolConfig& config)
+      : pool_(*SequencePool::create(device, config)), lazy_(dynamic_cast<CountingDevice*>(&device)) {}
 
   SequencePool& pool() { return *pool_; }
 
@@ -97,6 +98,7 @@ class ToyEngine {
       for (std::uint32_t layer = 0; layer < layout.groups[g].num_layers; ++layer) {
         const auto view = pool_->kv_view(sequence.id, g, layer);
         if (!view) return std::unexpected(view.error());
+        run_kernel();
         if (view->capacity < from + tokens.size())
           return std::unexpected(PoolError::invalid_argument("a view too short"));
         for (std::uint32_t p = from; p < from + tokens.size(); ++p) {
@@ -112,6 +114,7 @@ class ToyEngine {
     if (layout.has_recurrent() && !tokens.empty()) {
       const auto view = pool_->state_view(sequence.id);
       if (!view) return std::unexpected(view.error());
+      run_kernel();
       for (std::uint32_t layer = 0; layer < view->num_layers; ++layer) write_state(*view, layer, digests.back());
     }
     if (auto ok = pool_->commit(sequence.id, tokens, checkpoint); !ok) return ok;
@@ -149,6 +152,7 @@ class ToyEngine {
       for (std::uint32_t layer = 0; layer < layout.groups[g].num_layers; ++layer) {
         const auto view = pool_->kv_view(sequence.id, g, layer);
         if (!view) return "no view: " + view.error().message();
+        run_kernel();
         const std::uint32_t window = layout.groups[g].window;
         const std::uint32_t needed = window == 0 || *length + 1 <= window ? 0 : *length + 1 - window;
         if (view->first > needed) return "part of the window is gone";
@@ -166,6 +170,7 @@ class ToyEngine {
     }
     if (layout.has_recurrent()) {
       const auto view = pool_->state_view(sequence.id);
+      run_kernel();
       if (!view || view->position != *length) return "the state stands elsewhere";
       std::vector<std::byte> expected(layout.recurrent.bytes());
       if (*length > 0) {
@@ -202,7 +207,13 @@ class ToyEngine {
     }
   }
 
+  // The loops above are kernels: they come after all work that was submitted before.
+  void run_kernel() {
+    if (lazy_ != nullptr) lazy_->settle();
+  }
+
   std::unique_ptr<SequencePool> pool_;
+  CountingDevice* lazy_;  // the device, where work is not done at once
   Hit last_hit_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 namespace {

@@ -10,7 +10,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 
@@ -98,7 +98,7 @@ Result<ChatPrompt> ChatPrompt::create(const gguf::File& file, const Tokenizer& t
 }
 
 Result<ChatPrompt> ChatPrompt::create(std::string_view source, std::string name, const Tokenizer& tokenizer) {
-  auto parsed = ChatTemplate::parse(source);
+  auto parsed = jinja::Template::parse(source);
   if (!parsed) return fail(fmt::format("{}: {}", name, parsed.error().message));
   return ChatPrompt(std::move(*parsed), std::move(name), tokenizer);
 }
@@ -129,9 +129,10 @@ Result<ChatPrompt::Rendered> ChatPrompt::render(const json::object& variables, s
   const auto rendering = [&](const json::object& of) -> Result<std::string> {
     auto text = template_.render(of, {.now = now});
     if (text) return std::move(*text);
-    const TemplateError& error = text.error();
-    return fail(error.kind == TemplateError::Kind::raised ? fmt::format("the chat template refuses: {}", error.raised)
-                                                          : fmt::format("{}: {}", name_, error.message));
+    const jinja::TemplateError& error = text.error();
+    return fail(error.kind == jinja::TemplateError::Kind::raised
+                    ? fmt::format("the chat template refuses: {}", error.raised)
+                    : fmt::format("{}: {}", name_, error.message));
   };
   auto plain = rendering(plain_variables);
   if (!plain) return std::unexpected(plain.error());

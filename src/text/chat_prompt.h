@@ -25,7 +25,7 @@
 
 #include "quire/base/error.h"
 #include "quire/gguf/gguf.h"
-#include "quire/text/template.h"
+#include "quire/jinja/template.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire::text {
@@ -36,9 +36,9 @@ class ChatPrompt {
   // Of a template on its own; `name` stands for it in messages.
   static Result<ChatPrompt> create(std::string_view source, std::string name, const Tokenizer& tokenizer);
 
-  // Variables are as for ChatTemplate; the names of special tokens, `tools` and `documents` are set where they are not.
-  // A message's text is the string "content", or each string "text" in an array of parts. What stands elsewhere (roles,
-  // names, tools) counts as the template's own and is for the caller to check.
+  // Variables are as for jinja::Template; the names of special tokens, `tools` and `documents` are set where they are
+  // not. A message's text is the string "content", or each string "text" in an array of parts. What stands elsewhere
+  // (roles, names, tools) counts as the template's own and is for the caller to check.
   Result<std::vector<TokenId>> encode(const boost::json::object& variables, std::chrono::local_seconds now) const;
 
   struct Rendered {
@@ -48,12 +48,12 @@ class ChatPrompt {
   Result<Rendered> render(const boost::json::object& variables, std::chrono::local_seconds now) const;
 
  private:
-  ChatPrompt(ChatTemplate parsed, std::string name, const Tokenizer& tokenizer)
+  ChatPrompt(jinja::Template parsed, std::string name, const Tokenizer& tokenizer)
       : template_(std::move(parsed)), name_(std::move(name)), tokenizer_(&tokenizer) {}
   void set_defaults(boost::json::object& variables) const;
   bool spells_control_token(std::string_view text) const;
 
-  ChatTemplate template_;
+  jinja::Template template_;
   std::string name_;
   const Tokenizer* tokenizer_;
 };

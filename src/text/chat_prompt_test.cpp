@@ -137,7 +137,7 @@ TEST(ChatPrompt, TheRenderingIsWhatTheTemplateGivesWithoutMarks) {
   const json::object variables{{"messages", json::array{message("user", " a b "), message("assistant", "")}}};
   const auto rendered = prompt.prompt.render(variables, {});
   ASSERT_TRUE(rendered);
-  EXPECT_EQ(rendered->text, *ChatTemplate::parse(kChatMl)->render(variables));
+  EXPECT_EQ(rendered->text, *jinja::Template::parse(kChatMl)->render(variables));
   ASSERT_EQ(rendered->literal.size(), 1u);
   EXPECT_EQ(rendered->text.substr(rendered->literal[0].begin, rendered->literal[0].end - rendered->literal[0].begin),
             "a b");
@@ -176,7 +176,7 @@ TEST(ChatPrompt, TemplatesOfEveryFamilyKeepTheBorder) {
         {"documents", nullptr}};
     const auto rendered = prompt->render(variables, {});
     ASSERT_TRUE(rendered) << rendered.error().message;
-    EXPECT_EQ(rendered->text, *ChatTemplate::parse(source)->render(variables)) << entry.path();
+    EXPECT_EQ(rendered->text, *jinja::Template::parse(source)->render(variables)) << entry.path();
     std::vector<std::string> literal;
     for (const TextRange& range : rendered->literal) {
       literal.push_back(rendered->text.substr(range.begin, range.end - range.begin));

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 #include "quire/text/vocabulary.h"
 
 namespace quire::text {

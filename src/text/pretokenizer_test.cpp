@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 namespace {

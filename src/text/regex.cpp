@@ -10,7 +10,7 @@
 #include <pcre2.h>
 
 #include "quire/base/check.h"
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 namespace {

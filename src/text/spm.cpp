@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "quire/text/utf8.h"
+#include "quire/base/utf8.h"
 
 namespace quire::text {
 namespace {

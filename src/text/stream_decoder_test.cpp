@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/base/utf8.h"
 #include "quire/text/tokenizer_testing.h"
-#include "quire/text/utf8.h"
 
 namespace quire::text {
 namespace {

@@ -12,10 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/base/utf8.h"
 #include "quire/gguf/gguf.h"
 #include "quire/text/tokenizer.h"
 #include "quire/text/tokenizer_testing.h"
-#include "quire/text/utf8.h"
 
 namespace quire::text {
 namespace {

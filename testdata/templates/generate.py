@@ -19,6 +19,8 @@ def run(template, variables):
 
 
 for path in sorted(pathlib.Path(__file__).parent.glob("*.json")):
+    if path.name == "left_out.json":  # what Jinja2 can do and Quire leaves out, and how that fails
+        continue
     data = json.loads(path.read_text())
     cases = [run(case["template"], json.loads(json.dumps(data["variables"]))) for case in data["cases"]]
     lines = ",\n".join("  " + json.dumps(case, ensure_ascii=True) for case in cases)

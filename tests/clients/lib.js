@@ -17,6 +17,16 @@ export const models = {
 export const seconds = Number(process.env.QUIRE_SECONDS ?? 10);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+// Why this Node.js is too old for a package whose `engines` ask for `range` (">=22.0.0"), or null. Only the form with >= is
+// understood; one that is not is no reason to skip.
+export function missingNode(range, version = process.version) {
+  const wanted = range?.match(/^>=\s*v?(\d+)(?:\.(\d+))?(?:\.(\d+))?/)?.slice(1).map((part) => Number(part ?? 0));
+  if (!wanted) return null;
+  const have = version.replace(/^v/, '').split('.').map(Number);
+  const differs = wanted.findIndex((part, i) => part !== have[i]);
+  return differs >= 0 && have[differs] < wanted[differs] ? `needs Node.js ${wanted.join('.')} or newer; this is ${version}` : null;
+}
+
 export async function until(what, condition, timeout = 20_000) {
   const end = Date.now() + timeout;
   for (;;) {

@@ -32,6 +32,11 @@ async function open(size, { at = server, scheme = 'light', settings = { temperat
   page.on('console', (message) => { if (message.type() === 'error' && !/401/.test(message.text())) problems.push(message.text()); });
   page.on('request', (request) => { if (!request.url().startsWith(at.url) && !request.url().startsWith('data:')) problems.push(`asks for ${request.url()}`); });
   await page.goto(`${at.url}/`);
+  // What the page's modules know, for the tests to look at: the same instances that the page has.
+  await page.evaluate(async () => {
+    const { pool } = await import('/pool.js');
+    globalThis.quire = { pool, cellGrid: await import('/cell_grid.js'), gridLayout: await import('/grid_layout.js') };
+  });
   return { page, problems, close: () => context.close() };
 }
 
@@ -136,11 +141,12 @@ for (const size of sizes) {
     await page.click('#readers');
     await until('three sequences', async () => (await page.$$('#sequences li')).length >= 3);
     await page.waitForFunction(() => [...document.querySelectorAll('#sequences .hit')].some((line) => /of [\d,]+ tokens found in the pool/.test(line.textContent)), null, { timeout: 30_000 });
-    await page.waitForFunction(() => pool.groups[0].cells && [...pool.groups[0].cells.holders.values()].some((keys) => keys.length === 3), null, { timeout: 30_000 });
+    await page.waitForFunction(() => [...quire.pool.groups[0].cells.holders.values()].some((keys) => keys.length === 3), null, { timeout: 30_000 });
     const spot = await page.evaluate(() => {
-      const { cells } = pool.groups[0];
+      const [{ cells, layout }] = quire.cellGrid.grids;
       const [cell] = [...cells.holders].find(([, keys]) => keys.length >= 2);
-      return { x: (cell % cells.columns) * cells.pitch + 2, y: Math.floor(cell / cells.columns) * cells.pitch + 2 };
+      const { x, y } = quire.gridLayout.placeOf(layout, cell);
+      return { x: x + 2, y: y + 2 };
     });
     if (size.phone) await page.tap('.scroller canvas', { position: spot });
     else await page.hover('.scroller canvas', { position: spot });
@@ -187,10 +193,10 @@ for (const size of sizes) {
     await look(page, size, 'pool');
     assert.equal((await page.$$('.scroller canvas')).length, 2);
     await page.click('#readers');
-    await page.waitForFunction(() => pool.states.cells.state.includes(1), null, { timeout: 20_000 });
+    await page.waitForFunction(() => quire.pool.states.cells.state.includes(1), null, { timeout: 20_000 });
     await picture(page, `page-${size.name}-hybrid-dark`);
     await wellLaid(page);
-    await page.waitForFunction(() => pool.states.cells.state.includes(2) && !pool.states.cells.state.includes(1), null, { timeout: 60_000 });
+    await page.waitForFunction(() => quire.pool.states.cells.state.includes(2) && !quire.pool.states.cells.state.includes(1), null, { timeout: 60_000 });
     await page.focus('.grid:nth-child(2) .scroller');
     await page.keyboard.press('ArrowRight');
     assert.match(await page.textContent('#detail'), /State 0 is/);
@@ -274,13 +280,14 @@ test('twenty thousand pages stay smooth', { timeout: 90_000 }, async () => {
     await live(page);
     await until('the pool is known', async () => await number(page, 'free') > 19_000);
     await page.click('#readers');
-    await page.waitForFunction(() => [...pool.sequences.values()].some((sequence) => sequence.state === 'writing'), null, { timeout: 30_000 });
+    await page.waitForFunction(() => [...quire.pool.sequences.values()].some((sequence) => sequence.state === 'writing'), null, { timeout: 30_000 });
     const frames = await page.evaluate(() => new Promise((resolve) => {
       const took = [];
-      const real = Cells.prototype.frame;
-      Cells.prototype.frame = function frame(now) { const began = performance.now(); const more = real.call(this, now); took.push(performance.now() - began); return more; };
+      const { CellGrid, grids } = quire.cellGrid;
+      const real = CellGrid.prototype.frame;
+      CellGrid.prototype.frame = function frame(now) { const began = performance.now(); const more = real.call(this, now); took.push(performance.now() - began); return more; };
       const whole = performance.now();
-      pool.groups[0].cells.paintAll();
+      grids[0].paintAll();
       const all = performance.now() - whole;
       setTimeout(() => resolve({ took, all }), 1500);
     }));

@@ -149,6 +149,24 @@ test('a connection is kept, for streams too', async () => {
   peer.socket.destroy();
 });
 
+// node-fetch 2, which openai 4 runs over, says "Premature close" when a socket still has a listener behind a stream. With
+// Debian 12's Node.js 18 every socket that is kept has one (nodejs/node#63989).
+test('a stream is the last on its connection for clients over node-fetch 2', async () => {
+  for (const agent of ['OpenAI/JS 4.104.0', 'node-fetch/1.0 (+https://github.com/bitinn/node-fetch)']) {
+    const peer = await dial();
+    peer.socket.write(post(small, '/v1/completions', `User-Agent: ${agent}\r\n`));
+    await until('an answer', () => peer.text.includes('"usage"'), 10_000);
+    assert.match(peer.text, /^connection: keep-alive\r$/im);
+    assert.equal(peer.ended, false);
+    peer.text = '';
+    peer.socket.write(post(JSON.stringify({ prompt: 'Once', max_tokens: 3, stream: true, ignore_eos: true }), '/v1/completions', `User-Agent: ${agent}\r\n`));
+    await until('the server ends the connection', () => peer.ended, 10_000);
+    assert.match(peer.text, /^connection: close\r$/im);
+    assert.match(peer.text, /^transfer-encoding: chunked\r$/im);
+    assert.ok(peer.text.endsWith('data: [DONE]\n\n\r\n0\r\n\r\n'), 'the stream has its end');
+  }
+});
+
 test('bytes that are no UTF-8, and JSON that is none, are refused in words', async () => {
   const bodies = [Buffer.from([0x7b, 0x22, 0x70, 0x22, 0x3a, 0x22, 0xff, 0xfe, 0x22, 0x7d]), Buffer.from('{"prompt": "\xc3\x28"}', 'latin1'), Buffer.from('{"prompt": "\xed\xa0\x80", "max_tokens": 1}', 'latin1'),
     '', '{', '{"prompt": "x"', '[]', 'null', '7', '"x"', '{"prompt": "x",}', '{"prompt": "x"} trailing', '{"prompt": "\\ud800"}', '{'.repeat(100_000), '['.repeat(100_000), '\0\0\0'];

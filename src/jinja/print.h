@@ -1,0 +1,43 @@
+// Values as text: Python's str() and repr(), and json.dumps().
+//
+// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault, where a value has no JSON, and
+// at the limits.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "quire/jinja/value.h"
+
+namespace quire::jinja {
+
+std::string int_to_string(Int value);
+std::string float_to_string(double value);  // the shortest digits that read back as the same number, Python's layout
+
+// repr() of a text: in quotes, with escapes.
+std::string quoted(std::string_view text);
+
+void append_str(TextBuilder& out, Meter& meter, const Value& value);
+void append_repr(TextBuilder& out, Meter& meter, const Value& value);
+
+// str(value), as a text that is no markup.
+Value to_plain_text(Meter& meter, const Value& value);
+// The value itself where it is a text, else str(value).
+Value to_text(Meter& meter, const Value& value);
+std::string repr(Meter& meter, const Value& value);
+
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::optional<std::string> indent;  // of one level; absent: all on one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+};
+
+void append_json(TextBuilder& out, Meter& meter, const Value& value, const JsonStyle& style);
+
+// & < > ' " as HTML entities, as the filter `escape` writes them.
+std::string escape_html(std::string_view text);
+
+}  // namespace quire::jinja

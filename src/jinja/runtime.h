@@ -1,0 +1,62 @@
+// What one rendering carries along: its meter, its clock, where it stands. One thread, one rendering.
+//
+// What holds: namespaces, the only objects that may refer to themselves, live until the rendering ends and are emptied
+// then, so nothing leaks and nothing is destroyed by deep recursion.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "quire/jinja/meter.h"
+#include "quire/jinja/value.h"
+
+namespace quire::jinja {
+
+// Each level is a few stack frames of the interpreter. Recursive macros in Jinja2 end at Python's recursion limit,
+// after about as many.
+inline constexpr int kMaxEvaluationDepth = 800;
+
+class Runtime {
+ public:
+  explicit Runtime(const RenderOptions& options) : meter(options), now(options.now) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime() {
+    for (const Ref<Namespace>& kept : namespaces_) kept->attributes = Dict();
+  }
+
+  Value make_namespace(Dict attributes) {
+    namespaces_.push_back(std::make_shared<Namespace>(Namespace{std::move(attributes)}));
+    return namespaces_.back();
+  }
+
+  Value text(std::string bytes) { return make_text(meter, std::move(bytes)); }
+  Value undefined(std::string message) { return make_undefined(meter, std::move(message)); }
+
+  Meter meter;  // first, so that it outlives every value
+  const std::chrono::local_seconds now;
+  int line = 1;   // of the operation under way, for errors
+  int depth = 0;  // of evaluation; see Deeper
+
+ private:
+  std::vector<Ref<Namespace>> namespaces_;
+};
+
+// One level of evaluation, against the end of the stack.
+class Deeper {
+ public:
+  explicit Deeper(Runtime& runtime) : depth_(runtime.depth) {
+    if (depth_ >= kMaxEvaluationDepth) fail_limit("the template recurses too deeply");
+    ++depth_;
+  }
+  Deeper(const Deeper&) = delete;
+  Deeper& operator=(const Deeper&) = delete;
+  ~Deeper() { --depth_; }
+
+ private:
+  int& depth_;
+};
+
+}  // namespace quire::jinja

@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { afterEach, test } from 'node:test';
+import { running, stopAll, takeEvent, write } from './answer.js';
+
+const piece = (content, finish = null) => JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: finish }] });
+const realFetch = globalThis.fetch;
+afterEach(() => { globalThis.fetch = realFetch; });
+
+// A server that answers with these events. Without an end it stays open until it is aborted.
+function serve(events, { status = 200, end = true, headers = { 'x-request-id': '12' } } = {}) {
+  const asked = [];
+  globalThis.fetch = async (path, { body, signal }) => {
+    asked.push({ path, body: JSON.parse(body) });
+    const stream = new ReadableStream({
+      start(controller) {
+        for (const event of events) controller.enqueue(new TextEncoder().encode(`data: ${event}\n\n`));
+        if (end) controller.close();
+        signal.addEventListener('abort', () => controller.error(new DOMException('aborted', 'AbortError')));
+      },
+    });
+    return new Response(stream, { status, headers });
+  };
+  return asked;
+}
+
+test('the pieces of a stream make up the answer', () => {
+  const answer = { text: '' };
+  assert.equal(takeEvent(answer, piece('Once')), false);
+  assert.equal(takeEvent(answer, piece(' upon', 'length')), false);
+  assert.equal(takeEvent(answer, JSON.stringify({ choices: [], usage: { completion_tokens: 2 } })), false);
+  assert.equal(takeEvent(answer, '[DONE]'), true);
+  assert.deepEqual(answer, { text: 'Once upon', finish: 'length', usage: { completion_tokens: 2 } });
+  assert.throws(() => takeEvent(answer, '{"error": {"message": "no room"}}'), /no room/);
+});
+
+test('an answer is streamed, with what was asked', async () => {
+  const asked = serve([piece('Hello'), piece('!', 'stop'), '[DONE]']);
+  const answer = { role: 'assistant', text: '' };
+  const seen = [];
+  const counts = [];
+  running.onChange = () => counts.push(running.stoppers.size);
+  await write(answer, { messages: [{ role: 'user', content: 'Hi' }], seed: 3 }, () => seen.push(answer.text));
+  assert.equal(answer.text, 'Hello!');
+  assert.equal(answer.finish, 'stop');
+  assert.equal(answer.request, 12);
+  assert.equal(answer.error, null);
+  assert.ok(answer.seconds >= 0 && !('stopper' in answer));
+  assert.deepEqual(seen, ['', 'Hello', 'Hello!', 'Hello!']);
+  assert.deepEqual(counts, [1, 0]);
+  assert.equal(asked[0].path, '/v1/chat/completions');
+  assert.deepEqual(asked[0].body.messages, [{ role: 'user', content: 'Hi' }]);
+  assert.equal(asked[0].body.stream, true);
+  assert.equal(asked[0].body.seed, 3);
+});
+
+test('one that is stopped keeps what it has', async () => {
+  serve([piece('Once')], { end: false });
+  const answer = { text: '' };
+  await write(answer, {}, () => { if (answer.text) stopAll(); });
+  assert.equal(answer.text, 'Once');
+  assert.equal(answer.finish, 'stopped');
+  assert.equal(answer.error, null);
+});
+
+test('what goes wrong is said in words, and never thrown', async () => {
+  const errorOf = async () => { const answer = { text: '' }; await write(answer, {}, () => {}); return answer.error; };
+  serve([piece('Once')]);
+  assert.equal(await errorOf(), 'The connection broke before the answer was complete.');
+  serve(['{"error": {"message": "The pool is full."}}']);
+  assert.equal(await errorOf(), 'The pool is full.');
+  globalThis.fetch = async () => new Response('{"error": {"message": "the context is too short"}}', { status: 400 });
+  assert.equal(await errorOf(), 'The context is too short');
+  globalThis.fetch = async () => new Response('<html>', { status: 429 });
+  assert.equal(await errorOf(), 'The server is busy. Try again in a moment.');
+  globalThis.fetch = async () => new Response('', { status: 502 });
+  assert.equal(await errorOf(), 'The server answered with status 502.');
+  globalThis.fetch = async () => { throw new TypeError('fetch failed'); };
+  assert.equal(await errorOf(), 'The server cannot be reached. Is it still running?');
+  assert.equal(running.stoppers.size, 0);
+});

@@ -1,0 +1,76 @@
+// The cells of one kind, pages of a group or recurrent states: what each is now, and who holds it. No drawing; who draws
+// them sets `onTouch` (a cell looks different now) and `onFlash` (something happened to a cell that is worth a glow).
+import { hueOfKey } from './sequence_key.js';
+
+export const FREE = 0, HELD = 1, CACHED = 2;
+
+export class Cells {
+  onTouch = () => {};
+  onFlash = () => {};
+
+  // `perSlab`: so many cells are one slab of the arena, which holds objects of one kind at a time.
+  constructor(total, perSlab = total) {
+    this.total = total;
+    this.perSlab = perSlab || 1;
+    this.elsewhere = new Uint8Array(Math.ceil(total / this.perSlab));  // by slab: it holds objects of another kind
+    this.state = new Uint8Array(total);
+    this.hue = new Int16Array(total).fill(-1);  // of the last holder
+    this.holders = new Map();                   // cell -> keys of sequences, for those that are held
+    this.look = new Int32Array(total);          // as it was last touched, to see what changed
+  }
+
+  // `tone` is what kind of glow goes with it: 'taken', 'evicted', or 'held' and 'cached' in the cell's own hue.
+  set(cell, state, tone = null) {
+    if (cell >= this.total) return;
+    this.state[cell] = state;
+    if (tone) this.flash(cell, tone);
+  }
+  flash(cell, tone) { this.onFlash(cell, tone, this.hue[cell] ?? -1); }
+
+  move(from, to) {
+    if (from >= this.total || to >= this.total) return;
+    const state = this.state[from];
+    this.hue[to] = this.hue[from];
+    this.set(from, FREE);
+    this.set(to, state, 'taken');
+  }
+
+  // The holders as the tables say. What looks different from last time is touched.
+  hold(holders) {
+    this.holders = holders;
+    for (let cell = 0; cell < this.total; ++cell) {
+      const keys = holders.get(cell);
+      let look = this.state[cell];
+      if (keys && look === HELD) {
+        this.hue[cell] = hueOfKey(keys[0]);
+        for (const key of keys) look = (look * 31 + hueOfKey(key) + 7) | 0;
+      } else {
+        look = look * 1000 + this.hue[cell];
+      }
+      if (look !== this.look[cell]) {
+        this.look[cell] = look;
+        this.onTouch(cell);
+      }
+    }
+  }
+
+  // A free cell whose slab is used for something else is no cell at the moment.
+  isElsewhere(cell) { return this.state[cell] === FREE && this.elsewhere[Math.floor(cell / this.perSlab)] === 1; }
+
+  // Which slabs others use: `used` has a kind for each slab, `own` is this one's.
+  yieldTo(used, own) {
+    for (let slab = 0; slab < this.elsewhere.length; ++slab) {
+      const away = used[slab] !== 0 && used[slab] !== own ? 1 : 0;
+      if (this.elsewhere[slab] === away) continue;
+      this.elsewhere[slab] = away;
+      for (let cell = slab * this.perSlab; cell < Math.min(this.total, (slab + 1) * this.perSlab); ++cell) this.onTouch(cell);
+    }
+  }
+
+  counts() {
+    const result = [0, 0, 0];
+    for (const state of this.state) ++result[state];
+    for (const away of this.elsewhere) result[FREE] -= away * this.perSlab;
+    return { free: result[FREE], held: result[HELD], cached: result[CACHED] };
+  }
+}

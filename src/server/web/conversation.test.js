@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { SETTINGS, asSent, longNotes, markStopped, middleOf, settingsFrom, spoken } from './conversation.js';
+
+const fork = { role: 'assistant', kind: 'fork', prefix: 'Once', chosen: 1, branches: [{ text: ' upon' }, { text: ' more' }] };
+
+test('what is sent is what was said: no readers, no empty answers, of a fork the chosen way', () => {
+  const messages = [{ role: 'user', text: 'Hello' }, { role: 'assistant', text: '' }, { kind: 'readers', notes: 'x', branches: [] }, { role: 'user', text: 'A story' }, fork];
+  assert.deepEqual(asSent(messages), [{ role: 'user', content: 'Hello' }, { role: 'user', content: 'A story' }, { role: 'assistant', content: 'Once more' }]);
+  assert.equal(spoken({ ...fork, chosen: 0 }), 'Once upon');
+});
+
+test('after a reload, what was being written counts as stopped; what had ended does not', () => {
+  const messages = JSON.parse(JSON.stringify([
+    { role: 'user', text: 'Hello' }, { role: 'assistant', text: 'Hi', finish: 'stop' }, { role: 'assistant', text: 'Hal', finish: null, error: null, stopper: {} },
+    { role: 'assistant', text: '', finish: null, error: 'The server is busy.' }, { ...fork, branches: [{ text: 'a', finish: null, error: null }, { text: 'b', finish: 'length' }] }]));
+  markStopped(messages);
+  assert.deepEqual(messages.slice(0, 4).map(({ finish }) => finish), [undefined, 'stop', 'stopped', null]);
+  assert.ok(!('stopper' in messages[2]));
+  assert.deepEqual(messages[4].branches.map(({ finish }) => finish), ['stopped', 'length']);
+});
+
+test('an answer forks at the space behind its middle, a short one at its beginning', () => {
+  const text = 'In a little house by the lighthouse lived a girl.';
+  const at = middleOf(text);
+  assert.equal(text[at], ' ');
+  assert.ok(at >= text.length / 2 - 1 && at < text.length / 2 + 12);
+  assert.equal(middleOf('A short answer.'), 0);
+  assert.equal(middleOf('x'.repeat(100)), 0, 'there is no space');
+});
+
+test('settings: what is no number is the default', () => {
+  assert.deepEqual(settingsFrom({ temperature: '0', seed: '7', maxTokens: '12' }), { temperature: 0, seed: 7, maxTokens: 12 });
+  assert.deepEqual(settingsFrom({ temperature: '', seed: '', maxTokens: '' }), SETTINGS);
+  assert.deepEqual(settingsFrom({ temperature: 'warm', seed: 'x', maxTokens: '-5' }), { ...SETTINGS, maxTokens: 1 });
+});
+
+test('the long text fits the context, and is the same every time', () => {
+  for (const context of [64, 512, 2048, 8192, 1_000_000]) {
+    const notes = longNotes(context);
+    assert.ok(notes.length >= 300 && notes.length <= 5300, `${notes.length} characters`);
+    assert.ok(notes.length < context * 1.9 + 100 || context < 160, `${notes.length} characters for ${context} tokens`);
+    assert.equal(notes, longNotes(context));
+    assert.match(notes, /^Remember these notes\. The code of Mia is \d{4}\. The \w+ \w+ holds a \w+ \w+\. /);
+  }
+});

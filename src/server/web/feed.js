@@ -1,0 +1,43 @@
+// Follows the server's pool for as long as the page is open, over connections that break.
+import { $ } from './dom.js';
+import { eventsOf } from './event_stream.js';
+import { takeChange, takeWhole } from './pool_view.js';
+import { askForKey, refusal, request } from './server.js';
+
+const SILENCE_MS = 40_000;  // the server says something more often than that
+
+function link(state, text) {
+  $('link').dataset.state = state;
+  $('link').textContent = text;
+}
+
+export async function follow() {
+  for (let pause = 500; ; pause = Math.min(8000, pause * 2)) {
+    const stopper = new AbortController();
+    let silence;
+    const heard = () => { clearTimeout(silence); silence = setTimeout(() => stopper.abort(), SILENCE_MS); };
+    try {
+      heard();
+      const response = await request('/pool/events', { signal: stopper.signal });
+      if (response.status === 401) {
+        clearTimeout(silence);
+        link('broken', 'key wanted');
+        await askForKey();
+        pause = 250;
+        continue;
+      }
+      if (!response.ok) throw await refusal(response);
+      for await (const { type, data } of eventsOf(response, heard)) {
+        pause = 250;
+        link('live', 'live');
+        if (type === 'pool') takeWhole(JSON.parse(data));
+        else if (type === 'change') takeChange(JSON.parse(data));
+      }
+    } catch (error) {
+      if (error instanceof SyntaxError || error instanceof TypeError && !/fetch|network/i.test(error.message)) console.error(error);
+    }
+    clearTimeout(silence);
+    link('broken', 'reconnecting');
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}

@@ -1,0 +1,125 @@
+// What the server told about its pool: the whole once, then changes. No drawing.
+import { CACHED, Cells, FREE, HELD } from './cells.js';
+import { keyOf } from './sequence_key.js';
+
+const MOST_ENDED = 5;
+
+export class Pool {
+  model = '';
+  context = null;         // tokens
+  blockSize = 0;          // tokens of a page
+  arenaBytes = 0;
+  groups = [];            // {window, bytes, cells}: the pages of each layer group
+  states = null;          // {bytes, cells}: recurrent states, where the model has them
+  sequences = new Map();  // key -> as the server shows it
+  ended = new Map();      // the last few that are gone
+  stats = {};
+
+  // The cells of every kind there is.
+  kinds() { return [...this.groups, ...(this.states ? [this.states] : [])].map(({ cells }) => cells); }
+
+  // True: the cells are new ones, because the pool has another shape than before.
+  takeWhole(data) {
+    this.model = data.model;
+    this.context = data.context;
+    this.blockSize = data.block_size;
+    this.arenaBytes = data.arena_bytes;
+    // Of each kind there can be as many as the arena holds: their ids go that far, though others may have the memory now.
+    const limit = (kind, size) => kind.ids ?? Math.max(kind.total, data.slabs * Math.floor(data.arena_bytes / data.slabs / size));
+    const limits = data.groups.map((group) => limit(group, group.page_bytes));
+    const stateLimit = data.states ? limit(data.states, data.states.bytes) : 0;
+    const same = data.groups.length === this.groups.length && Boolean(data.states) === Boolean(this.states)
+      && data.groups.every((group, i) => limits[i] === this.groups[i].cells.total && group.window === this.groups[i].window)
+      && (!data.states || stateLimit === this.states.cells.total);
+    if (!same) {
+      const cells = (total) => new Cells(total, Math.max(1, Math.floor(total / data.slabs)));
+      this.groups = data.groups.map((group, i) => ({ window: group.window, bytes: group.page_bytes, cells: cells(limits[i]) }));
+      this.states = data.states ? { bytes: data.states.bytes, cells: cells(stateLimit) } : null;
+    }
+    data.groups.forEach((group, i) => {
+      const { state } = this.groups[i].cells;
+      state.fill(FREE);
+      for (const [page, , how] of group.pages) state[page] = how === 'cached' ? CACHED : HELD;
+    });
+    if (data.states) {
+      const { state } = this.states.cells;
+      state.fill(FREE);
+      for (const [slot, how] of data.states.slots) state[slot] = how === 'checkpoint' ? CACHED : HELD;
+    }
+    this.#takeSequences(data.sequences, data.stats);
+    return !same;
+  }
+
+  takeChange(data) {
+    for (const [kind, group, object, detail] of data.events) this.#takeEvent(kind, group, object, detail);
+    this.#takeSequences(data.sequences, data.stats);
+  }
+
+  // Cells of all kinds that count for the sums: pages where there are any, else states.
+  counted() {
+    const kinds = this.groups.length ? this.groups : this.states ? [this.states] : [];
+    return kinds.map(({ cells }) => cells);
+  }
+
+  #takeEvent(kind, group, object, detail) {
+    const pages = this.groups[group]?.cells;
+    const states = this.states?.cells;
+    switch (kind) {
+      case 'page_taken': case 'page_shared': case 'page_revived': return pages?.set(object, HELD, 'taken');
+      case 'page_cached': return pages?.set(object, CACHED, 'held');
+      case 'page_freed': return pages?.set(object, FREE, 'cached');
+      case 'page_evicted': return pages?.set(object, pages.state[object] === CACHED ? FREE : pages.state[object], 'evicted');
+      case 'page_copied': return pages?.flash(detail, 'taken');
+      case 'page_moved': return pages?.move(object, detail);
+      case 'slot_moved': return states?.move(object, detail);
+      case 'slot_taken': return states?.set(object, HELD, 'taken');
+      case 'slot_released': return states?.set(object, FREE, 'cached');
+      case 'checkpoint_stored': return states?.set(object, CACHED, 'taken');
+      case 'checkpoint_dropped': return states?.set(object, FREE, 'evicted');
+      case 'checkpoint_restored': return states?.flash(object, 'taken');
+    }
+  }
+
+  #takeSequences(sequences, stats) {
+    const now = new Map(sequences.map((sequence) => [keyOf(sequence), sequence]));
+    for (const [key, sequence] of this.sequences) {
+      if (!now.has(key)) this.ended.set(key, { ...sequence, ended: Date.now() });
+    }
+    for (const key of now.keys()) this.ended.delete(key);
+    while (this.ended.size > MOST_ENDED) this.ended.delete(this.ended.keys().next().value);
+    this.sequences = now;
+    this.stats = stats;
+    this.groups.forEach(({ cells }, group) => {
+      const holders = new Map();
+      for (const [key, sequence] of now) {
+        for (const page of sequence.tables?.[group] ?? []) {
+          if (page == null) continue;
+          const keys = holders.get(page);
+          if (keys) keys.push(key);
+          else holders.set(page, [key]);
+        }
+      }
+      cells.hold(holders);
+    });
+    if (this.states) {
+      const holders = new Map();
+      for (const [key, sequence] of now) if (sequence.slot != null) holders.set(sequence.slot, [key]);
+      this.states.cells.hold(holders);
+    }
+    this.#shareSlabs();
+  }
+
+  // A slab belongs to the kind of what is in it.
+  #shareSlabs() {
+    const kinds = this.kinds();
+    if (kinds.length < 2) return;
+    const used = new Uint8Array(Math.max(...kinds.map((cells) => cells.elsewhere.length)));
+    kinds.forEach((cells, kind) => {
+      for (let cell = 0; cell < cells.total; ++cell) if (cells.state[cell] !== FREE) used[Math.floor(cell / cells.perSlab)] = kind + 1;
+    });
+    kinds.forEach((cells, kind) => cells.yieldTo(used, kind + 1));
+  }
+}
+
+// The server's pool, which the whole page shows.
+export const pool = new Pool();

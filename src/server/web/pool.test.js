@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { CACHED, FREE, HELD } from './cells.js';
+import { Pool } from './pool.js';
+
+const sequence = (request, more = {}) => ({ request, choice: 0, state: 'writing', tokens: 40, prompt_tokens: 32, computed: 39, max_tokens: 64, ...more });
+
+// What the server sends first: two slabs of four pages, of which two are in use.
+const whole = (more = {}) => ({
+  model: 'demo', context: 2048, block_size: 16, arena_bytes: 8 * 64, slabs: 2,
+  groups: [{ window: 0, page_bytes: 64, total: 8, ids: 8, pages: [[0, 1, 'held'], [5, 0, 'cached']] }],
+  states: null, sequences: [sequence(1, { tables: [[0]] })], stats: { running: 1 }, ...more,
+});
+const hybrid = (more = {}) => whole({
+  groups: [{ window: 0, page_bytes: 64, total: 8, ids: 8, pages: [[0, 1, 'held']] }],
+  states: { bytes: 128, total: 4, ids: 4, slots: [[2, 'slot'], [3, 'checkpoint']] },
+  sequences: [sequence(1, { tables: [[0]], slot: 2 })], ...more,
+});
+const change = (events, more = {}) => ({ events, sequences: [], stats: {}, ...more });
+const stateOf = (cells) => [...cells.state].join('');
+
+test('the whole says what each page is, and who holds it', () => {
+  const pool = new Pool();
+  assert.equal(pool.takeWhole(whole()), true, 'the cells are new');
+  const { cells } = pool.groups[0];
+  assert.equal(stateOf(cells), `${HELD}0000${CACHED}00`);
+  assert.deepEqual([...cells.holders], [[0, ['1.0']]]);
+  assert.equal(pool.model, 'demo');
+  assert.equal(pool.stats.running, 1);
+  assert.deepEqual(pool.kinds(), [cells]);
+});
+
+test('the whole again keeps the cells where the shape is the same, and makes new ones where it is not', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole());
+  const { cells } = pool.groups[0];
+  assert.equal(pool.takeWhole(whole({ sequences: [] })), false);
+  assert.equal(pool.groups[0].cells, cells);
+  const larger = whole();
+  larger.groups[0].ids = 16;
+  assert.equal(pool.takeWhole(larger), true);
+  assert.equal(pool.groups[0].cells.total, 16);
+  assert.equal(pool.takeWhole(hybrid()), true, 'states came along');
+  assert.equal(pool.takeWhole(whole()), true, 'and went');
+  assert.equal(pool.states, null);
+});
+
+test('without ids there are as many cells as the arena could hold', () => {
+  const pool = new Pool();
+  const data = hybrid();
+  delete data.groups[0].ids;
+  delete data.states.ids;
+  data.groups[0].total = 4;
+  pool.takeWhole(data);
+  assert.equal(pool.groups[0].cells.total, 8);
+  assert.equal(pool.states.cells.total, 4);
+});
+
+test('every event of a page changes its cell', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole({ sequences: [] }));
+  const { cells } = pool.groups[0];
+  const flashed = [];
+  cells.onFlash = (cell, tone) => flashed.push(`${cell} ${tone}`);
+  const after = (...event) => { pool.takeChange(change([event])); return stateOf(cells); };
+  assert.equal(after('page_taken', 0, 1), '11000200');
+  assert.equal(after('page_cached', 0, 0), '21000200');
+  assert.equal(after('page_revived', 0, 5), '21000100');
+  assert.equal(after('page_shared', 0, 5), '21000100');
+  assert.equal(after('page_freed', 0, 5), '21000000');
+  assert.equal(after('page_evicted', 0, 0), '01000000');
+  assert.equal(after('page_evicted', 0, 1), '01000000', 'a page that is held leaves the index, not its holder');
+  assert.equal(after('page_moved', 0, 1, 7), '00000001');
+  assert.equal(after('page_copied', 0, 7, 2), '00000001');
+  assert.equal(after('page_taken', 3, 1), '00000001', 'a group that is not there');
+  assert.equal(after('something_new', 0, 1), '00000001', 'an event of a newer server');
+  assert.deepEqual(flashed, ['1 taken', '0 held', '5 taken', '5 taken', '5 cached', '0 evicted', '1 evicted', '7 taken', '2 taken']);
+});
+
+test('every event of a state changes its cell', () => {
+  const pool = new Pool();
+  pool.takeWhole(hybrid());
+  const after = (...event) => { pool.takeChange(change([event])); return stateOf(pool.states.cells); };
+  assert.equal(stateOf(pool.states.cells), '0012');
+  assert.equal(after('slot_taken', 0, 1), '0112');
+  assert.equal(after('slot_released', 0, 2), '0102');
+  assert.equal(after('checkpoint_stored', 0, 0), '2102');
+  assert.equal(after('checkpoint_restored', 0, 0), '2102');
+  assert.equal(after('checkpoint_dropped', 0, 0), '0102');
+  assert.equal(after('slot_moved', 0, 1, 2), '0012');
+});
+
+test('a model without states passes their events over', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole());
+  pool.takeChange(change([['slot_taken', 0, 1], ['slot_moved', 0, 1, 2], ['checkpoint_restored', 0, 1]]));
+  assert.equal(pool.states, null);
+});
+
+test('a page in two tables has two holders; a block that has no page has none', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole({ sequences: [sequence(1, { tables: [[null, 0]] }), sequence(2, { tables: [[0]] }), sequence(3)] }));
+  assert.deepEqual([...pool.groups[0].cells.holders], [[0, ['1.0', '2.0']]]);
+});
+
+test('a slab belongs to the kind of what is in it', () => {
+  const pool = new Pool();
+  pool.takeWhole(hybrid());
+  const [{ cells: pages }] = pool.groups;
+  const { cells: states } = pool.states;
+  assert.deepEqual([...pages.elsewhere], [0, 1], 'states are in the second slab');
+  assert.deepEqual([...states.elsewhere], [1, 0], 'a page is in the first');
+  assert.deepEqual(pages.counts(), { free: 3, held: 1, cached: 0 });
+  pool.takeChange(change([['page_freed', 0, 0]]));
+  assert.deepEqual([...states.elsewhere], [0, 0]);
+  assert.equal(pages.state[0], FREE);
+});
+
+test('the last five that ended are remembered, and one that comes back is no longer one of them', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole({ sequences: [1, 2, 3, 4, 5, 6, 7].map((request) => sequence(request)) }));
+  pool.takeChange(change([]));
+  assert.deepEqual([...pool.ended.keys()], ['3.0', '4.0', '5.0', '6.0', '7.0']);
+  assert.ok([...pool.ended.values()].every(({ ended }) => ended > 0));
+  pool.takeChange(change([], { sequences: [sequence(5)] }));
+  assert.deepEqual([...pool.ended.keys()], ['3.0', '4.0', '6.0', '7.0']);
+  assert.deepEqual([...pool.sequences.keys()], ['5.0']);
+});
+
+test('pages count where there are any, else states', () => {
+  const pool = new Pool();
+  assert.deepEqual(pool.counted(), []);
+  pool.takeWhole(hybrid());
+  assert.deepEqual(pool.counted(), [pool.groups[0].cells]);
+  pool.takeWhole(hybrid({ groups: [], sequences: [] }));
+  assert.deepEqual(pool.counted(), [pool.states.cells]);
+});

@@ -1,0 +1,54 @@
+// Talking to the server: requests with the key, and what it says when it refuses one.
+import { $, store, stored } from './dom.js';
+
+let apiKey = stored('quire.key', '');
+let keyArrived = null;  // {promise, resolve}: somebody is asked for a key
+
+export class ServerError extends Error {
+  constructor(message, status) { super(message); this.status = status; }
+}
+
+export function request(path, options = {}) {
+  const headers = { ...options.headers };
+  if (apiKey) headers.authorization = `Bearer ${apiKey}`;
+  return fetch(path, { ...options, headers, cache: 'no-store' });
+}
+
+const WORDS = {
+  404: 'The server does not know this address.',
+  413: 'That is more than the server takes at once.',
+  429: 'The server is busy. Try again in a moment.',
+  503: 'The server is shutting down or not ready.',
+};
+
+// The error of a response that is none to go on with; in the server's own words where it has some.
+export async function refusal(response) {
+  const { status } = response;
+  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key.' : 'The server wants an API key.', status);
+  let message = '';
+  try { message = (await response.json()).error?.message ?? ''; } catch { /* not JSON: the status has to do */ }
+  const text = message || (WORDS[status] ?? `The server answered with status ${status}.`);
+  return new ServerError(text[0].toUpperCase() + text.slice(1), status);
+}
+
+// Shows the form for the key. Resolves when somebody has typed one.
+export function askForKey() {
+  if (!keyArrived) {
+    keyArrived = {};
+    keyArrived.promise = new Promise((resolve) => { keyArrived.resolve = resolve; });
+  }
+  $('key-form').hidden = false;
+  return keyArrived.promise;
+}
+
+export function startKeyForm() {
+  $('key-form').onsubmit = (event) => {
+    event.preventDefault();
+    apiKey = $('key').value.trim();
+    store('quire.key', apiKey);
+    $('key').value = '';
+    $('key-form').hidden = true;
+    keyArrived?.resolve();
+    keyArrived = null;
+  };
+}

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Pool } from './pool.js';
+import { aboutPool, answerFacts, bytes, count, describePage, describeState, groupTitle, hitInWords, stateInWords } from './words.js';
+
+test('numbers', () => {
+  assert.equal(count(1234567.4), '1,234,567');
+  assert.equal(count(0), '0');
+});
+
+test('sizes have the largest unit that fits', () => {
+  const cases = [[0, '0 bytes'], [1023, '1023 bytes'], [1024, '1 KiB'], [1536, '1.5 KiB'], [64 * 1024, '64 KiB'], [813 * 1024, '813 KiB'],
+    [1.25 * 2 ** 20, '1.3 MiB'], [128 * 2 ** 20, '128 MiB'], [3 * 2 ** 40, '3072 GiB'], [null, '']];
+  for (const [n, text] of cases) assert.equal(bytes(n), text);
+});
+
+test('a hit: what was found, and why no more', () => {
+  assert.equal(hitInWords(0, 1200, 'never seen'), '1,200 tokens, none of them seen before');
+  assert.equal(hitInWords(0, 1200, undefined), '1,200 tokens, none of them seen before');
+  assert.equal(hitInWords(0, 12, 'evicted'), '12 tokens; what was known of them had been evicted');
+  assert.equal(hitInWords(0, 12, 'disabled'), '12 tokens, all of them computed: reuse is turned off');
+  assert.equal(hitInWords(0, 12, 'no checkpoint'), '12 tokens, none found in the pool: no recurrent state was kept any further');
+  assert.equal(hitInWords(8, 12, 'complete'), '8 of 12 tokens found in the pool: all that can be');
+  assert.equal(hitInWords(8, 12, 'window gone'), '8 of 12 tokens found in the pool; the window before the rest had been given back');
+  assert.equal(hitInWords(8, 12, 'a new reason'), '8 of 12 tokens found in the pool; a new reason');
+});
+
+test('the line under an answer', () => {
+  const usage = { completion_tokens: 50, prompt_tokens: 20, prompt_tokens_details: { cached_tokens: 16, miss_reason: 'never seen' } };
+  assert.deepEqual(answerFacts({ usage, seconds: 2, finish: 'stop' }), { text: '50 tokens, 25 a second · 16 of 20 tokens found in the pool; the rest was never seen', bad: false });
+  assert.deepEqual(answerFacts({ usage: { completion_tokens: 5 }, finish: 'length' }), { text: '5 tokens · ended at the limit of tokens', bad: false });
+  assert.deepEqual(answerFacts({ finish: 'stopped' }), { text: 'stopped', bad: false });
+  assert.deepEqual(answerFacts({ usage, stopper: {} }), { text: '', bad: false }, 'it is being written');
+  assert.deepEqual(answerFacts({ usage, error: 'The server is busy.' }), { text: 'The server is busy.', bad: true });
+});
+
+test('what a sequence does', () => {
+  const sequence = { prompt_tokens: 1000, computed: 300, tokens: 1000, state: 'reading' };
+  assert.equal(stateInWords(sequence), 'reading, 300 of 1,000');
+  assert.equal(stateInWords({ ...sequence, state: 'waiting' }), 'waiting');
+  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waits: another is reading the same text');
+  assert.equal(stateInWords({ ...sequence, state: 'writing', tokens: 1050 }), 'writing, 50 written');
+  assert.equal(stateInWords({ ...sequence, state: 'suspended', tokens: 1050 }), 'suspended, 50 written; will go on');
+  assert.equal(stateInWords({ ...sequence, state: 'writing', tokens: 1050, ended: 1 }), 'ended, 50 written');
+});
+
+const base = { model: 'demo', context: 2048, block_size: 16, arena_bytes: 128 * 2 ** 20, slabs: 2, sequences: [], stats: {}, states: null };
+const group = (more) => ({ window: 0, page_bytes: 65536, total: 2048, ids: 2048, pages: [], ...more });
+function poolOf(data) {
+  const pool = new Pool();
+  pool.takeWhole({ ...base, ...data });
+  return pool;
+}
+
+test('a page', () => {
+  const sequences = [{ request: 1, choice: 0, tables: [[3, 4]] }, { request: 2, choice: 0, tables: [[3]] }];
+  const pool = poolOf({ groups: [group({ pages: [[3, 2, 'held'], [4, 1, 'held'], [5, 0, 'cached'], [6, 1, 'held']] })], sequences });
+  assert.equal(describePage(pool, 0, 3), 'Page 3 is shared by #1 and #2: tokens 1 to 16 of each, computed once.');
+  assert.equal(describePage(pool, 0, 4), 'Page 4 is held by #1: tokens 17 to 32.');
+  assert.match(describePage(pool, 0, 5), /^Page 5 is cached: /);
+  assert.equal(describePage(pool, 0, 6), 'Page 6 is held.');
+  assert.equal(describePage(pool, 0, 2000), 'Page 2,000 is free.');
+  assert.equal(groupTitle(pool, 0), '');
+  assert.equal(aboutPool(pool), '128 MiB: 2,048 pages of 64 KiB; a page holds 16 tokens');
+});
+
+test('groups with windows, and states', () => {
+  const pool = poolOf({
+    groups: [group({ pages: [[0, 1, 'held']] }), group({ window: 512, ids: 100 })],
+    states: { bytes: 813 * 1024, total: 4, ids: 4, slots: [[2, 'slot'], [3, 'checkpoint']] },
+    sequences: [{ request: 7, choice: 1, slot: 2 }],
+  });
+  assert.equal(groupTitle(pool, 0), 'Pages of layers that see all tokens');
+  assert.equal(groupTitle(pool, 1), 'Pages of layers that look back 512 tokens');
+  assert.equal(describePage(pool, 1, 99), 'Page 99 of group 2 is not there now: its memory holds something else.');
+  assert.equal(describeState(pool, 2), 'State 2 is the slot of #7 (choice 2).');
+  assert.match(describeState(pool, 3), /^State 3 is a checkpoint: /);
+  assert.match(describeState(pool, 0), /^State 0 is not there now: /);
+  assert.equal(aboutPool(pool), '128 MiB: up to 2,048 pages of 64 KiB, up to 100 pages of 64 KiB, up to 4 states of 813 KiB; a page holds 16 tokens');
+  const alone = poolOf({ groups: [], states: { bytes: 1024, total: 4, ids: 4, slots: [] } });
+  assert.equal(aboutPool(alone), '128 MiB: up to 4 states of 1 KiB');
+  assert.equal(describeState(alone, 0), 'State 0 is free.');
+});
