@@ -1,7 +1,7 @@
 // How long a conversation takes to become a prompt with its border between template and messages, without tokenizing.
 //
 // The conversation is large: 400 messages of 2 kB, every eighth of which spells a control token. The templates are a
-// plain one, and those of published models where the shared data is present. `bytes_per_second` is of rendered text.
+// plain one, and those of testdata/chat. `bytes_per_second` is of rendered text.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -60,14 +60,11 @@ int run() {
   const auto tokenizer = Tokenizer::from_gguf(*file);
   if (!tokenizer) return std::fprintf(stderr, "%s\n", tokenizer.error().message.c_str()), 1;
   add_benchmark("chatml", kChatMl, *tokenizer);
-  const std::filesystem::path folder = QUIRE_SHARED_DATA "/templates";
-  if (std::filesystem::exists(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() != ".jinja") continue;
-      std::ifstream in(entry.path(), std::ios::binary);
-      const std::string source{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-      add_benchmark(entry.path().stem().string(), source, *tokenizer);
-    }
+  for (const auto& entry : std::filesystem::directory_iterator(QUIRE_SOURCE_DIR "/testdata/chat")) {
+    if (entry.path().extension() != ".jinja") continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string source{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    add_benchmark(entry.path().stem().string(), source, *tokenizer);
   }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
