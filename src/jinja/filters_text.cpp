@@ -95,14 +95,15 @@ Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   runtime.meter.scanned(self.text()->bytes.size());
   // The line end that is added makes an empty text one line, and a text that ends with one keep it.
   const std::string text = self.text()->bytes + "\n";
-  bool is_first = true;
+  std::size_t end = 0;  // of the line before
   for (const std::string_view line : lines_of(runtime.meter, text, false)) {
-    if (!is_first) {
-      out.append("\n");
+    const auto begin = static_cast<std::size_t>(line.data() - text.data());
+    if (begin > 0) {
+      out.append("\n", self.text()->origin.at(end));
       if (indent_blank || !line.empty()) out.append(*margin.text());
     }
-    is_first = false;
-    out.append(*self.text(), static_cast<std::size_t>(line.data() - text.data()), line.size());
+    out.append(*self.text(), begin, line.size());
+    end = begin + line.size();
   }
   return out.finish(self.text()->markup);
 }

@@ -161,9 +161,9 @@ TEST(TemplateOrigin, FormatsKeepIt) {
 }
 
 TEST(TemplateOrigin, IndentingKeepsIt) {
-  expect_all({{"{{ lines | indent(2) }}|{{ lines | indent(1, true) }}", "«a»\n  «b»| «a»\n «b»"},
+  expect_all({{"{{ lines | indent(2) }}|{{ lines | indent(1, true) }}", "«a\n»  «b»| «a\n» «b»"},
               {"{{ 'a\\nb' | indent(x) }}", "a\n«User»b"},
-              {"{{ ('o' + lines) | indent }}", "o«a»\n    «b»"}});
+              {"{{ ('o' + lines) | indent }}", "o«a\n»    «b»"}});
 }
 
 TEST(TemplateOrigin, ValuesThatArePrintedKeepIt) {
