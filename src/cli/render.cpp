@@ -123,8 +123,8 @@ Result<std::string> render(const RenderCommandOptions& options, const Style& sty
   if (!parsed) return fail(fmt::format("{}: {}", source->name, parsed.error().message));
   auto rendered = parsed->render(*variables, {.now = options.now.value_or(jinja::local_now())});
   if (!rendered) return fail(fmt::format("{}: {}", source->name, rendered.error().message));
-  if (options.json) return json_line(json::object{{"text", *rendered}});
-  return style.terminal ? printable(*rendered, {.lines = true}) : std::move(*rendered);
+  if (options.json) return json_line(json::object{{"text", rendered->text}});
+  return style.terminal ? printable(rendered->text, {.lines = true}) : std::move(rendered->text);
 }
 
 }  // namespace quire::cli

@@ -52,10 +52,7 @@ std::optional<std::size_t> position(Int index, Int size) {
 
 Value character_at(Runtime& runtime, const Text& text, std::size_t index) {
   if (!text.ascii()) runtime.meter.scanned(text.bytes.size());
-  const std::size_t at = text.ascii() ? index : byte_of_character(text.bytes, index);
-  const std::string_view rest = std::string_view(text.bytes).substr(at);
-  if (text.markup) return make_text(runtime.meter, std::string(first_character(rest)), true);
-  return make_character(runtime.meter, rest);
+  return make_character(runtime.meter, text, text.ascii() ? index : byte_of_character(text.bytes, index));
 }
 
 // An item of a sequence by its number, or of a dict by its key; empty where Python raises a LookupError or TypeError.
@@ -120,25 +117,25 @@ Slice resolve(const Value& start, const Value& stop, const Value& step, std::siz
 
 Value slice_text(Runtime& runtime, const Text& text, const Slice& slice) {
   const std::string_view bytes = text.bytes;
-  if (slice.count == 0) return make_text(runtime.meter, "", text.markup);
+  if (slice.count == 0) return make_piece(runtime.meter, text, 0, 0);
   if (slice.step == 1) {
     const auto first = static_cast<std::size_t>(slice.first);
-    if (text.ascii()) return make_text(runtime.meter, text.bytes.substr(first, slice.count), text.markup);
+    if (text.ascii()) return make_piece(runtime.meter, text, first, slice.count);
     runtime.meter.scanned(text.bytes.size());
     const std::size_t begin = byte_of_character(bytes, first);
     const std::size_t size = byte_of_character(bytes.substr(begin), slice.count);
-    return make_text(runtime.meter, std::string(bytes.substr(begin, size)), text.markup);
+    return make_piece(runtime.meter, text, begin, size);
   }
   runtime.meter.scanned(text.bytes.size());
   const Charge charge(runtime.meter, text.length * sizeof(std::size_t));
   std::vector<std::size_t> starts;
   for (std::size_t at = 0; at < bytes.size(); at += character_bytes(bytes[at])) starts.push_back(at);
-  std::string out;
+  TextBuilder out(runtime.meter);
   for (std::size_t i = 0; i < slice.count; ++i) {
     const auto index = static_cast<std::size_t>(slice.first + static_cast<Int>(i) * slice.step);
-    out += first_character(bytes.substr(starts[index]));
+    out.append(text, starts[index], character_bytes(bytes[starts[index]]));
   }
-  return make_text(runtime.meter, std::move(out), text.markup);
+  return out.finish(text.markup);
 }
 
 }  // namespace
@@ -188,7 +185,7 @@ std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::s
   if (is_internal(name)) return forbidden(runtime, object, name);
   if (object.loop() != nullptr) return loop_attribute(runtime, object, name);
   if (const Macro* macro = object.macro(); macro != nullptr && name == "name") {
-    return runtime.text(std::string(macro->name));
+    return runtime.text(std::string(macro->name), Source::own);
   }
   const Method* method = find_method(object, name);
   if (method == nullptr && object.text() != nullptr && is_left_out(kLeftOutTextMethods, name)) {
@@ -259,7 +256,7 @@ bool Cursor::next(Value& item) {
   }
   if (const Text* text = value_.text()) {
     if (at_ == text->bytes.size()) return false;
-    item = make_character(runtime_->meter, std::string_view(text->bytes).substr(at_));
+    item = make_character(runtime_->meter, *text, at_);
     at_ += character_bytes(text->bytes[at_]);
     return true;
   }

@@ -142,8 +142,13 @@ Value concatenate(Runtime& runtime, const Text& a, const Text& b) {
   TextBuilder out(runtime.meter);
   const bool markup = a.markup || b.markup;
   out.reserve(a.bytes.size() + b.bytes.size());
-  out.append(markup && !a.markup ? escape_html(a.bytes) : a.bytes);
-  out.append(markup && !b.markup ? escape_html(b.bytes) : b.bytes);
+  for (const Text* text : {&a, &b}) {
+    if (markup && !text->markup) {
+      append_escaped(out, *text);
+    } else {
+      out.append(*text);
+    }
+  }
   return out.finish(markup);
 }
 
@@ -201,7 +206,7 @@ std::optional<double> as_real(const Value& value) {
 
 Value repeat(Runtime& runtime, const Text& text, Int count) {
   TextBuilder out(runtime.meter);
-  out.append_repeated(text.bytes, count);
+  out.append_repeated(text, count);
   return out.finish(text.markup);
 }
 

@@ -203,7 +203,7 @@ ExpressionPtr ExpressionParser::primary() {
     case TokenKind::string: {
       std::string text;
       while (tokens_.current().kind == TokenKind::string) text += tokens_.next().text;
-      return make(line, 0, Literal{make_constant_text(std::move(text))});
+      return make(line, 0, Literal{make_constant_text(std::move(text), Source::own)});
     }
     case TokenKind::integer: return make(line, 0, Literal{tokens_.next().integer});
     case TokenKind::real: return make(line, 0, Literal{tokens_.next().real});

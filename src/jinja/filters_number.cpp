@@ -116,7 +116,7 @@ Value with_default(Runtime& runtime, const Value& self, const Arguments& argumen
   const auto [otherwise, boolean] = bind("default", arguments, {"default_value", "boolean"}, 0);
   const bool missing = self.undefined() != nullptr || (boolean != nullptr && truthy(*boolean) && !truthy(self));
   if (!missing) return self;
-  return otherwise != nullptr ? *otherwise : runtime.text("");
+  return otherwise != nullptr ? *otherwise : runtime.text("", Source::own);
 }
 
 constexpr Filter kFilters[] = {

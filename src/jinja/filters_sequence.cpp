@@ -25,7 +25,7 @@ Value folded(Runtime& runtime, Value value, bool case_sensitive) {
   const Text* text = value.text();
   if (case_sensitive || text == nullptr) return value;
   runtime.meter.scanned(text->bytes.size());
-  return make_text(runtime.meter, lower(text->bytes));
+  return make_text(runtime.meter, lower(text->bytes), text->origin.worst());
 }
 
 struct Keyed {
@@ -95,13 +95,13 @@ Value reversed(Runtime& runtime, const Value& self, const Arguments& arguments) 
 Value join(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto [separator_given, attribute] = bind("join", arguments, {"d", "attribute"}, 0);
   const Value separator =
-      separator_given != nullptr ? to_plain_text(runtime.meter, *separator_given) : runtime.text("");
+      separator_given != nullptr ? to_plain_text(runtime.meter, *separator_given) : runtime.text("", Source::own);
   const AttributePath path(runtime, attribute);
   TextBuilder out(runtime.meter);
   Cursor cursor(runtime, self);
   bool first = true;
   for (Value item; cursor.next(item); first = false) {
-    if (!first) out.append(separator.text()->bytes);
+    if (!first) out.append(*separator.text());
     append_str(out, runtime.meter, path.of(runtime, item));
   }
   return out.finish();
@@ -138,7 +138,7 @@ Value sorted(Runtime& runtime, const Value& self, const Arguments& arguments) {
     std::string_view rest = attribute->text()->bytes;
     while (true) {
       const std::size_t comma = rest.find(',');
-      const Value name = runtime.text(std::string(rest.substr(0, comma)));
+      const Value name = runtime.text(std::string(rest.substr(0, comma)), Source::own);
       paths.emplace_back(runtime, &name);
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
@@ -225,7 +225,7 @@ AttributePath::AttributePath(Runtime& runtime, const Value* attribute) {
     const std::string_view part = rest.substr(0, rest.find('.'));
     const bool number =
         !part.empty() && part.size() < 18 && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    parts_.push_back(number ? Value(std::stoll(std::string(part))) : runtime.text(std::string(part)));
+    parts_.push_back(number ? Value(std::stoll(std::string(part))) : runtime.text(std::string(part), Source::own));
     if (part.size() == rest.size()) break;
     rest.remove_prefix(part.size() + 1);
   }

@@ -21,12 +21,10 @@ namespace quire::jinja {
 namespace {
 
 // These filters take anything, as its text.
-template <auto Convert>
+template <auto Convert, bool by_character>
 Value converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
   bind_nothing("this filter", arguments);
-  const Value text = to_text(runtime.meter, self);
-  runtime.meter.scanned(text.text()->bytes.size());
-  return make_text(runtime.meter, Convert(text.text()->bytes), text.text()->markup);
+  return convert_text(runtime, *to_text(runtime.meter, self).text(), Convert, by_character);
 }
 
 // Every word, which is what white space, a hyphen or an opening bracket stands before.
@@ -54,7 +52,7 @@ Value replace(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Value from = to_plain_text(runtime.meter, *old_text);
   const Value to = to_plain_text(runtime.meter, *new_text);
   const Int count = limit != nullptr && !limit->is_none() ? require_index(*limit) : -1;
-  return replace_all(runtime, *text.text(), from.text()->bytes, to.text()->bytes, count);
+  return replace_all(runtime, *text.text(), from.text()->bytes, *to.text(), count);
 }
 
 Value string(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -64,7 +62,8 @@ Value string(Runtime& runtime, const Value& self, const Arguments& arguments) {
 
 Value safe(Runtime& runtime, const Value& self, const Arguments& arguments) {
   bind_nothing("safe", arguments);
-  return make_text(runtime.meter, to_text(runtime.meter, self).text()->bytes, true);
+  const Value text = to_text(runtime.meter, self);
+  return make_text(runtime.meter, text.text()->bytes, text.text()->origin, true);
 }
 
 Value escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -72,7 +71,13 @@ Value escape(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Value text = to_text(runtime.meter, self);
   runtime.meter.scanned(text.text()->bytes.size());
   if (text.text()->markup) return text;
-  return make_text(runtime.meter, escape_html(text.text()->bytes), true);
+  TextBuilder out(runtime.meter);
+  append_escaped(out, *text.text());
+  return out.finish(true);
+}
+
+Value spaces(Runtime& runtime, Int count) {
+  return repeat(runtime, *make_constant_text(" ", Source::own).text(), count);
 }
 
 Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -81,27 +86,24 @@ Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (self.text() == nullptr) {
     fail_operation(fmt::format("unsupported operand type(s) for +=: '{}' and 'str'", self.type_name()));
   }
-  std::string margin = "    ";
-  if (width != nullptr && width->text() != nullptr) {
-    margin = width->text()->bytes;
-  } else if (width != nullptr) {
-    const Value spaces = repeat(runtime, *make_constant_text(" ").text(), require_index(*width));
-    margin = spaces.text()->bytes;
-  }
+  const Value margin = width != nullptr && width->text() != nullptr
+                           ? *width
+                           : spaces(runtime, width != nullptr ? require_index(*width) : 4);
   const bool indent_blank = blank != nullptr && truthy(*blank);
   TextBuilder out(runtime.meter);
-  if (first != nullptr && truthy(*first)) out.append(margin);
+  if (first != nullptr && truthy(*first)) out.append(*margin.text());
   runtime.meter.scanned(self.text()->bytes.size());
   // The line end that is added makes an empty text one line, and a text that ends with one keep it.
   const std::string text = self.text()->bytes + "\n";
-  bool is_first = true;
+  std::size_t end = 0;  // of the line before
   for (const std::string_view line : lines_of(runtime.meter, text, false)) {
-    if (!is_first) {
-      out.append("\n");
-      if (indent_blank || !line.empty()) out.append(margin);
+    const auto begin = static_cast<std::size_t>(line.data() - text.data());
+    if (begin > 0) {
+      out.append("\n", self.text()->origin.at(end));
+      if (indent_blank || !line.empty()) out.append(*margin.text());
     }
-    is_first = false;
-    out.append(line);
+    out.append(*self.text(), begin, line.size());
+    end = begin + line.size();
   }
   return out.finish(self.text()->markup);
 }
@@ -115,7 +117,7 @@ Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
     return format_percent(runtime, *text.text(), make_tuple(runtime.meter, arguments.positional));
   }
   Dict named(runtime.meter);
-  for (const auto& [name, value] : arguments.named) named.set(runtime.text(name), value);
+  for (const auto& [name, value] : arguments.named) named.set(runtime.text(name, arguments.names), value);
   return format_percent(runtime, *text.text(), make_dict(std::move(named)));
 }
 
@@ -126,12 +128,9 @@ Value to_json(Runtime& runtime, const Value& self, const Arguments& arguments) {
   style.ensure_ascii = ascii != nullptr && truthy(*ascii);
   style.sort_keys = sort != nullptr && truthy(*sort);
   if (indentation != nullptr && !indentation->is_none()) {
-    if (indentation->text() != nullptr) {
-      style.indent = indentation->text()->bytes;
-    } else {
-      const Value spaces = repeat(runtime, *make_constant_text(" ").text(), require_index(*indentation));
-      style.indent = spaces.text()->bytes;
-    }
+    const Value margin = indentation->text() != nullptr ? *indentation : spaces(runtime, require_index(*indentation));
+    style.indent = margin.text()->bytes;
+    style.source = margin.text()->origin.worst();
     style.item_separator = ",";
   }
   if (separators != nullptr && !separators->is_none()) {
@@ -139,6 +138,7 @@ Value to_json(Runtime& runtime, const Value& self, const Arguments& arguments) {
     if (pair.items.size() != 2) fail_operation("tojson() needs two separators");
     style.item_separator = require_text("tojson", pair.items[0]);
     style.key_separator = require_text("tojson", pair.items[1]);
+    for (const Value& separator : pair.items) style.source = worst(style.source, separator.text()->origin.worst());
   }
   TextBuilder out(runtime.meter);
   append_json(out, runtime.meter, self, style);
@@ -146,10 +146,10 @@ Value to_json(Runtime& runtime, const Value& self, const Arguments& arguments) {
 }
 
 constexpr Filter kFilters[] = {{"trim", trim},
-                               {"upper", converted<upper>},
-                               {"lower", converted<lower>},
-                               {"title", converted<title>},
-                               {"capitalize", converted<capitalize>},
+                               {"upper", converted<upper, true>},
+                               {"lower", converted<lower, true>},
+                               {"title", converted<title, false>},
+                               {"capitalize", converted<capitalize, false>},
                                {"replace", replace},
                                {"string", string},
                                {"tojson", to_json},

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "quire/jinja/access.h"
+#include "quire/jinja/methods.h"
 #include "quire/jinja/operators.h"
 #include "quire/jinja/print.h"
 #include "quire/jinja/unicode.h"
@@ -67,18 +68,23 @@ std::string fixed_point(double value, std::size_t precision) {
   return out;
 }
 
-void append_padded(TextBuilder& out, const Layout& layout, std::string_view body, bool is_number) {
-  const std::size_t length = count_characters(body);
-  const auto missing = static_cast<Int>(layout.width > length ? layout.width - length : 0);
-  if (is_number && layout.zeros && !layout.left) {
-    const bool negative = body.starts_with('-');
-    out.append(negative ? "-" : "");
-    out.append_repeated("0", missing);
-    return out.append(body.substr(negative ? 1 : 0));
+void append_repeated(TextBuilder& out, char character, std::size_t count) {
+  static const Value kSpace = make_constant_text(" ", Source::own);
+  static const Value kZero = make_constant_text("0", Source::own);
+  out.append_repeated(*(character == '0' ? kZero : kSpace).text(), static_cast<Int>(count));
+}
+
+void append_number(TextBuilder& out, const Layout& layout, std::string_view digits) {
+  const std::size_t missing = layout.width > digits.size() ? layout.width - digits.size() : 0;
+  if (layout.zeros && !layout.left) {
+    const std::size_t sign = digits.starts_with('-') ? 1 : 0;
+    out.append(digits.substr(0, sign), Source::own);
+    append_repeated(out, '0', missing);
+    return out.append(digits.substr(sign), Source::own);
   }
-  if (!layout.left) out.append_repeated(" ", missing);
-  out.append(body);
-  if (layout.left) out.append_repeated(" ", missing);
+  if (!layout.left) append_repeated(out, ' ', missing);
+  out.append(digits, Source::own);
+  if (layout.left) append_repeated(out, ' ', missing);
 }
 
 void append_number(TextBuilder& out, const Layout& layout, const Value& value, bool integers_only) {
@@ -89,20 +95,25 @@ void append_number(TextBuilder& out, const Layout& layout, const Value& value, b
   }
   if (layout.type == 'f') {
     const double real = integer ? static_cast<double>(*integer) : *value.real();
-    return append_padded(out, layout, fixed_point(real, layout.precision.value_or(6)), true);
+    return append_number(out, layout, fixed_point(real, layout.precision.value_or(6)));
   }
   if (layout.precision) fail_operation("a precision for integers is not supported in chat templates");
   if (!integer && !(std::abs(*value.real()) < 0x1p126)) fail_operation("cannot convert float to integer");
-  append_padded(out, layout, int_to_string(integer ? *integer : static_cast<Int>(*value.real())), true);
+  append_number(out, layout, int_to_string(integer ? *integer : static_cast<Int>(*value.real())));
 }
 
 void append_text(Runtime& runtime, TextBuilder& out, const Layout& layout, const Value& value, bool markup) {
-  const Value text =
-      layout.type == 'r' ? runtime.text(repr(runtime.meter, value)) : to_plain_text(runtime.meter, value);
-  std::string_view body = text.text()->bytes;
-  if (layout.precision) body = body.substr(0, byte_of_character(body, *layout.precision));
   const bool escape = markup && !(value.text() != nullptr && value.text()->markup);
-  append_padded(out, layout, escape ? escape_html(body) : body, false);
+  Value text = layout.type == 'r' ? to_repr(runtime.meter, value) : to_plain_text(runtime.meter, value);
+  if (layout.precision) {
+    text = make_piece(runtime.meter, *text.text(), 0, byte_of_character(text.text()->bytes, *layout.precision));
+  }
+  if (escape) text = convert_text(runtime, *text.text(), escape_html, true);
+  const std::size_t length = text.text()->length;
+  const std::size_t missing = layout.width > length ? layout.width - length : 0;
+  if (!layout.left) append_repeated(out, ' ', missing);
+  out.append(*text.text());
+  if (layout.left) append_repeated(out, ' ', missing);
 }
 
 [[noreturn]] void fail_unsupported(std::string_view what) {
@@ -120,7 +131,7 @@ class PercentFormatter {
   Value run() {
     while (!rest_.empty()) {
       const std::size_t percent = std::min(rest_.find('%'), rest_.size());
-      out_.append(rest_.substr(0, percent));
+      out_.append(format_, format_.bytes.size() - rest_.size(), percent);
       rest_.remove_prefix(percent);
       if (!rest_.empty()) conversion();
     }
@@ -143,7 +154,7 @@ class PercentFormatter {
     layout.left = left;
     switch (layout.type) {
       case 0: fail_operation("incomplete format");
-      case '%': return out_.append("%");
+      case '%': return out_.append(format_, format_.bytes.size() - rest_.size() - 1, 1);
       case 's':
       case 'r': return append_text(runtime_, out_, layout, named != nullptr ? *named : next_value(), format_.markup);
       case 'd':
@@ -188,12 +199,12 @@ class BraceFormatter {
     std::string_view rest = format_.bytes;
     while (!rest.empty()) {
       const std::size_t brace = std::min(rest.find_first_of("{}"), rest.size());
-      out_.append(rest.substr(0, brace));
+      out_.append(format_, format_.bytes.size() - rest.size(), brace);
       rest.remove_prefix(brace);
       if (rest.empty()) break;
       runtime_.meter.step();
       if (rest.size() > 1 && rest[1] == rest[0]) {
-        out_.append(rest.substr(0, 1));
+        out_.append(format_, format_.bytes.size() - rest.size(), 1);
         rest.remove_prefix(2);
         continue;
       }
@@ -223,7 +234,7 @@ class BraceFormatter {
     if (layout.type == 'd' || layout.type == 'f') return append_number(out_, layout, value, layout.type == 'd');
     if (number && (layout.type == 's' || layout.precision)) fail_unsupported(fmt::format("{{{}}}", whole));
     if (number) {
-      return append_padded(out_, layout, to_plain_text(runtime_.meter, value).text()->bytes, true);
+      return append_number(out_, layout, std::string_view(to_plain_text(runtime_.meter, value).text()->bytes));
     }
     if (colon + 1 < whole.size() && !as_repr && value.text() == nullptr) {
       fail_operation(fmt::format("unsupported format string passed to {}.__format__", value.type_name()));

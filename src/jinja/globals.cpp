@@ -72,7 +72,7 @@ Dict dict_of(Runtime& runtime, std::string_view function, const Arguments& argum
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) dict.set(runtime.text(name), value);
+  for (const auto& [name, value] : arguments.named) dict.set(runtime.text(name, arguments.names), value);
   return dict;
 }
 
@@ -94,7 +94,7 @@ Value strftime_now(Runtime& runtime, const Value&, const Arguments& arguments) {
   if (format->text() == nullptr) {
     fail_operation(fmt::format("strftime() argument 1 must be str, not {}", format->type_name()));
   }
-  return runtime.text(format_time(runtime.now, format->text()->bytes));
+  return runtime.text(format_time(runtime.now, format->text()->bytes), format->text()->origin.worst());
 }
 
 constexpr Method kGlobals[] = {{"range", make_range},

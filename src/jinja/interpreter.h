@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,7 +28,7 @@ class Interpreter {
     for (const Ref<Scope>& scope : kept_) scope->variables.clear();
   }
 
-  std::string run(const boost::json::object& variables);
+  Rendered run(const boost::json::object& variables, std::span<const std::string_view> own);
 
  private:
   friend class ItemSource;
@@ -105,7 +107,8 @@ class Interpreter {
   std::vector<ScopeRef> kept_;
 };
 
-// A JSON value as the template sees it. Text that is not well-formed UTF-8 is repaired. Not charged to any meter.
-Value import_json(const boost::json::value& value);
+// A variable as the template sees it. Its texts are from outside, but for those that `own` names (RenderOptions::own).
+// Text that is not well-formed UTF-8 is repaired. Not charged to any meter.
+Value import_variable(std::string_view name, const boost::json::value& value, std::span<const std::string_view> own);
 
 }  // namespace quire::jinja

@@ -24,13 +24,13 @@ class JsonWriter {
     if (value.is_none()) {
       out_.append("null");
     } else if (const bool* flag = value.boolean()) {
-      out_.append(*flag ? "true" : "false");
+      own(*flag ? "true" : "false");
     } else if (const Int* integer = value.integer()) {
-      out_.append(int_to_string(*integer));
+      own(int_to_string(*integer));
     } else if (const double* real = value.real()) {
-      out_.append(number(*real));
+      own(number(*real));
     } else if (const Text* text = value.text()) {
-      write_string(text->bytes);
+      write_string(text->bytes, text->origin.worst());
     } else if (const Dict* dict = value.dict()) {
       write_dict(*dict);
     } else if (const Sequence* sequence = value.sequence(); sequence != nullptr && sequence->indexable()) {
@@ -49,9 +49,12 @@ class JsonWriter {
 
   static std::string escaped_unit(std::uint32_t unit) { return fmt::format("\\u{:04x}", unit); }
 
-  void write_string(std::string_view text) {
+  void own(std::string_view text) { out_.append(text, Source::own); }
+
+  // All of it, quotes too, is from where any of it is.
+  void write_string(std::string_view text, Source source) {
     meter_.scanned(text.size() / 4);
-    out_.append("\"");
+    out_.append("\"", source);
     std::size_t done = 0;  // written so far: what needs no escape goes out in one piece
     for (std::size_t at = 0; at < text.size();) {
       const auto byte = static_cast<unsigned char>(text[at]);
@@ -59,14 +62,14 @@ class JsonWriter {
       const std::size_t size = plain ? 1 : character_bytes(text[at]);
       if (!plain) {
         meter_.step();
-        out_.append(text.substr(done, at - done));
-        out_.append(escape_of(text.substr(at, size)));
+        out_.append(text.substr(done, at - done), source);
+        out_.append(escape_of(text.substr(at, size)), source);
         done = at + size;
       }
       at += size;
     }
-    out_.append(text.substr(done));
-    out_.append("\"");
+    out_.append(text.substr(done), source);
+    out_.append("\"", source);
   }
 
   static std::string escape_of(std::string_view character) {
@@ -88,7 +91,7 @@ class JsonWriter {
   void new_line() {
     if (!style_.indent) return;
     out_.append("\n");
-    for (int i = 0; i < level_; ++i) out_.append(*style_.indent);
+    for (int i = 0; i < level_; ++i) out_.append(*style_.indent, style_.source);
   }
 
   void write_list(const Sequence& list) {
@@ -96,7 +99,7 @@ class JsonWriter {
     out_.append("[");
     ++level_;
     for (std::size_t i = 0; i < list.items.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator);
+      if (i > 0) out_.append(style_.item_separator, style_.source);
       new_line();
       write(list.items[i]);
     }
@@ -117,10 +120,11 @@ class JsonWriter {
     out_.append("{");
     ++level_;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator);
+      if (i > 0) out_.append(style_.item_separator, style_.source);
       new_line();
-      write_string(key(entries[i]->first));
-      out_.append(style_.key_separator);
+      const Text* name = entries[i]->first.text();
+      write_string(key(entries[i]->first), name != nullptr ? name->origin.worst() : Source::own);
+      out_.append(style_.key_separator, style_.source);
       write(entries[i]->second);
     }
     --level_;

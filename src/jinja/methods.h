@@ -43,7 +43,11 @@ std::array<const Value*, N> bind(std::string_view function, const Arguments& arg
 void bind_nothing(std::string_view function, const Arguments& arguments);
 
 // At most `limit` times, or always if that is negative.
-Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text, std::string_view new_text, Int limit);
+Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text, const Text& new_text, Int limit);
+
+// A text of other letters. What becomes of a character may depend on that character alone (by_character); if not, a
+// text of which some came from outside is taken to be from outside as a whole.
+Value convert_text(Runtime& runtime, const Text& text, std::string (*convert)(std::string_view), bool by_character);
 
 // str.isupper(), or islower(): some letters, and none of the other case.
 bool has_case(std::string_view text, bool is_upper_case);

@@ -18,14 +18,10 @@ std::string_view scanned(Runtime& runtime, const Value& self) {
   return self.text()->bytes;
 }
 
-Value like(Runtime& runtime, const Value& self, std::string bytes) {
-  return make_text(runtime.meter, std::move(bytes), self.text()->markup);
-}
-
-template <auto Convert>
+template <auto Convert, bool by_character>
 Value converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
   bind_nothing("this method", arguments);
-  return like(runtime, self, Convert(scanned(runtime, self)));
+  return convert_text(runtime, *self.text(), Convert, by_character);
 }
 
 template <typename Append>
@@ -70,14 +66,24 @@ Value is_upper_text(Runtime& runtime, const Value& self, const Arguments& argume
   return has_case(scanned(runtime, self), true);
 }
 
-constexpr Method kMethods[] = {{"upper", converted<upper>},    {"lower", converted<lower>},
-                               {"title", converted<title>},    {"capitalize", converted<capitalize>},
-                               {"isdigit", all_are<is_digit>}, {"isspace", all_are<is_space>},
-                               {"islower", is_lower_text},     {"isupper", is_upper_text}};
+constexpr Method kMethods[] = {{"upper", converted<upper, true>},  {"lower", converted<lower, true>},
+                               {"title", converted<title, false>}, {"capitalize", converted<capitalize, false>},
+                               {"isdigit", all_are<is_digit>},     {"isspace", all_are<is_space>},
+                               {"islower", is_lower_text},         {"isupper", is_upper_text}};
 
 }  // namespace
 
 std::span<const Method> text_shape_methods() { return kMethods; }
+
+Value convert_text(Runtime& runtime, const Text& text, std::string (*convert)(std::string_view), bool by_character) {
+  runtime.meter.scanned(text.bytes.size());
+  if (!by_character || text.origin.worst() == Source::own) {
+    return make_text(runtime.meter, convert(text.bytes), text.origin.worst(), text.markup);
+  }
+  TextBuilder out(runtime.meter);
+  text.for_each_run([&](std::string_view run, Source source) { out.append(convert(run), source); });
+  return out.finish(text.markup);
+}
 
 bool has_case(std::string_view text, bool is_upper_case) {
   bool any = false;

@@ -42,9 +42,11 @@ std::size_t find_from(Runtime& runtime, bool from_right, std::string_view text, 
   return from_right ? find_from_right(runtime, text, part) : find_part(text, part);
 }
 
-// A piece of `self`, and markup if that is.
+// A piece of `self`: `bytes` is one of its bytes.
 Value piece(Runtime& runtime, const Value& self, std::string_view bytes) {
-  return make_text(runtime.meter, std::string(bytes), self.text()->markup);
+  const Text& text = *self.text();
+  const std::size_t begin = bytes.empty() ? 0 : static_cast<std::size_t>(bytes.data() - text.bytes.data());
+  return make_piece(runtime.meter, text, begin, bytes.size());
 }
 
 enum class Side { left, right, both };
@@ -161,7 +163,8 @@ Value has_affix(Runtime& runtime, const Value& self, const Arguments& arguments)
 
 Value replace_text(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto [old_text, new_text, limit] = bind("replace", arguments, {"", "", ""}, 2);
-  return replace_all(runtime, *self.text(), require_text("replace", *old_text), require_text("replace", *new_text),
+  require_text("replace", *new_text);
+  return replace_all(runtime, *self.text(), require_text("replace", *old_text), *new_text->text(),
                      limit != nullptr ? require_index(*limit) : -1);
 }
 
@@ -259,7 +262,7 @@ Value partition_text(Runtime& runtime, const Value& self, const Arguments& argum
   std::string_view behind;
   if (found != kNowhere) {
     before = text.substr(0, found);
-    middle = at;
+    middle = text.substr(found, at.size());
     behind = text.substr(found + at.size());
   } else if (from_right) {
     std::swap(before, behind);
@@ -279,8 +282,8 @@ Value join_text(Runtime& runtime, const Value& self, const Arguments& arguments)
       fail_operation(
           fmt::format("sequence item {}: expected str instance, {} found", int_to_string(index), item.type_name()));
     }
-    if (index > 0) out.append(self.text()->bytes);
-    out.append(item.text()->bytes);
+    if (index > 0) out.append(*self.text());
+    out.append(*item.text());
   }
   return out.finish(self.text()->markup);
 }
@@ -314,26 +317,28 @@ constexpr Method kMethods[] = {{"strip", strip_text<Side::both>},
 
 std::span<const Method> text_methods() { return kMethods; }
 
-Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text, std::string_view new_text, Int limit) {
+Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text, const Text& new_text, Int limit) {
   runtime.meter.copied(text.bytes.size());
-  std::string_view rest = text.bytes;
+  const std::string_view bytes = text.bytes;
+  std::size_t done = 0;
   TextBuilder out(runtime.meter);
   if (limit < 0) limit = std::numeric_limits<std::int64_t>::max();
   // Nothing is found before every character and at the end.
   while (limit > 0) {
-    const std::size_t at = find_part(rest, old_text);
+    const std::size_t at = find_part(bytes, old_text, done);
     if (at == kNowhere) break;
     runtime.meter.step();
-    out.append(rest.substr(0, at));
+    out.append(text, done, at - done);
     out.append(new_text);
-    rest.remove_prefix(at + old_text.size());
+    done = at + old_text.size();
     --limit;
     if (!old_text.empty()) continue;
-    if (rest.empty()) break;
-    out.append(first_character(rest));
-    rest.remove_prefix(first_character(rest).size());
+    if (done == bytes.size()) break;
+    const std::size_t size = character_bytes(bytes[done]);
+    out.append(text, done, size);
+    done += size;
   }
-  out.append(rest);
+  out.append(text, done, bytes.size() - done);
   return out.finish(text.markup);
 }
 

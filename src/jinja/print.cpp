@@ -40,13 +40,15 @@ class Printer {
 
  private:
   void print(const None&) { out_.append("None"); }
-  void print(bool value) { out_.append(value ? "True" : "False"); }
-  void print(Int value) { out_.append(int_to_string(value)); }
-  void print(double value) { out_.append(float_to_string(value)); }
+  void own(std::string_view text) { out_.append(text, Source::own); }
+  void print(bool value) { own(value ? "True" : "False"); }
+  void print(Int value) { own(int_to_string(value)); }
+  void print(double value) { own(float_to_string(value)); }
   void print(const Ref<const Text>& text) {
     meter_.scanned(2 * text->bytes.size());
     const std::string literal = quoted(text->bytes);
-    out_.append(text->markup ? fmt::format("Markup({})", literal) : literal);
+    // An escape has no place in the text of its own: all of it is from where any of it is.
+    out_.append(text->markup ? fmt::format("Markup({})", literal) : literal, text->origin.worst());
   }
   void print(const Ref<const Sequence>& value) {
     switch (value->kind) {
@@ -59,30 +61,28 @@ class Printer {
   }
   void print(const Ref<const Dict>& dict) { print_dict(*dict); }
   void print(const Ref<const Range>& range) {
-    out_.append(fmt::format("range({}, {}", int_to_string(range->start), int_to_string(range->stop)));
-    out_.append(range->step != 1 ? fmt::format(", {})", int_to_string(range->step)) : ")");
+    own(fmt::format("range({}, {}", int_to_string(range->start), int_to_string(range->stop)));
+    own(range->step != 1 ? fmt::format(", {})", int_to_string(range->step)) : ")");
   }
   // Python shows an address here; nothing can depend on it.
-  void print(const Ref<Iterator>& iterator) { out_.append(fmt::format("<{} object>", iterator->type)); }
+  void print(const Ref<Iterator>& iterator) { own(fmt::format("<{} object>", iterator->type)); }
   void print(const Ref<Namespace>& value) {
     out_.append("<Namespace ");
     print_dict(value->attributes);
     out_.append(">");
   }
-  void print(const Ref<Loop>& loop) {
-    out_.append(fmt::format("<LoopContext {}/{}>", loop->index0 + 1, loop->length()));
-  }
-  void print(const Ref<const Macro>& macro) { out_.append(fmt::format("<Macro {}>", quoted(macro->name))); }
-  void print(const Ref<const Function>& function) { out_.append(fmt::format("<function {}>", function->name)); }
+  void print(const Ref<Loop>& loop) { own(fmt::format("<LoopContext {}/{}>", loop->index0 + 1, loop->length())); }
+  void print(const Ref<const Macro>& macro) { own(fmt::format("<Macro {}>", quoted(macro->name))); }
+  void print(const Ref<const Function>& function) { own(fmt::format("<function {}>", function->name)); }
   void print(const Ref<const Undefined>&) { out_.append("Undefined"); }
 
   void print_items(const Sequence& value, std::string_view open, std::string_view close) {
-    out_.append(open);
+    own(open);
     for (std::size_t i = 0; i < value.items.size(); ++i) {
       if (i > 0) out_.append(", ");
       repr(value.items[i]);
     }
-    out_.append(close);
+    own(close);
   }
 
   void print_dict(const Dict& dict) {
@@ -159,7 +159,7 @@ void append_repr(TextBuilder& out, Meter& meter, const Value& value) { Printer(o
 
 void append_str(TextBuilder& out, Meter& meter, const Value& value) {
   if (const Text* text = value.text()) {
-    out.append(text->bytes);
+    out.append(*text);
   } else if (value.undefined() == nullptr) {
     append_repr(out, meter, value);
   }
@@ -175,6 +175,12 @@ Value to_plain_text(Meter& meter, const Value& value) {
 
 Value to_text(Meter& meter, const Value& value) {
   return value.text() != nullptr ? value : to_plain_text(meter, value);
+}
+
+Value to_repr(Meter& meter, const Value& value) {
+  TextBuilder out(meter);
+  append_repr(out, meter, value);
+  return out.finish();
 }
 
 std::string repr(Meter& meter, const Value& value) {
@@ -196,6 +202,10 @@ std::string escape_html(std::string_view text) {
     }
   }
   return out;
+}
+
+void append_escaped(TextBuilder& out, const Text& text) {
+  text.for_each_run([&out](std::string_view run, Source source) { out.append(escape_html(run), source); });
 }
 
 }  // namespace quire::jinja

@@ -25,7 +25,8 @@ void append_repr(TextBuilder& out, Meter& meter, const Value& value);
 Value to_plain_text(Meter& meter, const Value& value);
 // The value itself where it is a text, else str(value).
 Value to_text(Meter& meter, const Value& value);
-std::string repr(Meter& meter, const Value& value);
+Value to_repr(Meter& meter, const Value& value);
+std::string repr(Meter& meter, const Value& value);  // for messages
 
 struct JsonStyle {
   bool ensure_ascii = false;
@@ -33,11 +34,13 @@ struct JsonStyle {
   std::optional<std::string> indent;  // of one level; absent: all on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
+  Source source = Source::own;  // of indent and separators
 };
 
 void append_json(TextBuilder& out, Meter& meter, const Value& value, const JsonStyle& style);
 
 // & < > ' " as HTML entities, as the filter `escape` writes them.
 std::string escape_html(std::string_view text);
+void append_escaped(TextBuilder& out, const Text& text);
 
 }  // namespace quire::jinja

@@ -32,7 +32,7 @@ class Runtime {
     return namespaces_.back();
   }
 
-  Value text(std::string bytes) { return make_text(meter, std::move(bytes)); }
+  Value text(std::string bytes, Source source) { return make_text(meter, std::move(bytes), source); }
   Value undefined(std::string message) { return make_undefined(meter, std::move(message)); }
 
   Meter meter;  // first, so that it outlives every value

@@ -46,13 +46,13 @@ void Interpreter::keep(const ScopeRef& scope) {
   }
 }
 
-std::string Interpreter::run(const boost::json::object& variables) {
+Rendered Interpreter::run(const boost::json::object& variables, std::span<const std::string_view> own) {
   const ScopeRef given = inner_scope(nullptr);
   for (std::size_t i = 0; i < program_.names.size(); ++i) {
     const std::string& name = program_.names[i];
     const auto id = static_cast<NameId>(i);
     if (const boost::json::value* value = variables.if_contains(name)) {
-      given->set(id, import_json(*value));
+      given->set(id, import_variable(name, *value, own));
     } else if (const Method* global = find_global(name)) {
       given->set(id, make_function(meter_, global->name, Value(), global->native));
     }
@@ -61,7 +61,7 @@ std::string Interpreter::run(const boost::json::object& variables) {
   out_ = &out;
   execute(program_.body, inner_scope(given));
   out_ = nullptr;
-  return out.take();
+  return {out.take(), out.take_origin().take()};
 }
 
 Interpreter::Flow Interpreter::execute(const Block& block, const ScopeRef& scope) {
@@ -76,7 +76,7 @@ Interpreter::Flow Interpreter::execute(const Block& block, const ScopeRef& scope
 }
 
 Interpreter::Flow Interpreter::execute(const Data& node, const ScopeRef&) {
-  out_->append(node.text);
+  out_->append(node.text, Source::own);
   return Flow::onward;
 }
 
@@ -124,7 +124,7 @@ void Interpreter::assign(const Target& target, Value value, const ScopeRef& scop
   if (object == nullptr || object->name_space() == nullptr) {
     fail_operation("cannot assign attribute on non-namespace object");
   }
-  object->name_space()->attributes.set(make_text(meter_, target.attribute), std::move(value));
+  object->name_space()->attributes.set(make_text(meter_, target.attribute, Source::own), std::move(value));
 }
 
 void Interpreter::unpack(const Target& target, const Value& value, const ScopeRef& scope) {
@@ -239,7 +239,7 @@ void Interpreter::bind_parameters(const Macro& macro, Arguments& arguments, cons
   }
   if (definition.uses_kwargs) {
     Dict rest(meter_);
-    for (auto& [name, value] : named) rest.set(runtime_.text(name), std::move(value));
+    for (auto& [name, value] : named) rest.set(runtime_.text(name, arguments.names), std::move(value));
     scope->set(program_.kwargs, make_dict(std::move(rest)));
   } else if (!named.empty()) {
     fail_operation(fmt::format("macro '{}' takes no keyword argument '{}'", macro.name, named.front().first));

@@ -48,10 +48,10 @@ TemplateResult<Template> Template::parse(std::string_view source) {
   }
 }
 
-TemplateResult<std::string> Template::render(const boost::json::object& variables, const RenderOptions& options) const {
+TemplateResult<Rendered> Template::render(const boost::json::object& variables, const RenderOptions& options) const {
   Runtime runtime(options);
   try {
-    return Interpreter(*program_, runtime).run(variables);
+    return Interpreter(*program_, runtime).run(variables, options.own);
   } catch (Fault& fault) {
     return failure(std::move(fault), runtime.line);
   }

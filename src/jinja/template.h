@@ -9,6 +9,9 @@
 //   one rendering to the next.
 // - It ends: every step, every byte of text and every byte held is counted against RenderOptions. A template that loops
 //   forever stops with an error, after a fraction of a second at the default limits.
+// - Text keeps its origin through every operation: the rendering says which bytes came from variables. Where an
+// operation
+//   cannot tell, its result counts as from outside if any part of its input was. Numbers carry no origin.
 // - The order of keys in objects is kept, integers stay integers, and text is counted in code points as Python does.
 //   Variables that are not well-formed UTF-8 are repaired with U+FFFD.
 //
@@ -29,12 +32,15 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/json/object.hpp>
 
 #include "quire/base/error.h"
+#include "quire/base/text_range.h"
 
 namespace quire::jinja {
 
@@ -57,6 +63,14 @@ struct TemplateError : Error {
 template <typename T>
 using TemplateResult = std::expected<T, TemplateError>;
 
+struct Rendered {
+  std::string text;
+  // Which bytes of it came from outside: from a variable that RenderOptions::own does not name. Sorted, and no two
+  // touch. The rest is the template's own, and may be trusted as far as the template is: this is where control tokens
+  // are.
+  std::vector<TextRange> outside;
+};
+
 struct RenderOptions {
   // What strftime_now() says.
   std::chrono::local_seconds now{};
@@ -66,6 +80,9 @@ struct RenderOptions {
   std::size_t max_output_bytes = std::size_t{16} << 20;
   // Of everything the template makes and still holds; the variables themselves are not counted.
   std::size_t max_memory_bytes = std::size_t{128} << 20;
+  // Variables whose text counts as the template's own: "bos_token" is a variable with all that is in it,
+  // "messages[].role" a member of every object in an array. Text of any other is from outside.
+  std::span<const std::string_view> own = {};
 };
 
 class Template {
@@ -74,7 +91,7 @@ class Template {
 
   static TemplateResult<Template> parse(std::string_view source);
 
-  TemplateResult<std::string> render(const boost::json::object& variables, const RenderOptions& options = {}) const;
+  TemplateResult<Rendered> render(const boost::json::object& variables, const RenderOptions& options = {}) const;
 
  private:
   explicit Template(std::shared_ptr<const Program> program) : program_(std::move(program)) {}

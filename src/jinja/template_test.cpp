@@ -255,12 +255,12 @@ TEST(TemplateThreads, RenderOneTemplateAtOnce) {
       "{% for m in messages %}{% set ns.t = ns.t ~ f(m.role) ~ 'constant' %}{% endfor %}{{ ns.t }}");
   ASSERT_TRUE(parsed);
   const boost::json::object variables = boost::json::parse(kChat).as_object();
-  const std::string expected = *parsed->render(variables);
+  const std::string expected = parsed->render(variables)->text;
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     threads.emplace_back([&, i] {
-      for (int n = 0; n < 200; ++n) wrong[i] += parsed->render(variables) == expected ? 0 : 1;
+      for (int n = 0; n < 200; ++n) wrong[i] += parsed->render(variables)->text == expected ? 0 : 1;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -26,7 +26,9 @@ inline TemplateResult<std::string> try_render(std::string_view source, const boo
                                               const RenderOptions& options = fixed_options()) {
   const auto parsed = Template::parse(source);
   if (!parsed) return std::unexpected(parsed.error());
-  return parsed->render(variables, options);
+  auto rendered = parsed->render(variables, options);
+  if (!rendered) return std::unexpected(rendered.error());
+  return std::move(rendered->text);
 }
 
 // Variables as JSON text. A failure is a failed test, and its message the result.

@@ -182,40 +182,67 @@ Int Range::length() const {
   return start > stop ? (start - stop - 1) / -step + 1 : 0;
 }
 
-Value make_text(Meter& meter, std::string bytes, bool markup) {
+Value make_text(Meter& meter, std::string bytes, Origin origin, bool markup) {
   meter.check_text_size(bytes.size());
-  meter.copied(bytes.size());
+  meter.copied(bytes.size() + origin.outside().size() * sizeof(TextRange));
   const std::size_t length = count_characters(bytes);
-  Charge charge(meter, kObjectBytes + bytes.size());
-  return std::make_shared<const Text>(Text{std::move(bytes), length, markup, std::move(charge)});
+  Charge charge(meter, kObjectBytes + bytes.size() + origin.outside().size() * sizeof(TextRange));
+  return std::make_shared<const Text>(Text{std::move(bytes), length, std::move(origin), markup, std::move(charge)});
 }
 
-Value make_character(Meter& meter, std::string_view text) {
-  static const std::array<Value, 128> kCharacters = [] {
-    std::array<Value, 128> all;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = make_constant_text(std::string(1, static_cast<char>(i)));
+Value make_text(Meter& meter, std::string bytes, Source source, bool markup) {
+  const std::size_t size = bytes.size();
+  return make_text(meter, std::move(bytes), Origin(source, size), markup);
+}
+
+Value make_constant_text(std::string bytes, Source source) {
+  const std::size_t length = count_characters(bytes);
+  Origin origin(source, bytes.size());
+  return std::make_shared<const Text>(Text{std::move(bytes), length, std::move(origin), false, Charge()});
+}
+
+Value make_piece(Meter& meter, const Text& text, std::size_t begin, std::size_t size) {
+  return make_text(meter, text.bytes.substr(begin, size), text.origin.piece(begin, size), text.markup);
+}
+
+Value make_character(Meter& meter, const Text& text, std::size_t begin) {
+  static const auto kCharacters = [] {
+    std::array<std::array<Value, 128>, 2> all;
+    for (const Source source : {Source::own, Source::outside}) {
+      for (std::size_t i = 0; i < 128; ++i) {
+        all[static_cast<std::size_t>(source)][i] = make_constant_text(std::string(1, static_cast<char>(i)), source);
+      }
+    }
     return all;
   }();
-  const auto byte = static_cast<unsigned char>(text.front());
-  return byte < 128 ? kCharacters[byte] : make_text(meter, std::string(first_character(text)));
+  const auto byte = static_cast<unsigned char>(text.bytes[begin]);
+  if (byte >= 128 || text.markup) return make_piece(meter, text, begin, character_bytes(text.bytes[begin]));
+  return kCharacters[static_cast<std::size_t>(text.origin.at(begin))][byte];
 }
 
-void TextBuilder::append_repeated(std::string_view bytes, Int count) {
-  if (count <= 0 || bytes.empty()) return;
+void TextBuilder::append_origin(const Origin& origin, std::size_t begin, std::size_t size) {
+  const std::size_t before = origin_.outside().size();
+  origin_.append(origin, begin, size, out_.size());
+  const std::size_t bytes = (origin_.outside().size() - before) * sizeof(TextRange);
+  charge_.add(bytes);
+  meter_->copied(bytes);
+}
+
+void TextBuilder::append_repeated(const Text& text, Int count) {
+  if (count <= 0 || text.bytes.empty()) return;
   constexpr Int kTooMany = std::numeric_limits<std::int64_t>::max() / 2;
-  const Int size = std::min(count, kTooMany) * static_cast<Int>(bytes.size());
+  const Int size = std::min(count, kTooMany) * static_cast<Int>(text.bytes.size());
   const std::size_t total = static_cast<std::size_t>(std::min(size, kTooMany));
   meter_->check_text_size(out_.size() + total);
   charge_.add(total);
-  meter_->step(total / bytes.size() / 16);
+  meter_->step(total / text.bytes.size() / 16);
   meter_->copied(total);
   out_.reserve(out_.size() + total);
-  for (Int i = 0; i < count; ++i) out_.append(bytes);
-}
-
-Value make_constant_text(std::string bytes) {
-  const std::size_t length = count_characters(bytes);
-  return std::make_shared<const Text>(Text{std::move(bytes), length, false, Charge()});
+  const bool all_own = text.origin.worst() == Source::own;
+  for (Int i = 0; i < count; ++i) {
+    if (!all_own) append_origin(text.origin, 0, text.bytes.size());
+    out_.append(text.bytes);
+  }
 }
 
 Value make_sequence(Meter& meter, SequenceKind kind, std::vector<Value> items) {

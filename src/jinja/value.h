@@ -9,6 +9,7 @@
 // - No value is nested deeper than kMaxDepth, so that walking one (printing, comparing, destroying) may recurse.
 //   Namespaces count as depth 0 and may form cycles; the Runtime keeps each alive and takes the cycles apart at the
 //   end.
+// - A text knows which of its bytes came from outside. Whoever makes one says so; there is no default.
 // - What a value holds is charged to its Meter until it is gone.
 // How it fails: with a Fault (limits only).
 #pragma once
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "quire/jinja/meter.h"
+#include "quire/jinja/origin.h"
 
 namespace quire::jinja {
 
@@ -109,10 +111,14 @@ inline constexpr int kMaxDepth = 100;
 struct Text {
   std::string bytes;
   std::size_t length = 0;  // in characters
-  bool markup = false;     // of the filters `safe` and `escape`: added to plain text, it escapes that text
+  Origin origin;
+  bool markup = false;  // of the filters `safe` and `escape`: added to plain text, it escapes that text
   Charge charge;
 
   bool ascii() const { return length == bytes.size(); }
+  // Calls visit(bytes, source) for each run of bytes from one source, in order.
+  template <typename Visit>
+  void for_each_run(Visit visit) const;
 };
 
 enum class SequenceKind {
@@ -194,6 +200,7 @@ struct Undefined {
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
+  Source names = Source::own;  // outside: some of the names are keys of a dict from there
 };
 
 using Native = Value (*)(Runtime& runtime, const Value& self, const Arguments& arguments);
@@ -206,10 +213,14 @@ struct Function {
   Charge charge;
 };
 
-Value make_text(Meter& meter, std::string bytes, bool markup = false);
-Value make_constant_text(std::string bytes);
-// The first character of `text`, which is not empty. Those of ASCII are made once.
-Value make_character(Meter& meter, std::string_view text);
+Value make_text(Meter& meter, std::string bytes, Origin origin, bool markup = false);
+// All of it from one source.
+Value make_text(Meter& meter, std::string bytes, Source source, bool markup = false);
+Value make_constant_text(std::string bytes, Source source);
+// A part of a text, with what is known of it.
+Value make_piece(Meter& meter, const Text& text, std::size_t begin, std::size_t size);
+// The character that begins at a byte. Those of ASCII are made once.
+Value make_character(Meter& meter, const Text& text, std::size_t begin);
 Value make_sequence(Meter& meter, SequenceKind kind, std::vector<Value> items);
 Value make_dict(Dict dict);
 Value make_iterator(Meter& meter, std::vector<Value> items, std::string_view type = "generator");
@@ -228,24 +239,55 @@ class TextBuilder {
  public:
   explicit TextBuilder(Meter& meter) : meter_(&meter), charge_(meter, 0) {}
 
-  void append(std::string_view bytes) {
+  // Whoever appends bytes says where they came from; a literal of this source is the interpreter's own.
+  template <std::size_t N>
+  void append(const char (&literal)[N]) {
+    append_bytes({literal, N - 1});
+  }
+  void append(std::string_view bytes, Source source) {
+    if (source == Source::outside) append_origin(Origin(source, bytes.size()), 0, bytes.size());
+    append_bytes(bytes);
+  }
+  void append(const Text& text) { append(text, 0, text.bytes.size()); }
+  void append(const Text& text, std::size_t begin, std::size_t size) {
+    if (text.origin.worst() == Source::outside) append_origin(text.origin, begin, size);
+    append_bytes(std::string_view(text.bytes).substr(begin, size));
+  }
+  // `count` times; a negative count is none.
+  void append_repeated(const Text& text, Int count);
+  // So much will come: one allocation instead of several. Promises nothing.
+  void reserve(std::size_t bytes) { out_.reserve(bytes); }
+  std::string take() { return std::move(out_); }
+  Origin take_origin() { return std::move(origin_); }
+  Value finish(bool markup = false) { return make_text(*meter_, take(), take_origin(), markup); }
+
+ private:
+  void append_bytes(std::string_view bytes) {
     meter_->check_text_size(out_.size() + bytes.size());
     charge_.add(bytes.size());
     meter_->copied(bytes.size());
     out_.append(bytes);
   }
-  // `count` times; a negative count is none.
-  void append_repeated(std::string_view bytes, Int count);
-  // So much will come: one allocation instead of several. Promises nothing.
-  void reserve(std::size_t bytes) { out_.reserve(bytes); }
-  std::string take() { return std::move(out_); }
-  Value finish(bool markup = false) { return make_text(*meter_, take(), markup); }
+  // Of the bytes that are appended next.
+  void append_origin(const Origin& origin, std::size_t begin, std::size_t size);
 
- private:
   Meter* meter_;
   Charge charge_;
   std::string out_;
+  Origin origin_;
 };
+
+template <typename Visit>
+void Text::for_each_run(Visit visit) const {
+  const std::string_view all = bytes;
+  std::size_t done = 0;
+  for (const TextRange& range : origin.outside()) {
+    if (done < range.begin) visit(all.substr(done, range.begin - done), Source::own);
+    visit(all.substr(range.begin, range.end - range.begin), Source::outside);
+    done = range.end;
+  }
+  if (done < all.size()) visit(all.substr(done), Source::own);
+}
 
 // A list that grows, counted as it does.
 class ListBuilder {

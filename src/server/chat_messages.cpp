@@ -172,12 +172,20 @@ std::expected<json::object, ApiError> variables_of(const json::object& body, con
 bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view content) {
   constexpr std::string_view kSpace = " \t\n\r\f\v";
   const std::size_t begin = content.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos || rendered.literal.empty()) return false;
+  if (begin == std::string_view::npos) return false;
   const std::string_view core = content.substr(begin, content.find_last_not_of(kSpace) + 1 - begin);
-  const text::TextRange last = rendered.literal.back();
-  if (std::string_view(rendered.text).substr(last.begin, last.end - last.begin) != core) return false;
-  rendered.text.resize(last.end);
-  return true;
+  // The last text from outside that ends with it: templates trim messages, and may write other such text behind them.
+  for (std::size_t i = rendered.literal.size(); i-- > 0;) {
+    const TextRange range = rendered.literal[i];
+    const std::string_view text = std::string_view(rendered.text).substr(range.begin, range.end - range.begin);
+    const std::string_view trimmed = text.substr(0, text.find_last_not_of(kSpace) + 1);
+    if (!trimmed.ends_with(core)) continue;
+    rendered.text.resize(range.begin + trimmed.size());
+    rendered.literal.resize(i + 1);
+    rendered.literal.back().end = rendered.text.size();
+    return true;
+  }
+  return false;
 }
 
 }  // namespace

@@ -222,6 +222,10 @@ TEST_F(CompletionRequests, GoOnWithTheLastMessageWhereAskedTo) {
   ASSERT_GT(more.size(), start.size());
   EXPECT_TRUE(std::equal(start.begin(), start.end(), more.begin()));
   EXPECT_EQ(model_->tokenizer().decode(std::span(more).subspan(start.size()), {}), "Once");
+  const auto spaced = chat(
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once \n"}], "continue_final_message": true})");
+  ASSERT_TRUE(spaced) << spaced.error().message;
+  EXPECT_EQ(spaced->prompts, forked->prompts) << "it goes on behind the last word";
 }
 
 TEST_F(CompletionRequests, RefuseBodiesThatAreNoJson) {

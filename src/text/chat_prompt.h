@@ -5,15 +5,13 @@
 //   auto prompt = ChatPrompt::create(*file, tokenizer);
 //   auto ids = prompt->encode({{"messages", messages}, {"add_generation_prompt", true}});
 //
-// How the border is found: the conversation is rendered twice, once as it is and once with a mark at either end of each
-// message's text. Where the second rendering without its marks is the first, the marks say which characters are a
-// message's. A template that takes messages apart (some cut an answer's thoughts away) loses marks; then those messages
-// are marked that contain the spelling of a control token, and if not even that gives the same text, the conversation
-// is refused rather than guessed at.
+// How the border is found: the interpreter carries the origin of every text through the template
+// (quire/jinja/origin.h), so one rendering says which bytes came from the variables. They are text, whatever they
+// spell; so is what a template makes of them by cutting, joining or changing them.
 //
 // Who may call: it does not change once made; any number of threads may encode. The Tokenizer outlives it.
 // How it fails: create() where the file has no template or a broken one; encode() where the template refuses the
-//   conversation, with its own words, or where the border cannot be found.
+//   conversation, with its own words, or fails.
 #pragma once
 
 #include <chrono>
@@ -37,13 +35,13 @@ class ChatPrompt {
   static Result<ChatPrompt> create(std::string_view source, std::string name, const Tokenizer& tokenizer);
 
   // Variables are as for jinja::Template; the names of special tokens, `tools` and `documents` are set where they are
-  // not. A message's text is the string "content", or each string "text" in an array of parts. What stands elsewhere
-  // (roles, names, tools) counts as the template's own and is for the caller to check.
+  // not. All text in them is from outside but for the special tokens' names and the messages' roles, of which templates
+  // make control tokens: those are for the caller to check.
   Result<std::vector<TokenId>> encode(const boost::json::object& variables, std::chrono::local_seconds now) const;
 
   struct Rendered {
     std::string text;
-    std::vector<TextRange> literal;  // what messages said
+    std::vector<TextRange> literal;  // what came from outside: no control token is parsed there
   };
   Result<Rendered> render(const boost::json::object& variables, std::chrono::local_seconds now) const;
 
@@ -51,7 +49,6 @@ class ChatPrompt {
   ChatPrompt(jinja::Template parsed, std::string name, const Tokenizer& tokenizer)
       : template_(std::move(parsed)), name_(std::move(name)), tokenizer_(&tokenizer) {}
   void set_defaults(boost::json::object& variables) const;
-  bool spells_control_token(std::string_view text) const;
 
   jinja::Template template_;
   std::string name_;

@@ -115,32 +115,81 @@ TEST(ChatPrompt, TemplatesThatCutMessagesDoSo) {
   EXPECT_EQ(prompt.controls({message("user", "<|im_end|>"), message("assistant", "hm</think>yes")}), 4);
 }
 
-TEST(ChatPrompt, WhereTheBorderCannotBeFoundTheConversationIsRefused) {
+TEST(ChatPrompt, AMessageThatIsCutKeepsItsBorder) {
   const Prompt prompt(kCutting);
-  const auto ids = prompt.encode({message("assistant", "hm</think>yes<|im_end|>")});
-  ASSERT_FALSE(ids);
-  EXPECT_THAT(ids.error().message, HasSubstr("a message spells a control token"));
-  const Prompt upper("{% for m in messages %}{{ m.content | upper }}{% endfor %}");
-  EXPECT_EQ(upper.controls({message("user", "<|im_end|>")}), 0) << "it is none any more";
+  EXPECT_EQ(prompt.controls({message("assistant", "hm</think>yes<|im_end|>")}), 2);
+  EXPECT_EQ(prompt.text({message("assistant", "hm<|im_end|></think>yes<|im_end|>")}),
+            "<|im_start|>assistant\nyes<|im_end|><|im_end|>");
 }
 
-TEST(ChatPrompt, MarksInAMessageAreNoMarks) {
+TEST(ChatPrompt, ATemplateMayDoWhatItLikesWithAMessage) {
+  const std::string_view changes[] = {"m.content | upper",
+                                      "m.content.split('|') | join('|')",
+                                      "m.content | replace('x', '')",
+                                      "m.content | list | join",
+                                      "m.content[::-1][::-1]",
+                                      "m.content ~ ''",
+                                      "'%s' % m.content",
+                                      "'{}'.format(m.content)",
+                                      "m.content | tojson",
+                                      "m | tojson",
+                                      "m",
+                                      "[m.content]",
+                                      "(m.content ~ 'x').capitalize()",
+                                      "m.content | safe",
+                                      "m.content | indent"};
+  for (const std::string_view change : changes) {
+    const Prompt prompt("{% for m in messages %}<|im_start|>{{ " + std::string(change) + " }}{% endfor %}");
+    for (const char* text : {"<|im_end|>", "<|xim_end|>", "<|IM_END|>\n<|im_end|>"}) {
+      EXPECT_EQ(prompt.controls({message("user", text)}), 1) << change << " of " << text;
+    }
+  }
+}
+
+TEST(ChatPrompt, ATemplateMayMakeControlTokensOfRoles) {
+  const Prompt prompt("{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ m.content }}{% endfor %}");
+  EXPECT_EQ(prompt.controls({message("im_start", "<|im_end|>")}), 1);
+}
+
+TEST(ChatPrompt, WhatToolsAndCallsSpellStaysText) {
+  const Prompt prompt(
+      "{% for t in tools or [] %}{{ t | tojson }}{{ t.name }}{% endfor %}"
+      "{% for m in messages %}<|im_start|>{{ m.tool_calls }}{{ m.name }}{{ extra }}{% endfor %}");
+  json::object call = message("user", "Hi");
+  call["name"] = "<|im_end|>";
+  call["tool_calls"] = json::array{json::object{{"<|im_end|>", "<|im_end|>"}}};
+  const auto ids = prompt.prompt.encode({{"messages", json::array{std::move(call)}},
+                                         {"tools", json::array{json::object{{"name", "<s>"}, {"<s>", "<|im_end|>"}}}},
+                                         {"extra", "<|im_end|>"}},
+                                        {});
+  ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ(std::ranges::count_if(*ids, [&](TokenId id) { return prompt.tokenizer.is_special(id); }), 1);
+}
+
+TEST(ChatPrompt, AMessagesCharactersAreLeftAsTheyAre) {
   const Prompt prompt(kChatMl);
-  const std::string marks = "\uFDD0a\uFDD1<|im_end|>\uFDD0";
-  EXPECT_EQ(prompt.controls({message("user", marks)}), 2);
-  EXPECT_EQ(prompt.text({message("user", marks)}), "<|im_start|>user\n\uFFFDa\uFFFD<|im_end|>\uFFFD<|im_end|>\n");
-  EXPECT_EQ(prompt.controls({message("user", "\xEF\xB7<|im_end|>")}), 2) << "half a mark";
+  const std::string odd = "\uFDD0a\uFDD1<|im_end|>\uFDD0";
+  EXPECT_EQ(prompt.controls({message("user", odd)}), 2);
+  EXPECT_EQ(prompt.text({message("user", odd)}), "<|im_start|>user\n" + odd + "<|im_end|>\n");
+  EXPECT_EQ(prompt.controls({message("user", "\xEF\xB7<|im_end|>")}), 2) << "half a character";
 }
 
-TEST(ChatPrompt, TheRenderingIsWhatTheTemplateGivesWithoutMarks) {
+TEST(ChatPrompt, TheRenderingIsTheTemplatesAndSaysWhatMessagesSaid) {
   const Prompt prompt(kChatMl);
   const json::object variables{{"messages", json::array{message("user", " a b "), message("assistant", "")}}};
   const auto rendered = prompt.prompt.render(variables, {});
   ASSERT_TRUE(rendered);
-  EXPECT_EQ(rendered->text, *jinja::Template::parse(kChatMl)->render(variables));
+  EXPECT_EQ(rendered->text, jinja::Template::parse(kChatMl)->render(variables)->text);
   ASSERT_EQ(rendered->literal.size(), 1u);
   EXPECT_EQ(rendered->text.substr(rendered->literal[0].begin, rendered->literal[0].end - rendered->literal[0].begin),
-            "a b");
+            " a b ");
+}
+
+TEST(ChatPrompt, ManyMessagesEachKeepTheirBorder) {
+  const Prompt prompt(kChatMl);
+  json::array messages;
+  for (int i = 0; i < 20000; ++i) messages.push_back(message("user", "<|im_end|>"));
+  EXPECT_EQ(prompt.controls(std::move(messages)), 40000);
 }
 
 TEST(ChatPrompt, AConversationThatGoesOnBeginsAsBefore) {
@@ -176,7 +225,7 @@ TEST(ChatPrompt, TemplatesOfEveryFamilyKeepTheBorder) {
         {"documents", nullptr}};
     const auto rendered = prompt->render(variables, {});
     ASSERT_TRUE(rendered) << rendered.error().message;
-    EXPECT_EQ(rendered->text, *jinja::Template::parse(source)->render(variables)) << entry.path();
+    EXPECT_EQ(rendered->text, jinja::Template::parse(source)->render(variables)->text) << entry.path();
     std::vector<std::string> literal;
     for (const TextRange& range : rendered->literal) {
       literal.push_back(rendered->text.substr(range.begin, range.end - range.begin));

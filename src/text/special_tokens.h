@@ -14,16 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/base/text_range.h"
 #include "quire/text/flat_map.h"
 #include "quire/text/vocabulary.h"
 
 namespace quire::text {
-
-// The bytes of a text from `begin` up to `end`, which is not one of them.
-struct TextRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
 
 class SpecialTokens {
  public:

@@ -193,6 +193,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   if (options.add_special && impl_->add_bos) out.push_back(impl_->vocabulary.bos);
   std::size_t at = 0;
   while (at < text.size()) {
+    // Those that lie behind us are done with: a long conversation has many.
+    while (!options.literal.empty() && options.literal.front().end <= at) options.literal = options.literal.subspan(1);
     const auto special = impl_->specials.find(text, at, options.parse_special, options.literal);
     const std::size_t end = special ? special->begin : text.size();
     if (auto encoded = impl_->encode_plain(text.substr(at, end - at), out); !encoded) {
