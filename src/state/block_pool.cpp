@@ -1,7 +1,5 @@
 #include "quire/state/block_pool.h"
 
-#include <numeric>
-
 #include "quire/base/check.h"
 
 namespace quire {
@@ -27,7 +25,7 @@ BlockPool::BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shap
     : arena_(&arena),
       shape_(shape),
       page_bytes_(shape.page_bytes()),
-      unit_(std::gcd(arena.slab_bytes(), page_bytes_)),
+      unit_(location_unit(arena.slab_bytes(), page_bytes_)),
       scrub_(scrub),
       allocator_(arena, class_id, pages_per_slab(arena, page_bytes_)) {
   QUIRE_CHECK(arena.slab_bytes() / unit_ * arena.total_slabs() < kNoIndex, "locations are counted in 32 bits");

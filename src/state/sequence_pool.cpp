@@ -70,11 +70,10 @@ PoolResult<void> SequencePool::build(Device& device) {
     layout.recurrent.capacity = config_.max_tokens;
     sizes.push_back(layout.recurrent.bytes());
   }
-  const auto slabs = plan_slabs(config_.budget_bytes, sizes);
+  const auto slabs = plan_slabs(config_.budget_bytes, sizes, layout.groups.size());
   if (!slabs) return std::unexpected(slabs.error());
   for (const std::uint64_t bytes : sizes) {
-    if (std::uint64_t{slabs->slabs} * (slabs->slab_bytes / bytes) >= kNoIndex ||
-        slabs->slab_bytes / kObjectAlignment * slabs->slabs >= kNoIndex) {
+    if (slabs->slab_bytes / bytes >= kNoIndex / slabs->slabs) {
       return std::unexpected(PoolError::invalid_argument("more objects than can be counted in 32 bits"));
     }
   }
