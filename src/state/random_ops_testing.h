@@ -91,7 +91,7 @@ class RandomOps {
       release();
     }
     for (const PlainPage& page : plain_pages_) (void)pool().free_kv(page.id, page.group);
-    for (const std::uint32_t slot : plain_slots_) (void)pool().release_ssm(slot);
+    for (const SlotId slot : plain_slots_) (void)pool().release_ssm(slot);
     check();
     pool().drop_cache();
     const PoolStats stats = pool().stats();
@@ -350,7 +350,7 @@ class RandomOps {
       }
     } else if (pool().layout().has_recurrent()) {
       if (plain_slots_.size() < 2) {
-        if (const auto slot = pool().alloc_ssm(77)) plain_slots_.push_back(slot->index);
+        if (const auto slot = pool().alloc_ssm(77)) plain_slots_.push_back(*slot);
       } else {
         if (!pool().release_ssm(plain_slots_.back())) report("release_ssm: refused its own slot");
         if (pool().release_ssm(plain_slots_.back())) report("release_ssm: took a slot twice");
@@ -381,7 +381,7 @@ class RandomOps {
         report("free_kv: took a sequence's page");
       }
     }
-    if (pool().layout().has_recurrent() && pool().release_ssm(pool().slot(live->sequence.id)->index)) {
+    if (pool().layout().has_recurrent() && pool().release_ssm(*pool().slot(live->sequence.id))) {
       report("release_ssm: took a sequence's slot");
     }
   }
@@ -419,7 +419,7 @@ class RandomOps {
   std::vector<Live> live_;
   std::vector<Away> away_;
   std::vector<PlainPage> plain_pages_;
-  std::vector<std::uint32_t> plain_slots_;
+  std::vector<SlotId> plain_slots_;
   int next_name_ = 1;
   std::uint64_t ops_ = 0;
   std::uint32_t a_ = 0, b_ = 0, c_ = 0;

@@ -182,12 +182,17 @@ PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
   return slot;
 }
 
-PoolResult<void> SequencePool::release_ssm(std::uint32_t index) {
-  if (!states_ || index >= slot_infos_.size() || !states_->allocator().is_pinned(index)) {
-    return std::unexpected(PoolError::invalid_slot(index));
-  }
-  events_->record(Kind::SlotReleased, state_class(), index);
-  return states_->release(index);
+PoolResult<SequenceSlot*> SequencePool::ssm_slot(SlotId id) {
+  if (!states_) return std::unexpected(PoolError::invalid_slot(id.index));
+  auto slot = states_->slot(id);
+  if (slot && !states_->allocator().is_pinned(id.index)) return std::unexpected(PoolError::invalid_slot(id.index));
+  return slot;
+}
+
+PoolResult<void> SequencePool::release_ssm(SlotId id) {
+  if (const auto slot = ssm_slot(id); !slot) return std::unexpected(slot.error());
+  events_->record(Kind::SlotReleased, state_class(), id.index);
+  return states_->release(id);
 }
 
 PoolResult<const SequenceSlot*> SequencePool::ssm_slot(std::uint32_t index) const {

@@ -106,14 +106,18 @@ class SequencePool {
 
   // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until
   // given back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
-  // A page given back in the name of another group than its own is refused like a stale one.
+  // A page given back in the name of another group than its own is refused like a stale one. An id that was given back
+  // is stale and never means the next owner's object.
   bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
   bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
   bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
   PoolResult<PageId> alloc_kv(std::uint32_t group = 0);
   PoolResult<void> free_kv(PageId page, std::uint32_t group = 0);
   PoolResult<SlotId> alloc_ssm(RequestId request);
-  PoolResult<void> release_ssm(std::uint32_t index);
+  PoolResult<void> release_ssm(SlotId id);
+  // The owner's slot: to step it, to snapshot and restore its state. Valid until it is released; it is never moved.
+  PoolResult<SequenceSlot*> ssm_slot(SlotId id);
+  // Any slot, whoever has it, to look at. A free one shows request 0 and position 0.
   PoolResult<const SequenceSlot*> ssm_slot(std::uint32_t index) const;
 
   // --- sequences

@@ -150,7 +150,7 @@ TEST(PoolEvents, TellOfPlainSlotsToo) {
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 16 * kHybridSlab));
   SequencePool& pool = engine.pool();
   const SlotId slot = pool.alloc_ssm(42).value();
-  ASSERT_TRUE(done(pool.release_ssm(slot.index)));
+  ASSERT_TRUE(done(pool.release_ssm(slot)));
   EXPECT_EQ(only(events_since(pool, 0), Kind::SlotTaken).size(), 1u);
   EXPECT_EQ(only(events_since(pool, 0), Kind::SlotReleased).size(), 1u);
 }

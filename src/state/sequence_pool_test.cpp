@@ -70,8 +70,9 @@ TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
   HostDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::attention(), 4 * kPage)).value();
   EXPECT_TRUE(refused(pool->alloc_ssm(1), Code::InvalidSlot));
-  EXPECT_TRUE(refused_at(pool->release_ssm(3), Code::InvalidSlot, 3));
+  EXPECT_TRUE(refused_at(pool->release_ssm(SlotId{3, 0}), Code::InvalidSlot, 3));
   EXPECT_TRUE(refused_at(pool->ssm_slot(3), Code::InvalidSlot, 3));
+  EXPECT_TRUE(refused_at(pool->ssm_slot(SlotId{3, 0}), Code::InvalidSlot, 3));
 }
 
 TEST(SequencePool, APoolWithoutPagesAnswersInvalidSlot) {
@@ -137,15 +138,52 @@ TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
     EXPECT_EQ((*pool->ssm_slot(b.index))->request(), 43u);
     EXPECT_TRUE(refused_with(pool->alloc_ssm(44), Code::Exhausted, model.layout().recurrent.bytes(), 0));
     EXPECT_TRUE(refused(pool->alloc_ssm(0), Code::InvalidArgument));
-    EXPECT_TRUE(done(pool->release_ssm(a.index)));
+    EXPECT_TRUE(done(pool->release_ssm(a)));
     EXPECT_EQ((*pool->ssm_slot(a.index))->request(), 0u);
     EXPECT_EQ((*pool->ssm_slot(a.index))->position(), 0u);
-    EXPECT_TRUE(refused_at(pool->release_ssm(a.index), Code::InvalidSlot, a.index));
-    EXPECT_TRUE(refused_at(pool->release_ssm(99), Code::InvalidSlot, 99));
+    EXPECT_TRUE(refused_at(pool->release_ssm(a), Code::StaleId, a.index));
+    EXPECT_TRUE(refused_at(pool->release_ssm(SlotId{99, 0}), Code::InvalidSlot, 99));
     EXPECT_TRUE(refused_at(pool->ssm_slot(99), Code::InvalidSlot, 99));
     EXPECT_EQ(pool->alloc_ssm(45)->index, a.index);  // the freed slot is the next one handed out
     EXPECT_TRUE(sound(*pool));
   }
+}
+
+TEST(SequencePool, ASlotThatWasGivenBackDoesNotMeanTheNextOwners) {
+  HostDevice device;
+  for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
+    const auto pool = SequencePool::create(device, pool_of(model, 2 * model.layout().recurrent.bytes())).value();
+    const SlotId old = pool->alloc_ssm(42).value();
+    ASSERT_TRUE(done(pool->release_ssm(old)));
+    const SlotId now = pool->alloc_ssm(43).value();
+    ASSERT_EQ(now.index, old.index);
+    EXPECT_TRUE(refused_at(pool->release_ssm(old), Code::StaleId, old.index));
+    EXPECT_TRUE(refused_at(pool->ssm_slot(old), Code::StaleId, old.index));
+    EXPECT_EQ((*pool->ssm_slot(now))->request(), 43u);
+    EXPECT_TRUE(done(pool->release_ssm(now)));
+    EXPECT_TRUE(sound(*pool));
+  }
+}
+
+TEST(SequencePool, APlainSlotIsSteppedSavedAndRestoredByItsOwner) {
+  HostDevice device;
+  const ToyModel model = ToyModel::hybrid();
+  const auto pool = SequencePool::create(device, pool_of(model, 8 * model.layout().recurrent.bytes())).value();
+  const SlotId a = pool->alloc_ssm(42).value(), b = pool->alloc_ssm(43).value();
+  SequenceSlot& slot = **pool->ssm_slot(a);
+  const auto bytes = pattern(slot.state().shape().bytes(), 5);
+  std::copy(bytes.begin(), bytes.end(), slot.state().data());
+  ASSERT_TRUE(done(slot.step(7)));
+  EXPECT_EQ((*pool->ssm_slot(a.index))->position(), 7u);
+  EXPECT_TRUE(refused(slot.step(100), Code::TooLong));  // more than the longest sequence
+  const auto snapshot = slot.state().snapshot();
+  ASSERT_TRUE(done(snapshot));
+  ASSERT_TRUE(done((*pool->ssm_slot(b))->state().restore(*snapshot)));
+  EXPECT_EQ((*pool->ssm_slot(b))->position(), 7u);
+  EXPECT_EQ(bytes_at((*pool->ssm_slot(b))->state().data(), bytes.size()), bytes);
+  const auto id = pool->create({})->id;
+  EXPECT_TRUE(refused(pool->ssm_slot(pool->slot(id).value()), Code::InvalidSlot)) << "a sequence's slot is the pool's";
+  EXPECT_TRUE(sound(*pool));
 }
 
 TEST(SequencePool, PlainOperationsRefuseWhatBelongsToASequence) {
@@ -156,7 +194,7 @@ TEST(SequencePool, PlainOperationsRefuseWhatBelongsToASequence) {
   const PageId page = pages_of(pool, sequence.id)[0];
   const SlotId slot = pool.slot(sequence.id).value();
   EXPECT_TRUE(refused_at(pool.free_kv(page), Code::InvalidSlot, page.index));
-  EXPECT_TRUE(refused_at(pool.release_ssm(slot.index), Code::InvalidSlot, slot.index));
+  EXPECT_TRUE(refused_at(pool.release_ssm(slot), Code::InvalidSlot, slot.index));
   EXPECT_EQ(engine.verify(sequence), "");
   EXPECT_TRUE(sound(pool));
 }
