@@ -15,6 +15,9 @@ const char* name(PoolError::Code code) {
     case PoolError::Code::SharedPage: return "SharedPage";
     case PoolError::Code::ShapeMismatch: return "ShapeMismatch";
     case PoolError::Code::DeviceFailure: return "DeviceFailure";
+    case PoolError::Code::Incompatible: return "Incompatible";
+    case PoolError::Code::Damaged: return "Damaged";
+    case PoolError::Code::OutOfMemory: return "OutOfMemory";
     case PoolError::Code::InvalidArgument: return "InvalidArgument";
   }
   return "?";
@@ -41,6 +44,14 @@ std::string PoolError::message() const {
     case Code::DeviceFailure:
       return thing == "fence" ? "the device failed at work that was submitted before the fence"
                               : "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::Incompatible:
+      return "what was saved has another " + thing + " than this pool" +
+             (wanted == available ? "" : ": " + number(wanted) + " expected, " + number(available) + " given");
+    case Code::Damaged:
+      return "what was saved is damaged: " + thing +
+             (wanted == available ? "" : ", " + number(wanted) + " expected, " + number(available) + " given");
+    case Code::OutOfMemory:
+      return "out of memory for " + thing + (wanted == 0 ? "" : " (" + number(wanted) + " bytes)");
     case Code::InvalidArgument: return what;
   }
   return "?";

@@ -78,6 +78,7 @@ PoolResult<void> SequencePool::build(Device& device) {
     }
   }
 
+  layout_fingerprint_ = fingerprint_of(layout);
   events_ = std::make_unique<EventLog>(config_.event_capacity);
   auto arena = Arena::create(device, slabs->slab_bytes, slabs->slabs, events_.get());
   if (!arena) return std::unexpected(arena.error());

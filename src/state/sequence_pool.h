@@ -42,6 +42,7 @@ namespace quire {
 
 struct PoolConfig {
   StateLayout layout;
+  Fingerprint model;                 // what is saved under one model cannot be restored under another
   std::uint64_t budget_bytes = 0;    // of the arena; rounded down to whole slabs
   std::uint32_t max_sequences = 64;  // alive at once
   std::uint32_t max_tokens = 4096;   // of one sequence
@@ -182,10 +183,12 @@ class SequencePool {
   PoolResult<Holding> holding(SequenceId id) const;
   // A copy of all that the sequence remembers, in host memory. The sequence stays as it is. Waits for the device.
   PoolResult<SavedSequence> save(SequenceId id) const;
-  // The sequence again, as it was when it was saved, in this pool or one of the same layout. Pages that the index still
+  // The sequence again, as it was when it was saved, in this pool or one of the same model and layout. Refused without
+  // any change: Incompatible (version, model or layout), Damaged (cut short, checksum). Pages that the index still
   // knows are taken from there. Waits for the device: `saved` may go when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
-  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand.
+  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand. Looks at
+  // everything that restore() looks at except the checksum, which takes a walk over all bytes.
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::span<const Demand> others) const;
   // The same for create() and room for `tokens` in all; layers with a window are written in chunks of `chunk`.
   PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
@@ -269,6 +272,7 @@ class SequencePool {
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
   // coming back (sequence_pool_save.cpp)
+  PoolResult<void> acceptable(const SavedSequence& saved) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
   std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
@@ -292,6 +296,7 @@ class SequencePool {
   }
 
   PoolConfig config_;
+  Hash128 layout_fingerprint_;
   std::uint32_t max_blocks_ = 0;
   bool has_windows_ = false;
   std::unique_ptr<EventLog> events_;
