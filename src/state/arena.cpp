@@ -5,6 +5,7 @@
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
 #include "quire/state/layout.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 namespace {
@@ -73,18 +74,20 @@ PoolResult<Arena> Arena::create(Device& device, std::uint64_t slab_bytes, std::u
   if (!memory) return std::unexpected(memory.error());
   auto staging = Staging::create(device, kStagingBytes);
   if (!staging) return std::unexpected(staging.error());
-  Arena arena;
-  arena.staging_ = std::move(*staging);
-  arena.device_ = &device;
-  arena.events_ = events;
-  arena.memory_ = std::move(*memory);
-  arena.slab_bytes_ = slab_bytes;
-  arena.owners_.assign(slabs, kNobody);
-  arena.last_owners_.assign(slabs, kNobody);
-  arena.tenancy_.assign(slabs, 0);
-  arena.free_.resize(slabs);
-  for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest is taken first
-  return arena;
+  return or_out_of_memory("the slabs of an arena", [&]() -> PoolResult<Arena> {
+    Arena arena;
+    arena.staging_ = std::move(*staging);
+    arena.device_ = &device;
+    arena.events_ = events;
+    arena.memory_ = std::move(*memory);
+    arena.slab_bytes_ = slab_bytes;
+    arena.owners_.assign(slabs, kNobody);
+    arena.last_owners_.assign(slabs, kNobody);
+    arena.tenancy_.assign(slabs, 0);
+    arena.free_.resize(slabs);
+    for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest is taken first
+    return arena;
+  });
 }
 
 std::optional<std::uint32_t> Arena::take(std::uint16_t owner) {

@@ -1,6 +1,7 @@
 #include "quire/state/block_pool.h"
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 namespace {
@@ -38,12 +39,17 @@ PoolResult<BlockPool> BlockPool::create(Device& device, std::uint32_t capacity, 
   if (!bytes) return std::unexpected(PoolError::invalid_argument("more bytes than can be counted"));
   auto arena = Arena::create(device, *bytes, capacity == 0 ? 0 : 1);
   if (!arena) return std::unexpected(arena.error());
-  return BlockPool(std::make_unique<Arena>(std::move(*arena)), shape, capacity, scrub);
+  return or_out_of_memory("the books of a page pool", [&]() -> PoolResult<BlockPool> {
+    return BlockPool(std::make_unique<Arena>(std::move(*arena)), shape, capacity, scrub);
+  });
 }
 
 std::optional<std::vector<PageId>> BlockPool::allocate(std::uint32_t count) {
   if (count > free_count()) return std::nullopt;
-  std::vector<PageId> pages(count);
+  const auto room =
+      or_out_of_memory("page ids", [&]() -> PoolResult<std::vector<PageId>> { return std::vector<PageId>(count); });
+  if (!room) return std::nullopt;
+  std::vector<PageId> pages = std::move(*room);
   if (!allocator_.allocate(std::span(pages))) return std::nullopt;
   return pages;
 }

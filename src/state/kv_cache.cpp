@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "quire/state/out_of_memory.h"
+
 namespace quire {
 
 PoolResult<KvCache> KvCache::contiguous(Device& device, std::uint32_t num_kv_heads, std::uint32_t capacity,
@@ -132,7 +134,13 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
   // What can be read now must be readable as it was if the device refuses half-way: it is kept until all is written.
   const std::uint32_t readable = std::min(written(), static_cast<std::uint32_t>(end));
   const std::uint32_t rewritten = readable > position ? readable - position : 0;
-  std::vector<std::byte> old_k(rewritten * token_bytes()), old_v(rewritten * token_bytes());
+  std::vector<std::byte> old_k, old_v;
+  const auto room = or_out_of_memory("what is written over", [&]() -> PoolResult<void> {
+    old_k.resize(rewritten * token_bytes());
+    old_v.resize(rewritten * token_bytes());
+    return {};
+  });
+  if (!room) return room;
   if (rewritten > 0) {
     if (auto ok = read(position, rewritten, old_k, old_v); !ok) return ok;
   }

@@ -1,5 +1,7 @@
 #include "quire/state/pool_error.h"
 
+#include <new>
+
 namespace quire {
 
 const char* name(PoolError::Code code) {
@@ -23,7 +25,11 @@ const char* name(PoolError::Code code) {
   return "?";
 }
 
-std::string PoolError::message() const {
+namespace {
+
+std::string sentence(const PoolError& error) {
+  using Code = PoolError::Code;
+  const auto [code, index, wanted, available, what] = error;
   const std::string thing = what;
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
   switch (code) {
@@ -55,6 +61,16 @@ std::string PoolError::message() const {
     case Code::InvalidArgument: return what;
   }
   return "?";
+}
+
+}  // namespace
+
+std::string PoolError::message() const {
+  try {
+    return sentence(*this);
+  } catch (const std::bad_alloc&) {
+    return name(code);  // none is so long that it needs the heap
+  }
 }
 
 }  // namespace quire

@@ -66,7 +66,7 @@ struct PoolError {
   }
   static PoolError invalid_argument(const char* why) { return {Code::InvalidArgument, 0, 0, 0, why}; }
 
-  std::string message() const;  // one line for a person
+  std::string message() const;  // one line for a person; the name of the code where there is no memory for more
 };
 
 const char* name(PoolError::Code code);

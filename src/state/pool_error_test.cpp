@@ -62,6 +62,7 @@ TEST(PoolError, EveryCodeHasANameOfItsOwn) {
   std::set<std::string> names;
   for (int code = 0; code <= static_cast<int>(Code::InvalidArgument); ++code)
     names.insert(name(static_cast<Code>(code)));
+  for (const std::string& name : names) EXPECT_LE(name.size(), std::string().capacity()) << "needs the heap: " << name;
   EXPECT_EQ(names.size(), static_cast<std::size_t>(Code::InvalidArgument) + 1);
   EXPECT_FALSE(names.contains("?"));
   EXPECT_STREQ(name(Code::Exhausted), "Exhausted");

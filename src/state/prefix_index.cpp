@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -391,7 +392,11 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
   }
   if (in_list != unheld) return std::unexpected("the unheld list is too short");
   static thread_local std::vector<bool> seen;
-  seen.assign(nodes_.size(), false);
+  try {
+    seen.assign(nodes_.size(), false);
+  } catch (const std::bad_alloc&) {
+    return std::unexpected("out of memory");
+  }
   for (std::uint32_t i = lru_tail_; i != kNoIndex; i = nodes_[i].lru_prev) {
     const std::uint32_t parent = nodes_[i].parent;
     if (parent != kNoIndex && nodes_[parent].holders == 0 && !seen[parent]) {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <stdexcept>
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 #include "quire/state/sequence_pool_internal.h"
 
 namespace quire {
@@ -37,15 +36,11 @@ SequencePool::~SequencePool() = default;
 
 PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {
   // Bookkeeping comes from the heap, once, here: for absurd numbers of sequences or tokens there may not be enough.
-  try {
+  return or_out_of_memory("the books of a pool", [&]() -> PoolResult<std::unique_ptr<SequencePool>> {
     std::unique_ptr<SequencePool> pool(new SequencePool(config));
     if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
     return pool;
-  } catch (const std::bad_alloc&) {
-    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
-  } catch (const std::length_error&) {
-    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
-  }
+  });
 }
 
 PoolResult<void> SequencePool::build(Device& device) {

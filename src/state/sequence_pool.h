@@ -77,14 +77,31 @@ struct Hit {
   HitEnd end = HitEnd::Complete;
 };
 
+inline constexpr std::size_t kMaxClasses = 16;  // layer groups, and one for states
+
 struct ObjectCounts {
   std::uint32_t total = 0, free = 0, held = 0, cached = 0, high_water = 0;
   std::uint64_t object_bytes = 0, allocations = 0;
 };
 
+// One for each layer group. As much as a pool can have, so that asking for numbers takes nothing from the heap.
+class GroupCounts {
+ public:
+  void push_back(const ObjectCounts& counts) { counts_[size_++] = counts; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const ObjectCounts& operator[](std::size_t group) const { return counts_[group]; }
+  const ObjectCounts* begin() const { return counts_.data(); }
+  const ObjectCounts* end() const { return counts_.data() + size_; }
+
+ private:
+  std::array<ObjectCounts, kMaxClasses> counts_;
+  std::size_t size_ = 0;
+};
+
 struct PoolStats {
-  std::vector<ObjectCounts> pages;  // by layer group
-  ObjectCounts states;              // cached: checkpoints
+  GroupCounts pages;
+  ObjectCounts states;  // cached: checkpoints
   std::uint32_t slabs = 0, free_slabs = 0;
   std::uint64_t arena_bytes = 0;
   std::uint32_t sequences = 0, sequences_high_water = 0;
@@ -205,9 +222,11 @@ class SequencePool {
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
   const PrefixIndex& prefix_index() const { return *index_; }
+  // What contradicts itself, as text; "out of memory" where there is too little of it to recount.
   std::expected<void, std::string> check_integrity() const;
 
  private:
+  std::expected<void, std::string> recount() const;
   struct Sequence;
   struct PageInfo {
     std::uint32_t node = kNoIndex;   // published as
@@ -241,7 +260,7 @@ class SequencePool {
   std::uint32_t window_start(std::uint32_t group, std::uint32_t length) const;
 
   // room (sequence_pool_room.cpp)
-  using Need = std::array<std::uint32_t, 16>;  // objects by class
+  using Need = std::array<std::uint32_t, kMaxClasses>;  // objects by class
   bool feasible(const Need& more) const;
   PoolError refusal(const Need& need) const;
   std::unexpected<PoolError> refuse(const PoolError& error);

@@ -1,9 +1,9 @@
 // Sequences that leave the pool for a while and come back, and whether there would be room for one that comes.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/sequence_pool_internal.h"
 
@@ -44,12 +44,12 @@ PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
                       .layout = layout_fingerprint_,
                       .name_space = sequence->name_space,
                       .bytes = holding(id)->saved_bytes};
-  try {
+  const auto room = or_out_of_memory("a saved sequence", [&]() -> PoolResult<void> {
     saved.tokens.assign(sequence->tokens.get(), sequence->tokens.get() + sequence->length);
     saved.first_blocks.reserve(groups());
-  } catch (const std::bad_alloc&) {
-    return std::unexpected(PoolError::out_of_memory("a saved sequence", saved.bytes));
-  }
+    return {};
+  });
+  if (!room) return std::unexpected(room.error());
   auto data = HostBytes::create(saved.bytes);
   if (!data) return std::unexpected(data.error());
   saved.data = std::move(*data);
