@@ -19,7 +19,7 @@ class RandomOps {
   enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything, WindowsOnly };
   static constexpr std::uint32_t kModels = 6;  // a seed's model is its remainder
 
-  explicit RandomOps(std::uint32_t seed, Device* device = nullptr) {
+  explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0) {
     model_ = static_cast<Model>(seed % kModels);
     const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
@@ -39,6 +39,7 @@ class RandomOps {
     if ((seed >> 17) % 4 == 0) config.checkpoint_budget_bytes = config.budget_bytes / 3;
     config.scrub = (seed >> 19) % 4 == 0;
     config.hash_bits = (seed >> 21) % 3 == 0 ? 2 : 128;  // collisions must change nothing
+    config.hash_seed = hash_seed;
     config.event_capacity = 64;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
     if (model_ == Model::Attention) {

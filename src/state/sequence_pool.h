@@ -27,6 +27,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ struct PoolConfig {
   bool scrub = false;                       // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
   std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
+  // Of the prefix index: drawn from the system where none is given, so that nobody can make prompts that collide. No
+  // answer depends on it.
+  std::optional<std::uint64_t> hash_seed;
 };
 
 // Why a prefix was reused as far as it was and no further.

@@ -388,5 +388,17 @@ TEST(Eviction, APublishedPageThatAnotherHoldsIsNotTakenBack) {
   EXPECT_TRUE(sound(engine.pool()));
 }
 
+TEST(HashSeed, IsDrawnForEachPoolUnlessItIsGiven) {
+  CountingDevice device;
+  const auto key = [&](std::optional<std::uint64_t> seed) {
+    PoolConfig config = pool_of(ToyModel::attention(), 1 << 12);
+    config.hash_seed = seed;
+    return SequencePool::create(device, config).value()->prefix_index().key_of(0, counting(0, 8));
+  };
+  EXPECT_EQ(key(7), key(7));
+  EXPECT_NE(key(7), key(8));
+  EXPECT_NE(key(std::nullopt), key(std::nullopt));
+}
+
 }  // namespace
 }  // namespace quire::testing
