@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <unistd.h>
-
 #include "quire/base/check.h"
+#include "quire/base/machine.h"
 #include "quire/state/out_of_memory.h"
 #include "quire/state/sequence_pool_internal.h"
 
@@ -105,12 +104,12 @@ PoolResult<void> SequencePool::build(Device& device) {
     nodes = std::min(nodes, std::uint64_t{max_blocks_} * config_.max_sequences * 4);
   }
   if (!config_.prefix_cache) nodes = 0;
-  std::uint64_t seed = config_.hash_seed.value_or(0);
-  if (!config_.hash_seed && getentropy(&seed, sizeof seed) != 0) {
+  const auto seed = config_.hash_seed ? config_.hash_seed : random_seed();
+  if (!seed) {
     return std::unexpected(PoolError::invalid_argument("the system gives no random seed for the prefix index"));
   }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
-                                         states_ != nullptr, config_.hash_bits, seed);
+                                         states_ != nullptr, config_.hash_bits, *seed);
 
   sequences_.reserve(config_.max_sequences);
   for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {

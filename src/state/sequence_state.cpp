@@ -41,7 +41,10 @@ PoolResult<StateSnapshot> SequenceState::snapshot() const {
 }
 
 PoolResult<void> SequenceState::restore(const StateSnapshot& snapshot) {
-  if (!shape_.same_bytes(snapshot.shape) || snapshot.bytes.size() != shape_.bytes()) {
+  if (!shape_.same_bytes(snapshot.shape)) {
+    return std::unexpected(PoolError::shape_mismatch("a snapshot", shape_.bytes(), snapshot.shape.bytes()));
+  }
+  if (snapshot.bytes.size() != shape_.bytes()) {
     return std::unexpected(PoolError::shape_mismatch("a snapshot", shape_.bytes(), snapshot.bytes.size()));
   }
   if (shape_.capacity != 0 && snapshot.position > shape_.capacity) {
