@@ -34,6 +34,11 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     ++pools;
     const PoolStats s = ops.pool().stats();
     const auto add = [&](const char* what, std::uint64_t count) { seen[what] += count; };
+    static constexpr const char* kModels[] = {"attention", "windowed",   "recurrent",
+                                              "hybrid",    "everything", "windows only"};
+    const std::string model = kModels[static_cast<std::size_t>(ops.model())];
+    if (ops.has_naive_model()) seen["lives beside the naive model: " + model] += 1;
+    if (!ops.has_naive_model()) seen["lives with plain objects: " + model] += 1;
     add("hit tokens", s.hit_tokens);
     add("blocks evicted", s.blocks_evicted);
     add("window pages evicted", s.window_pages_evicted);
