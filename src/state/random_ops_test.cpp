@@ -75,6 +75,8 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
   std::cout << operations << " operations over " << pools << " seeds\n";
   for (const auto& [what, count] : seen) {
     std::cout << "  " << count << " " << what << "\n";
+    // In a shorter run what is rare may be missing.
+    if (seeds() < kSeeds) continue;
     EXPECT_GT(count, 0u) << what << " never happened: the operations do not reach it";
   }
 }
