@@ -17,7 +17,7 @@ constexpr std::uint64_t kState = 384;        // recurrent
 constexpr std::uint64_t kHybridState = 320;  // hybrid; its pages have 64
 
 TEST(SequencePool, TheKindOfPoolFollowsFromTheModelsLayers) {
-  HostDevice device;
+  CountingDevice device;
   const auto attention = SequencePool::create(device, pool_of(ToyModel::attention(), 4096)).value();
   EXPECT_TRUE(attention->is_kv_based());
   EXPECT_FALSE(attention->is_ssm());
@@ -67,7 +67,7 @@ TEST(SequencePool, ImpossibleConfigurationsAreRefused) {
 // --- the plain operations
 
 TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::attention(), 4 * kPage)).value();
   EXPECT_TRUE(refused(pool->alloc_ssm(1), Code::InvalidSlot));
   EXPECT_TRUE(refused_at(pool->release_ssm(SlotId{3, 0}), Code::InvalidSlot, 3));
@@ -76,14 +76,14 @@ TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
 }
 
 TEST(SequencePool, APoolWithoutPagesAnswersInvalidSlot) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::recurrent(), 4 * kState)).value();
   EXPECT_TRUE(refused(pool->alloc_kv(), Code::InvalidSlot));
   EXPECT_TRUE(refused(pool->free_kv(PageId{0, 0}), Code::InvalidSlot));
 }
 
 TEST(SequencePool, PlainPagesAreTheCallersUntilGivenBack) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::attention(), 2 * kPage)).value();
   const PageId a = pool->alloc_kv().value(), b = pool->alloc_kv().value();
   EXPECT_NE(a.index, b.index);
@@ -99,7 +99,7 @@ TEST(SequencePool, PlainPagesAreTheCallersUntilGivenBack) {
 }
 
 TEST(SequencePool, PlainPagesBelongToALayerGroup) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::windowed(8), 4 * kPage)).value();
   const PageId page = pool->alloc_kv(1).value();
   EXPECT_EQ(pool->stats().pages[0].held, 0u);
@@ -110,7 +110,7 @@ TEST(SequencePool, PlainPagesBelongToALayerGroup) {
 }
 
 TEST(SequencePool, APlainPageIsNotGivenBackInTheNameOfAnotherGroup) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::windowed(8), 16 * kPage)).value();
   std::vector<PageId> pages[2];
   for (std::uint32_t g : {0u, 1u, 0u, 1u, 0u, 1u, 0u, 1u}) pages[g].push_back(pool->alloc_kv(g).value());
@@ -130,7 +130,7 @@ TEST(SequencePool, APlainPageIsNotGivenBackInTheNameOfAnotherGroup) {
 }
 
 TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
     const auto pool = SequencePool::create(device, pool_of(model, 2 * model.layout().recurrent.bytes())).value();
     const SlotId a = pool->alloc_ssm(42).value(), b = pool->alloc_ssm(43).value();
@@ -150,7 +150,7 @@ TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
 }
 
 TEST(SequencePool, ASlotThatWasGivenBackDoesNotMeanTheNextOwners) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
     const auto pool = SequencePool::create(device, pool_of(model, 2 * model.layout().recurrent.bytes())).value();
     const SlotId old = pool->alloc_ssm(42).value();
@@ -166,7 +166,7 @@ TEST(SequencePool, ASlotThatWasGivenBackDoesNotMeanTheNextOwners) {
 }
 
 TEST(SequencePool, APlainSlotIsSteppedSavedAndRestoredByItsOwner) {
-  HostDevice device;
+  CountingDevice device;
   const ToyModel model = ToyModel::hybrid();
   const auto pool = SequencePool::create(device, pool_of(model, 8 * model.layout().recurrent.bytes())).value();
   const SlotId a = pool->alloc_ssm(42).value(), b = pool->alloc_ssm(43).value();
@@ -187,7 +187,7 @@ TEST(SequencePool, APlainSlotIsSteppedSavedAndRestoredByItsOwner) {
 }
 
 TEST(SequencePool, PlainOperationsRefuseWhatBelongsToASequence) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 6));
@@ -200,7 +200,7 @@ TEST(SequencePool, PlainOperationsRefuseWhatBelongsToASequence) {
 }
 
 TEST(SequencePool, CachedContentMakesRoomForPlainObjects) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 2 * kPage));
   cached(engine, counting(0, 8));
   EXPECT_EQ(engine.pool().stats().pages[0].cached, 2u);
@@ -223,7 +223,7 @@ TEST(SequencePool, ANewSequenceHoldsNoPages) {
 }
 
 TEST(SequencePool, ReserveTakesThePagesOfTheTokensAndNoMore) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -237,7 +237,7 @@ TEST(SequencePool, ReserveTakesThePagesOfTheTokensAndNoMore) {
 }
 
 TEST(SequencePool, CommittedTokensAreTheSequences) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     ToyEngine engine(device, pool_of(model, 64 * kState));
@@ -251,7 +251,7 @@ TEST(SequencePool, CommittedTokensAreTheSequences) {
 }
 
 TEST(SequencePool, ACommitOfWhatWasNotReservedIsRefusedAndChangesNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   auto sequence = written(engine, counting(0, 4));
@@ -264,7 +264,7 @@ TEST(SequencePool, ACommitOfWhatWasNotReservedIsRefusedAndChangesNothing) {
 }
 
 TEST(SequencePool, ASequencesSlotCarriesItsRequestAndFollowsItsLength) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({.request = 42}).value().id;
@@ -281,7 +281,7 @@ TEST(SequencePool, ASequencesSlotCarriesItsRequestAndFollowsItsLength) {
 }
 
 TEST(SequencePool, WithoutARequestIdThePoolMakesOneUp) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 8 * kState));
   SequencePool& pool = engine.pool();
   const SequenceId a = pool.create({}).value().id, b = pool.create({}).value().id;
@@ -293,7 +293,7 @@ TEST(SequencePool, WithoutARequestIdThePoolMakesOneUp) {
 }
 
 TEST(SequencePool, ReleaseGivesBackWhatTheSequenceHeld) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   const auto sequence = written(engine, counting(0, 10));
   EXPECT_EQ(engine.pool().stats().pages[0].held, 3u);
@@ -306,7 +306,7 @@ TEST(SequencePool, ReleaseGivesBackWhatTheSequenceHeld) {
 }
 
 TEST(SequencePool, NothingIsLeftWhenEverythingWasReleasedAndTheCacheDropped) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     PoolConfig config = pool_of(model, 64 * kState);
@@ -329,7 +329,7 @@ TEST(SequencePool, NothingIsLeftWhenEverythingWasReleasedAndTheCacheDropped) {
 }
 
 TEST(SequencePool, AStaleSequenceIdIsRefusedEverywhere) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const auto old = written(engine, counting(0, 6));
@@ -359,7 +359,7 @@ TEST(SequencePool, AStaleSequenceIdIsRefusedEverywhere) {
 }
 
 TEST(SequencePool, PartsThatThePoolHasNotAreRefusedInViewsToo) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine attention(device, pool_of(ToyModel::attention(), 8 * kPage));
   const SequenceId a = attention.pool().create({}).value().id;
   EXPECT_TRUE(refused(attention.pool().state_view(a), Code::InvalidSlot));
@@ -376,7 +376,7 @@ TEST(SequencePool, PartsThatThePoolHasNotAreRefusedInViewsToo) {
 }
 
 TEST(SequencePool, OnlySoManySequencesLiveAtOnce) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 8 * kPage);
   config.max_sequences = 2;
   ToyEngine engine(device, config);
@@ -388,7 +388,7 @@ TEST(SequencePool, OnlySoManySequencesLiveAtOnce) {
 }
 
 TEST(SequencePool, MoreTokensThanASequenceMayHaveAreRefused) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 64 * kPage);
   config.max_tokens = 10;  // no whole number of blocks
   ToyEngine engine(device, config);
@@ -402,7 +402,7 @@ TEST(SequencePool, MoreTokensThanASequenceMayHaveAreRefused) {
 }
 
 TEST(SequencePool, AHybridWithoutRoomForAStateRefusesTheSequence) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 2 * kState));
   ASSERT_TRUE(done(engine.pool().create({})));
   ASSERT_TRUE(done(engine.pool().create({})));
@@ -430,7 +430,7 @@ TEST(SequencePool, AllMemoryIsTakenWhenThePoolIsMade) {
 }
 
 TEST(SequencePool, APageIsOneRunOfBytesWithKAndVOfAllItsLayers) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 10));
@@ -448,7 +448,7 @@ TEST(SequencePool, APageIsOneRunOfBytesWithKAndVOfAllItsLayers) {
 }
 
 TEST(SequencePool, AStateIsOneRunOfBytesWithAllItsLayers) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 4 * kState));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 3));
@@ -461,7 +461,7 @@ TEST(SequencePool, AStateIsOneRunOfBytesWithAllItsLayers) {
 }
 
 TEST(SequencePool, AViewShowsWhatIsWrittenAndWhatMayBe) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   auto sequence = written(engine, counting(0, 6));
@@ -475,7 +475,7 @@ TEST(SequencePool, AViewShowsWhatIsWrittenAndWhatMayBe) {
 }
 
 TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -494,7 +494,7 @@ TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
 }
 
 TEST(SequencePool, AKvCacheOfAReleasedSequenceNeverShowsAnothersBytes) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const auto old = written(engine, counting(0, 4));
@@ -507,12 +507,13 @@ TEST(SequencePool, AKvCacheOfAReleasedSequenceNeverShowsAnothersBytes) {
 }
 
 TEST(SequencePool, WithScrubbingNothingOfASequenceIsLeftInFreePages) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 4 * kPage);
   config.scrub = true;
   ToyEngine engine(device, config);
   cached(engine, counting(1, 14));
   engine.pool().drop_cache();
+  device.settle();
   EXPECT_TRUE(all_zero({engine.pool().arena().base(), 4 * kPage}));
 }
 
