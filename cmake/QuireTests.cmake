@@ -16,6 +16,7 @@ function(quire_script_test name script)
 endfunction()
 
 quire_script_test(Package.TheExampleBuildsAndRunsAgainstTheInstalledLibrary package_example_test.sh LABELS state)
+quire_script_test(Package.TheExampleOfThePartsBuildsAndRunsAgainstTheInstalledLibrary package_plain_test.sh LABELS state)
 quire_script_test(Package.TheStateLibraryStandsAlone package_alone_test.sh LABELS state)
 quire_script_test(Package.ClangCompilesProgramsOnTheInstalledLibrary package_clang_test.sh LABELS state)
 if(TARGET quire-engine)

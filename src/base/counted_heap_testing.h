@@ -1,6 +1,6 @@
-// For tests that count what a program takes from the heap: replaces operator new and delete of the whole program. To be
-// included by one file of a test program. Not inlined: where GCC 12 sees into only one of the two it warns that memory
-// from new is freed.
+// For tests that count what a program takes from the heap, or let it run out: replaces operator new and delete of the
+// whole program. To be included by one file of a test program. Not inlined: where GCC 12 sees into only one of the two
+// it warns that memory from new is freed.
 #pragma once
 
 #include <atomic>
@@ -26,11 +26,17 @@ inline void* counted(void* block) noexcept {
   return block;
 }
 
-inline void* plain_block(std::size_t bytes) noexcept { return counted(std::malloc(bytes == 0 ? 1 : bytes)); }
+// The allocation after so many more fails, once. None does while it is negative.
+inline std::atomic<std::int64_t> heap_fails_after = -1;
+inline bool heap_fails() noexcept { return heap_fails_after >= 0 && heap_fails_after-- == 0; }
+
+inline void* plain_block(std::size_t bytes) noexcept {
+  return heap_fails() ? nullptr : counted(std::malloc(bytes == 0 ? 1 : bytes));
+}
 
 inline void* aligned_block(std::size_t bytes, std::align_val_t alignment) noexcept {
   const auto a = static_cast<std::size_t>(alignment);
-  return counted(std::aligned_alloc(a, (bytes + a - 1) / a * a));
+  return heap_fails() ? nullptr : counted(std::aligned_alloc(a, (bytes + a - 1) / a * a));
 }
 
 inline void* or_throw(void* block) {

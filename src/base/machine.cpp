@@ -46,4 +46,10 @@ MachineMemory machine_memory() {
   return memory;
 }
 
+std::optional<std::uint64_t> random_seed() {
+  std::uint64_t seed = 0;
+  if (getentropy(&seed, sizeof seed) != 0) return std::nullopt;
+  return seed;
+}
+
 }  // namespace quire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace quire {
@@ -19,5 +20,8 @@ struct MachineMemory {
 
 // Both are the most that can be counted where the system does not say.
 MachineMemory machine_memory();
+
+// A number that nobody can foretell; nothing where the system gives none.
+std::optional<std::uint64_t> random_seed();
 
 }  // namespace quire

@@ -21,5 +21,11 @@ TEST(Machine, HasAProcessorWithANameOfOneLine) {
   EXPECT_NE(name.back(), ' ');
 }
 
+TEST(RandomSeed, IsAnotherOneEachTime) {
+  const auto first = random_seed(), second = random_seed();
+  ASSERT_TRUE(first && second);
+  EXPECT_NE(*first, *second);
+}
+
 }  // namespace
 }  // namespace quire

@@ -64,7 +64,7 @@ Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& 
   const std::uint64_t step = std::max(largest, sum / 256);
   std::uint64_t budget = std::max(sum, largest);
   for (int i = 0; i < kSteps && budget <= UINT64_MAX / 2; ++i, budget += step) {
-    const auto plan = plan_slabs(budget, objects.bytes);
+    const auto plan = plan_slabs(budget, objects.bytes, layout.groups.size());
     if (!plan) return fail(plan.error().message());
     if (fits(objects, *plan)) return budget;
   }
@@ -72,7 +72,7 @@ Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& 
 }
 
 std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, const SequenceNeeds& needs) {
-  const auto plan = plan_slabs(budget, objects_of(layout, needs).bytes);
+  const auto plan = plan_slabs(budget, objects_of(layout, needs).bytes, layout.groups.size());
   if (!plan) return 0;
   // Sequences up to `low` fit, those above `high` do not.
   std::uint32_t low = 0, high = needs.tokens;

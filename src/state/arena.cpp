@@ -5,6 +5,7 @@
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
 #include "quire/state/layout.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 namespace {
@@ -13,7 +14,8 @@ constexpr std::size_t kStagingBytes = std::size_t{64} << 10;  // table entries b
 
 }  // namespace
 
-PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes) {
+PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes,
+                                std::size_t located) {
   std::uint64_t largest = 0;
   for (const std::uint64_t bytes : object_bytes) {
     if (bytes == 0 || bytes % kObjectAlignment != 0) {
@@ -45,17 +47,23 @@ PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std:
     }
     return plan;
   };
+  const auto can_be_located = [&](const SlabPlan& plan) {
+    return std::ranges::all_of(object_bytes.first(std::min(located, object_bytes.size())), [&](std::uint64_t bytes) {
+      return plan.slab_bytes / location_unit(plan.slab_bytes, bytes) < kNoIndex / plan.slabs;
+    });
+  };
   SlabPlan best;
   for (const std::uint64_t bytes : object_bytes) {
     const std::uint64_t first = divide_up(largest, bytes);
     for (std::uint64_t k = first; k < first + 256 && k * bytes <= limit; ++k) {
       const SlabPlan plan = plan_for(k * bytes);
+      if (!can_be_located(plan)) continue;
       const bool better = plan.worst_fill > best.worst_fill + kWorthLess;
       const bool as_good_and_smaller = plan.worst_fill >= best.worst_fill - kWorthLess && plan.slabs > best.slabs;
       if (best.slabs == 0 || better || as_good_and_smaller) best = plan;
     }
   }
-  if (best.slabs == 0) best = plan_for(largest);
+  if (best.slabs == 0) return std::unexpected(PoolError::invalid_argument("more pages than 32 bits can name"));
   return best;
 }
 
@@ -66,18 +74,20 @@ PoolResult<Arena> Arena::create(Device& device, std::uint64_t slab_bytes, std::u
   if (!memory) return std::unexpected(memory.error());
   auto staging = Staging::create(device, kStagingBytes);
   if (!staging) return std::unexpected(staging.error());
-  Arena arena;
-  arena.staging_ = std::move(*staging);
-  arena.device_ = &device;
-  arena.events_ = events;
-  arena.memory_ = std::move(*memory);
-  arena.slab_bytes_ = slab_bytes;
-  arena.owners_.assign(slabs, kNobody);
-  arena.last_owners_.assign(slabs, kNobody);
-  arena.tenancy_.assign(slabs, 0);
-  arena.free_.resize(slabs);
-  for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest is taken first
-  return arena;
+  return or_out_of_memory("the slabs of an arena", [&]() -> PoolResult<Arena> {
+    Arena arena;
+    arena.staging_ = std::move(*staging);
+    arena.device_ = &device;
+    arena.events_ = events;
+    arena.memory_ = std::move(*memory);
+    arena.slab_bytes_ = slab_bytes;
+    arena.owners_.assign(slabs, kNobody);
+    arena.last_owners_.assign(slabs, kNobody);
+    arena.tenancy_.assign(slabs, 0);
+    arena.free_.resize(slabs);
+    for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest is taken first
+    return arena;
+  });
 }
 
 std::optional<std::uint32_t> Arena::take(std::uint16_t owner) {

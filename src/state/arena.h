@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,7 +26,15 @@ struct SlabPlan {
 
 // Chooses the slab size for objects of these sizes under a budget: large enough for the largest, few bytes left over in
 // a slab of any class, and as many slabs as that allows, because a slab is the unit in which memory changes hands.
-PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes);
+// The first `located` sizes are those of pages, which tables name by their location in 32 bits (location_unit): only
+// slabs in which every location can be counted are chosen, and where there are none the plan is refused.
+PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes,
+                                std::size_t located = 0);
+
+// The largest unit in which the offset of every object of this size is a whole number, in slabs of that size.
+inline std::uint64_t location_unit(std::uint64_t slab_bytes, std::uint64_t object_bytes) {
+  return std::gcd(slab_bytes, object_bytes);
+}
 
 class Arena {
  public:

@@ -1,8 +1,7 @@
 #include "quire/state/block_pool.h"
 
-#include <numeric>
-
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 namespace {
@@ -27,7 +26,7 @@ BlockPool::BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shap
     : arena_(&arena),
       shape_(shape),
       page_bytes_(shape.page_bytes()),
-      unit_(std::gcd(arena.slab_bytes(), page_bytes_)),
+      unit_(location_unit(arena.slab_bytes(), page_bytes_)),
       scrub_(scrub),
       allocator_(arena, class_id, pages_per_slab(arena, page_bytes_)) {
   QUIRE_CHECK(arena.slab_bytes() / unit_ * arena.total_slabs() < kNoIndex, "locations are counted in 32 bits");
@@ -40,12 +39,17 @@ PoolResult<BlockPool> BlockPool::create(Device& device, std::uint32_t capacity, 
   if (!bytes) return std::unexpected(PoolError::invalid_argument("more bytes than can be counted"));
   auto arena = Arena::create(device, *bytes, capacity == 0 ? 0 : 1);
   if (!arena) return std::unexpected(arena.error());
-  return BlockPool(std::make_unique<Arena>(std::move(*arena)), shape, capacity, scrub);
+  return or_out_of_memory("the books of a page pool", [&]() -> PoolResult<BlockPool> {
+    return BlockPool(std::make_unique<Arena>(std::move(*arena)), shape, capacity, scrub);
+  });
 }
 
 std::optional<std::vector<PageId>> BlockPool::allocate(std::uint32_t count) {
   if (count > free_count()) return std::nullopt;
-  std::vector<PageId> pages(count);
+  const auto room =
+      or_out_of_memory("page ids", [&]() -> PoolResult<std::vector<PageId>> { return std::vector<PageId>(count); });
+  if (!room) return std::nullopt;
+  std::vector<PageId> pages = std::move(*room);
   if (!allocator_.allocate(std::span(pages))) return std::nullopt;
   return pages;
 }

@@ -26,7 +26,7 @@ class BlockPool {
 
   std::optional<PageId> allocate() { return allocator_.allocate(); }
   bool allocate(std::span<PageId> out) { return allocator_.allocate(out); }
-  std::optional<std::vector<PageId>> allocate(std::uint32_t count);  // all or nothing
+  std::optional<std::vector<PageId>> allocate(std::uint32_t count);  // all or nothing, also for want of heap
   PoolResult<void> acquire(PageId id) { return allocator_.acquire(id); }
   PoolResult<void> free(PageId id);
   PoolResult<void> drop(PageId id);  // see BlockAllocator

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "quire/state/out_of_memory.h"
+
 namespace quire {
 
 PoolResult<KvCache> KvCache::contiguous(Device& device, std::uint32_t num_kv_heads, std::uint32_t capacity,
@@ -38,14 +40,32 @@ PoolResult<KvCache> KvCache::paged(PagedSeqState& sequence, std::uint32_t layer)
   return cache;
 }
 
-std::uint32_t KvCache::length() const {
+std::uint32_t KvCache::written() const {
   if (sequence_ == nullptr) return written_;
   return std::max(sequence_->length(), sequence_->written_[layer_]);
 }
 
-std::uint32_t KvCache::capacity() const { return sequence_ == nullptr ? capacity_ : sequence_->capacity(); }
+std::uint32_t KvCache::room() const { return sequence_ == nullptr ? capacity_ : sequence_->capacity(); }
 
-KvView KvCache::view() const {
+PoolResult<std::uint32_t> KvCache::length() const {
+  if (auto ok = check_alive(); !ok) return std::unexpected(ok.error());
+  return written();
+}
+
+PoolResult<std::uint32_t> KvCache::capacity() const {
+  if (auto ok = check_alive(); !ok) return std::unexpected(ok.error());
+  return room();
+}
+
+PoolResult<KvView> KvCache::view() const {
+  if (auto ok = check_alive(); !ok) return std::unexpected(ok.error());
+  if (sequence_ != nullptr) {
+    if (auto ok = sequence_->sync(); !ok) return std::unexpected(ok.error());
+  }
+  return plain_view();
+}
+
+KvView KvCache::plain_view() const {
   if (sequence_ != nullptr) return sequence_->view(layer_);
   KvView view;
   view.base = memory_.data();
@@ -66,7 +86,7 @@ PoolResult<void> KvCache::check_alive() const {
 }
 
 KvView KvCache::host_view() const {
-  KvView result = view();
+  KvView result = plain_view();
   if (sequence_ != nullptr) result.table = sequence_->table().locations().data();
   return result;
 }
@@ -97,8 +117,8 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
   const auto rows = rows_in(k.size(), v.size());
   if (!rows) return std::unexpected(rows.error());
   const std::uint64_t end = std::uint64_t{position} + *rows;
-  if (end > capacity()) return std::unexpected(PoolError::not_reserved(end, capacity()));
-  if (position > length()) return std::unexpected(PoolError::not_written(length()));
+  if (end > room()) return std::unexpected(PoolError::not_reserved(end, room()));
+  if (position > written()) return std::unexpected(PoolError::not_written(written()));
   if (sequence_ != nullptr) {
     if (*rows > 0 && position / block_size() < sequence_->table().first()) {
       return std::unexpected(PoolError::not_reserved(position, sequence_->table().first() * block_size()));
@@ -112,23 +132,29 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
     }
   }
   // What can be read now must be readable as it was if the device refuses half-way: it is kept until all is written.
-  const std::uint32_t readable = std::min(length(), static_cast<std::uint32_t>(end));
+  const std::uint32_t readable = std::min(written(), static_cast<std::uint32_t>(end));
   const std::uint32_t rewritten = readable > position ? readable - position : 0;
-  std::vector<std::byte> old_k(rewritten * token_bytes()), old_v(rewritten * token_bytes());
+  std::vector<std::byte> old_k, old_v;
+  const auto room = or_out_of_memory("what is written over", [&]() -> PoolResult<void> {
+    old_k.resize(rewritten * token_bytes());
+    old_v.resize(rewritten * token_bytes());
+    return {};
+  });
+  if (!room) return room;
   if (rewritten > 0) {
     if (auto ok = read(position, rewritten, old_k, old_v); !ok) return ok;
   }
-  std::uint32_t& written = sequence_ == nullptr ? written_ : sequence_->written_[layer_];
+  std::uint32_t& end_of_writes = sequence_ == nullptr ? written_ : sequence_->written_[layer_];
   if (auto ok = upload(position, k, v); !ok) {
     const bool restored = rewritten == 0 || upload(position, old_k, old_v).has_value();
-    if (!device_->fence() || !restored) written = std::min(written, position);
+    if (!device_->fence() || !restored) end_of_writes = std::min(end_of_writes, position);
     return ok;
   }
   if (auto ok = device_->fence(); !ok) {
-    written = std::min(written, position);  // nobody knows what is there now
+    end_of_writes = std::min(end_of_writes, position);  // nobody knows what is there now
     return ok;
   }
-  written = std::max(written, static_cast<std::uint32_t>(end));
+  end_of_writes = std::max(end_of_writes, static_cast<std::uint32_t>(end));
   return {};
 }
 
@@ -148,8 +174,8 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
   const auto rows = rows_in(k.size(), v.size());
   if (!rows) return std::unexpected(rows.error());
   if (*rows != count) return std::unexpected(PoolError::shape_mismatch("rows of K and V", count, *rows));
-  if (std::uint64_t{position} + count > length()) {
-    return std::unexpected(PoolError::not_written(std::max(position, length())));
+  if (std::uint64_t{position} + count > written()) {
+    return std::unexpected(PoolError::not_written(std::max(position, written())));
   }
   if (sequence_ != nullptr && count > 0 && position / block_size() < sequence_->table().first()) {
     return std::unexpected(PoolError::not_written(position));  // given back: it fell out of the window

@@ -5,9 +5,10 @@
 // and out: tests, tools, other engines.
 //
 // A position that this sequence has not written (nor inherited with a shared prefix) cannot be read: another sequence's
-// bytes are never seen. Both wait for the device: the caller's buffers are free, and filled, when they return. A cache
-// that is kept beyond its sequence's release() is stale and refused. A shared page cannot be written. Positions that an
-// engine declared written (commit, sync_context_len) are taken at its word.
+// bytes are never seen. A cache that is kept beyond its sequence's release() is stale: every call but block_size() and
+// token_bytes() answers StaleId. A shared page cannot be written. Positions that an engine declared written (commit,
+// sync_context_len) are taken at its word.
+// write() and read() wait for the device: the caller's buffers are free, and filled, when they return.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +31,20 @@ class KvCache {
   PoolResult<void> read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k,
                         std::span<std::byte> v) const;
 
-  std::uint32_t length() const;    // positions written
-  std::uint32_t capacity() const;  // positions there is room for
+  PoolResult<std::uint32_t> length() const;    // positions written
+  PoolResult<std::uint32_t> capacity() const;  // positions there is room for
   std::uint32_t block_size() const { return sequence_ == nullptr ? 0 : sequence_->table().block_size(); }
   std::uint64_t token_bytes() const { return std::uint64_t{num_kv_heads_} * head_dim_ * element_bytes(type_); }
-  KvView view() const;
+  // What kernels see, with a table that is in step (which may need an upload). Valid as long as views of the sequence
+  // are.
+  PoolResult<KvView> view() const;
 
  private:
   KvCache() = default;
-  KvView host_view() const;  // with the host's table in place of the device's
+  std::uint32_t written() const;
+  std::uint32_t room() const;
+  KvView plain_view() const;  // of a cache that is alive; the table may be out of step
+  KvView host_view() const;   // with the host's table in place of the device's
   PoolResult<std::uint32_t> rows_in(std::uint64_t k_bytes, std::uint64_t v_bytes) const;
   PoolResult<void> check_alive() const;
   PoolResult<void> upload(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v);

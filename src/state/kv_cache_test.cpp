@@ -56,8 +56,8 @@ class KvCacheTest : public ::testing::Test {
 TEST_F(KvCacheTest, AContiguousCacheHasNoTableAndABlockSizeOfZero) {
   const KvCache cache = contiguous();
   EXPECT_EQ(cache.block_size(), 0u);
-  EXPECT_EQ(cache.view().table, nullptr);
-  EXPECT_EQ(cache.view().block_size, 0u);
+  EXPECT_EQ(cache.view()->table, nullptr);
+  EXPECT_EQ(cache.view()->block_size, 0u);
   EXPECT_EQ(cache.capacity(), 16u);
   EXPECT_EQ(cache.length(), 0u);
 }
@@ -66,7 +66,7 @@ TEST_F(KvCacheTest, TheContiguousLayoutIsHeadsThenPositionsThenElements) {
   KvCache cache = contiguous();
   const Rows data = rows(5, 1);
   ASSERT_TRUE(done(write(cache, 0, data)));
-  const KvView view = cache.view();
+  const KvView view = cache.view().value();
   EXPECT_EQ(view.length, 5u);
   for (std::uint32_t head = 0; head < kHeads; ++head) {
     for (std::uint32_t p = 0; p < 5; ++p) {
@@ -99,8 +99,8 @@ TEST_F(KvCacheTest, ThePagedLayoutIsPagesThenHeadsThenPositionsThenElements) {
       const std::size_t at = p * kToken + head * kRow;
       EXPECT_EQ(bytes_at(k, kRow), bytes_at(data.k.data() + at, kRow)) << p;
       EXPECT_EQ(bytes_at(v, kRow), bytes_at(data.v.data() + at, kRow)) << p;
-      EXPECT_EQ(cache->view().k(head, p), k);
-      EXPECT_EQ(cache->view().v(head, p), v);
+      EXPECT_EQ(cache->view()->k(head, p), k);
+      EXPECT_EQ(cache->view()->v(head, p), v);
     }
   }
 }
@@ -298,6 +298,42 @@ TEST_F(KvCacheTest, AWriteThatFailsAtTheFenceCannotBeRead) {
     EXPECT_TRUE(refused(read(*cache, 0, 1), Code::DeviceFailure));
     EXPECT_EQ(*read(*cache, 0, 2), rows(2, 1));
   }
+}
+
+TEST_F(KvCacheTest, ACacheThatOutlivedItsSequenceShowsNothingOfTheNextOne) {
+  ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
+  KvCache old = *KvCache::paged(sequence_, 0);
+  ASSERT_TRUE(done(write(old, 0, rows(5, 1))));
+  EXPECT_EQ(old.length().value(), 5u);
+  sequence_.release();
+  ASSERT_TRUE(done(sequence_.ensure_capacity(12)));  // the record has a second life
+  KvCache now = *KvCache::paged(sequence_, 0);
+  ASSERT_TRUE(done(write(now, 0, rows(3, 2))));
+  EXPECT_TRUE(refused(old.view(), Code::StaleId));
+  EXPECT_TRUE(refused(old.length(), Code::StaleId));
+  EXPECT_TRUE(refused(old.capacity(), Code::StaleId));
+  EXPECT_EQ(now.length().value(), 3u);
+  EXPECT_EQ(now.capacity().value(), 12u);
+  EXPECT_TRUE(done(now.view()));
+}
+
+TEST_F(KvCacheTest, AViewHasATableInStepAfterAPageWasMoved) {
+  ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
+  KvCache cache = *KvCache::paged(sequence_, 0);
+  ASSERT_TRUE(done(write(cache, 0, rows(8, 1))));
+  // What making room does: the bytes go to another page, the table names it, the mirror is marked.
+  const PageId from = sequence_.table().page(1), to = *pool_.allocate();
+  ASSERT_TRUE(done(pool_.copy_page(to.index, from.index)));
+  sequence_.replace(1, to);
+  ASSERT_TRUE(done(pool_.free(from)));
+  const auto view = cache.view();
+  ASSERT_TRUE(done(view));
+  device_.settle();
+  EXPECT_EQ(view->table[1], pool_.location(to.index));
+  EXPECT_EQ(*read(cache, 0, 8), rows(8, 1));
+  sequence_.replace(1, to);
+  device_.fail_after(0);
+  EXPECT_TRUE(refused(cache.view(), Code::DeviceFailure)) << "no view rather than an old one";
 }
 
 }  // namespace

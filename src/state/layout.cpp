@@ -1,5 +1,7 @@
 #include "quire/state/layout.h"
 
+#include "quire/state/out_of_memory.h"
+
 namespace quire {
 namespace {
 
@@ -39,6 +41,10 @@ PoolResult<void> StateShape::check() const {
 }
 
 PoolResult<StateLayout> StateLayout::from_layers(std::span<const LayerDesc> layers, std::uint32_t block_size) {
+  return or_out_of_memory("a layout", [&] { return sorted_into_groups(layers, block_size); });
+}
+
+PoolResult<StateLayout> StateLayout::sorted_into_groups(std::span<const LayerDesc> layers, std::uint32_t block_size) {
   StateLayout layout;
   layout.block_size = block_size;
   if (block_size == 0) return std::unexpected(PoolError::invalid_argument("block size out of range"));

@@ -95,6 +95,9 @@ struct StateLayout {
   bool has_recurrent() const { return recurrent.num_layers > 0; }
 
   static PoolResult<StateLayout> from_layers(std::span<const LayerDesc> layers, std::uint32_t block_size);
+
+ private:
+  static PoolResult<StateLayout> sorted_into_groups(std::span<const LayerDesc> layers, std::uint32_t block_size);
 };
 
 }  // namespace quire

@@ -1,5 +1,9 @@
-// For tests: what an attention pool with a prefix cache does, written with maps and vectors as plainly as possible. It
-// foretells every hit, every refusal and every count of a SequencePool with one group of full attention layers.
+// For tests: what a SequencePool does, written with maps and vectors as plainly as possible. It foretells every hit,
+// every refusal, every position that a fork or a rewind ends at, and every count, for all kinds of models: windows,
+// recurrent states with their checkpoints, and both beside full attention.
+//
+// It knows nothing of where objects lie. It can foretell what is evicted because that depends on counts alone: objects
+// can be moved, so what fits is what fits when packed. Plain objects cannot be moved and are not modelled.
 #pragma once
 
 #include <algorithm>
@@ -9,270 +13,399 @@
 #include <utility>
 #include <vector>
 
-#include "quire/state/ids.h"
+#include "quire/state/naive_cache_testing.h"
 
 namespace quire::testing {
 
-class NaivePool {
+class NaivePool : public NaiveCache {
  public:
-  using Key = std::pair<Namespace, std::vector<Token>>;  // all tokens up to the end of a block
+  explicit NaivePool(const SequencePool& pool) : NaiveCache(pool) {}
 
-  NaivePool(std::uint32_t pages, std::uint32_t block_size, std::uint32_t max_sequences, std::uint32_t max_tokens)
-      : total_(pages), block_(block_size), max_sequences_(max_sequences), max_tokens_(max_tokens) {}
+  // --- what a pool is asked. Names are the caller's. A refusal is an answer too: nothing, or false.
 
-  struct Sequence {
-    Namespace name_space = 0;
-    std::vector<Token> tokens;
-    std::vector<int> pages;
-    std::vector<Key> path;  // published blocks
-  };
-
-  // The tokens reused, or nothing where the pool must refuse.
-  std::optional<std::uint32_t> create(int name, const std::vector<Token>& prompt, Namespace name_space) {
-    if (prompt.size() > max_tokens_ || sequences_.size() == max_sequences_) return std::nullopt;
-    Sequence s{.name_space = name_space};
-    const std::size_t usable = prompt.empty() ? 0 : prompt.size() - 1;
-    while ((s.path.size() + 1) * block_ <= usable) {
-      Key key = key_of(name_space, prompt, s.path.size() + 1);
-      if (!cache_.contains(key)) break;
-      s.path.push_back(std::move(key));
-    }
-    const std::size_t whole = s.path.size() * block_;
-    const std::size_t limit = std::min<std::size_t>(usable - whole, block_ - 1);
-    std::pair<std::size_t, std::uint64_t> best{0, 0};  // tokens in common, then the latest
-    std::optional<Key> partial;
-    for (const auto& [key, entry] : cache_) {
-      if (key.first != name_space || key.second.size() != whole + block_) continue;
-      if (!std::equal(prompt.begin(), prompt.begin() + static_cast<long>(whole), key.second.begin())) continue;
-      std::size_t same = 0;
-      while (same < limit && key.second[whole + same] == prompt[whole + same]) ++same;
-      if (same > 0 && std::pair(same, entry.inserted) > best) {
-        best = {same, entry.inserted};
-        partial = key;
-      }
-    }
-    std::vector<int> shared;
-    for (const Key& key : s.path) shared.push_back(cache_[key].page);
-    if (partial) shared.push_back(cache_[*partial].page);
-    const auto revived =
-        std::count_if(shared.begin(), shared.end(), [&](int page) { return pages_[page].references == 0; });
-    if (held() + static_cast<std::uint32_t>(revived) <= total_) {
-      for (const Key& key : s.path) ++cache_[key].holders;
-      for (const int page : shared) ++pages_[page].references;
-      s.pages = shared;
-      s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(whole + best.first));
-    } else {
-      s.path.clear();
-    }
-    const auto hit = static_cast<std::uint32_t>(s.tokens.size());
+  std::optional<std::uint32_t> create(int name, const Tokens& prompt, Namespace name_space) {  // the tokens reused
+    if (prompt.size() > config_.max_tokens || sequences_.size() == config_.max_sequences) return std::nullopt;
+    Match found = match(prompt, name_space);
+    if (!feasible(need_to_attach(found)) && found.length > 0) found = Match{};
+    if (!feasible(need_to_attach(found))) return std::nullopt;
+    Sequence s = empty(name_space);
+    attach(s, found);
+    s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(found.length));
     sequences_[name] = std::move(s);
-    return hit;
+    return static_cast<std::uint32_t>(found.length);
   }
 
   bool reserve(const std::vector<std::pair<int, std::uint32_t>>& demands) {
-    std::uint32_t need = 0, need_without_copies = 0;
-    std::map<int, int> left, left_without;  // holders of a page that have not copied it yet
-    std::vector<int> only_published;        // half-full pages that are copied for the index's sake alone
-    for (const auto& [name, tokens] : demands) {
-      const Sequence& s = sequences_[name];
-      if (s.tokens.size() + tokens > max_tokens_) return false;
-      const std::size_t blocks = (s.tokens.size() + tokens + block_ - 1) / block_;
-      const auto missing = static_cast<std::uint32_t>(blocks > s.pages.size() ? blocks - s.pages.size() : 0);
-      need += missing;
-      need_without_copies += missing;
-      if (tokens == 0 || !must_copy(s, true)) continue;
-      const int page = half_full_page(s);
-      left.try_emplace(page, pages_[page].references);
-      left_without.try_emplace(page, pages_[page].references);
-      if (left[page] > 1 || pages_[page].published) ++need, --left[page];
-      if (left_without[page] > 1) {
-        ++need_without_copies, --left_without[page];
-      } else if (pages_[page].published) {
-        only_published.push_back(page);
+    Need need(classes()), without(classes());
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      const Sequence& s = sequences_[demands[i].first];
+      const std::size_t target = s.tokens.size() + demands[i].second;
+      if (target > config_.max_tokens) return false;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        const std::size_t have = s.tables[g].size(), missing = up(target) > have ? up(target) - have : 0;
+        need[g] += missing + copies(demands, i, g, true);
+        without[g] += missing + copies(demands, i, g, false);
       }
     }
-    if (held() + need > total_) {
-      if (held() + need_without_copies > total_) return false;
-      for (const int page : only_published) {
-        if (pages_[page].published) forget_from(*pages_[page].published);
+    if (!feasible(need)) {
+      if (!feasible(without)) return false;
+      need = without;
+      for (std::size_t i = 0; i < demands.size(); ++i) {
+        for (std::size_t g = 0; g < groups_; ++g) {
+          if (copies(demands, i, g, true) && !copies(demands, i, g, false))
+            unpublish(g, half_full(demands[i].first, g));
+        }
       }
-      need = need_without_copies;
     }
-    while (held() + cached() + need > total_) evict_one();
+    make_room(need, true);
     for (const auto& [name, tokens] : demands) {
       Sequence& s = sequences_[name];
-      if (tokens > 0 && must_copy(s, true)) {
-        const int replaced = half_full_page(s);
-        s.pages[s.tokens.size() / block_] = take();
-        give(replaced);
+      for (std::size_t g = 0; g < groups_; ++g) {
+        if (tokens > 0 && must_copy(s, g, true)) {
+          int& entry = s.tables[g][s.tokens.size() / block_];
+          const int replaced = std::exchange(entry, take(g));
+          give(g, replaced);
+        }
+        while (s.tables[g].size() < up(s.tokens.size() + tokens)) s.tables[g].push_back(take(g));
       }
-      while (s.pages.size() * block_ < s.tokens.size() + tokens) s.pages.push_back(take());
     }
     return true;
   }
 
-  void commit(int name, const std::vector<Token>& tokens) {
+  void commit(int name, const Tokens& tokens, bool checkpoint) {
     Sequence& s = sequences_[name];
     s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
-    while ((s.path.size() + 1) * block_ <= s.tokens.size()) {
-      const Key key = key_of(s.name_space, s.tokens, s.path.size() + 1);
-      int& page = s.pages[s.path.size()];
-      if (const auto known = cache_.find(key); known == cache_.end()) {
-        cache_[key] = {.page = page, .holders = 1, .inserted = ++clock_, .unheld_since = 0};
-        pages_[page].published = key;
-      } else {
-        ++known->second.holders;
-        if (known->second.page != page) {
-          ++pages_[known->second.page].references;
-          give(page);
-          page = known->second.page;
+    if (s.tokens.size() < s.boundary && !has_windows_ && !checkpoint) return;
+    s.boundary = (s.tokens.size() / block_ + 1) * block_;
+    if (s.publishing) publish(s);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      if (windows_[g] == 0) continue;
+      for (std::size_t b = 0; (b + 1) * block_ <= window_start(g, s.tokens.size()); ++b) {
+        if (s.tables[g][b] != 0) give(g, std::exchange(s.tables[g][b], 0));
+      }
+    }
+    if (states_ && s.tokens.size() % block_ == 0) keep_checkpoint(s, checkpoint);
+  }
+
+  std::optional<std::uint32_t> fork(int name, int child_name, std::size_t position) {  // where the child stands
+    if (sequences_.size() == config_.max_sequences) return std::nullopt;
+    Sequence& parent = sequences_[name];
+    const ResumePoint point = resume_point(parent, position);
+    Match through{.length = point.position};
+    through.path.assign(parent.path.begin(), parent.path.begin() + whole_blocks(parent, point.position));
+    Need need(classes());
+    if (states_) need[groups_] = 1;
+    if (!feasible(point.in_place ? need : need_to_attach(through))) return std::nullopt;
+    Sequence child = empty(parent.name_space);
+    child.publishing = parent.publishing || point.position / block_ <= parent.path.size();
+    if (point.in_place) {
+      child.path = through.path;
+      for (const int node : child.path) ++nodes_[node].holders;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        for (std::size_t b = 0; b < up(point.position); ++b) {
+          child.tables[g].push_back(parent.tables[g][b]);
+          if (child.tables[g][b] != 0) ++pages_[g][child.tables[g][b]].references;
         }
       }
-      s.path.push_back(key);
+      child.boundary = (point.position / block_ + 1) * block_;
+      give_slot(child, 0);
+    } else {
+      attach(child, through);
     }
+    child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + static_cast<long>(point.position));
+    sequences_[child_name] = std::move(child);
+    return static_cast<std::uint32_t>(point.position);
   }
 
-  void fork(int name, int child, std::uint32_t position) {
-    const Sequence& s = sequences_[name];
-    Sequence c{.name_space = s.name_space};
-    c.tokens.assign(s.tokens.begin(), s.tokens.begin() + position);
-    c.pages.assign(s.pages.begin(), s.pages.begin() + (position + block_ - 1) / block_);
-    c.path.assign(s.path.begin(), s.path.begin() + position / block_);
-    for (const int page : c.pages) ++pages_[page].references;
-    for (const Key& key : c.path) ++cache_[key].holders;
-    sequences_[child] = std::move(c);
-  }
-  bool can_fork() const { return sequences_.size() < max_sequences_; }
-
-  void rewind(int name, std::uint32_t position) {
+  std::uint32_t rewind(int name, std::size_t position) {  // where it stands now
     Sequence& s = sequences_[name];
-    if (position == s.tokens.size()) return;  // reserved pages stay
-    while (s.pages.size() > (position + block_ - 1) / block_) {
-      give(s.pages.back());
-      s.pages.pop_back();
+    if (position == s.tokens.size()) return static_cast<std::uint32_t>(position);  // reserved pages stay
+    const std::size_t to = resume_point(s, position).position, blocks = to / block_;
+    if (states_ && to > 0) nodes_[s.path[blocks - 1]].touched = ++clock_;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      give_pages_from(s, g, up(to));
+      for (std::size_t b = s.tables[g].size(); b-- > window_start(g, to) / block_;) {
+        if (s.tables[g][b] != 0) continue;
+        s.tables[g][b] = nodes_[s.path[b]].pages[g];
+        ++pages_[g][s.tables[g][b]].references;
+      }
     }
-    while (s.path.size() > position / block_) {
-      let_go(s.path.back());
-      s.path.pop_back();
-    }
-    s.tokens.resize(position);
+    while (s.path.size() > blocks) let_go_last(s);
+    s.publishing = s.publishing || s.path.size() == blocks;
+    s.tokens.resize(to);
+    s.boundary = (to / block_ + 1) * block_;
+    return static_cast<std::uint32_t>(to);
   }
 
   void release(int name) {
     Sequence& s = sequences_[name];
-    for (const int page : s.pages) give(page);
-    while (!s.path.empty()) {
-      let_go(s.path.back());
-      s.path.pop_back();
-    }
+    for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, 0);
+    while (!s.path.empty()) let_go_last(s);
     sequences_.erase(name);
+    held_states_ -= states_;
   }
 
-  // A sequence that was released comes back with its bytes; blocks that are still known are shared.
-  bool restore(int name, const std::vector<Token>& tokens, Namespace name_space) {
-    if (sequences_.size() == max_sequences_) return false;
-    Sequence s{.name_space = name_space, .tokens = tokens};
-    const std::size_t blocks = (tokens.size() + block_ - 1) / block_;
-    while ((s.path.size() + 1) * block_ <= tokens.size()) {
-      Key key = key_of(name_space, tokens, s.path.size() + 1);
-      if (!cache_.contains(key)) break;
-      s.pages.push_back(cache_[key].page);
-      s.path.push_back(std::move(key));
+  // A sequence that was released comes back with its bytes; blocks that are still known are shared. `first` by group:
+  // blocks before it had been given back.
+  bool restore(int name, const Tokens& tokens, Namespace name_space, const std::vector<std::uint32_t>& first) {
+    if (sequences_.size() == config_.max_sequences) return false;
+    Sequence s = empty(name_space);
+    for (const int node : walk(tokens, name_space)) {
+      bool has_all = true;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        has_all = has_all && (s.path.size() < first[g] || nodes_[node].pages[g] != 0);
+      }
+      if (!has_all) break;
+      s.path.push_back(node);
     }
-    const auto shared = std::count_if(s.pages.begin(), s.pages.end(), [&](int p) { return pages_[p].references > 0; });
-    if (held() + blocks - static_cast<std::size_t>(shared) > total_) return false;
-    for (const Key& key : s.path) ++cache_[key].holders;
-    for (const int page : s.pages) ++pages_[page].references;
-    while (held() + cached() + blocks - s.pages.size() > total_) evict_one();
-    while (s.pages.size() < blocks) s.pages.push_back(take());
+    Need need(classes()), fresh(classes());
+    for (std::size_t g = 0; g < groups_; ++g) {
+      for (std::size_t b = 0; b < up(tokens.size()); ++b) {
+        const int page = b < first[g] || b >= s.path.size() ? 0 : nodes_[s.path[b]].pages[g];
+        if (page == 0) fresh[g] += b >= first[g];
+        need[g] += page == 0 ? b >= first[g] : pages_[g][page].references == 0;
+        s.tables[g].push_back(page);
+      }
+    }
+    if (states_) need[groups_] = fresh[groups_] = 1;
+    if (!feasible(need)) return false;
+    for (const int node : s.path) ++nodes_[node].holders;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      for (const int page : s.tables[g]) {
+        if (page != 0) ++pages_[g][page].references;
+      }
+    }
+    make_room(fresh, true);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      for (std::size_t b = std::max<std::size_t>(first[g], s.path.size()); b < s.tables[g].size(); ++b) {
+        s.tables[g][b] = take(g);
+      }
+    }
+    s.boundary = (tokens.size() / block_ + 1) * block_;
+    give_slot(s, 0);
+    s.tokens = tokens;
+    publish(s);
     sequences_[name] = std::move(s);
-    commit(name, {});
     return true;
   }
 
   void drop_cache() {
-    while (evict_one()) {
+    while (evict_one(Need(classes()), false)) {
     }
+    for (auto& [id, node] : nodes_) node.touched = 0;
   }
-
-  std::uint32_t held() const {
-    return count([](const Page& p) { return p.references > 0; });
-  }
-  std::uint32_t cached() const {
-    return count([](const Page& p) { return p.references == 0; });
-  }
-  std::uint32_t total() const { return total_; }
-  std::size_t known_blocks() const { return cache_.size(); }
 
  private:
-  struct Page {
-    int references = 0;
-    std::optional<Key> published;
+  struct Sequence {
+    Namespace name_space = 0;
+    Tokens tokens;
+    std::vector<std::vector<int>> tables;  // by group; 0: given back
+    std::vector<int> path;                 // nodes
+    bool publishing = true;
+    std::size_t boundary = 0;  // the next one
   };
-  struct Entry {
-    int page = 0;
-    int holders = 0;
-    std::uint64_t inserted = 0;
-    std::uint64_t unheld_since = 0;
+  struct Match {
+    std::size_t length = 0;
+    std::vector<int> path;
+    int partial = 0;
+  };
+  struct ResumePoint {
+    std::size_t position = 0;
+    bool in_place = true;
   };
 
-  Key key_of(Namespace name_space, const std::vector<Token>& tokens, std::size_t blocks) const {
-    return {name_space, {tokens.begin(), tokens.begin() + static_cast<long>(blocks * block_)}};
+  long whole_blocks(const Sequence& s, std::size_t position) const {
+    return static_cast<long>(std::min(position / block_, s.path.size()));
   }
-  template <typename Predicate>
-  std::uint32_t count(Predicate predicate) const {
-    std::uint32_t n = 0;
-    for (const auto& [id, page] : pages_) n += predicate(page);
-    return n;
+  Sequence empty(Namespace name_space) const {
+    Sequence s{.name_space = name_space};
+    s.tables.resize(groups_);
+    return s;
   }
-  int half_full_page(const Sequence& s) const { return s.pages[s.tokens.size() / block_]; }
-  bool must_copy(const Sequence& s, bool copy_published) const {
-    if (s.tokens.size() % block_ == 0 || s.tokens.size() / block_ >= s.pages.size()) return false;
-    const Page& page = pages_.at(half_full_page(s));
-    return page.references > 1 || (copy_published && page.published.has_value());
+
+  // --- pages of a sequence
+  void give_pages_from(Sequence& s, std::size_t group, std::size_t blocks) {  // the last first
+    while (s.tables[group].size() > blocks) {
+      if (s.tables[group].back() != 0) give(group, s.tables[group].back());
+      s.tables[group].pop_back();
+    }
   }
-  int take() {
-    pages_[++last_page_] = {.references = 1, .published = std::nullopt};
-    return last_page_;
+  int half_full(int name, std::size_t group) { return half_full(sequences_[name], group); }
+  int half_full(const Sequence& s, std::size_t group) const {  // 0: none
+    const std::size_t block = s.tokens.size() / block_;
+    return s.tokens.size() % block_ == 0 || block >= s.tables[group].size() ? 0 : s.tables[group][block];
   }
-  void give(int page) {
-    if (--pages_[page].references == 0 && !pages_[page].published) pages_.erase(page);
+  bool must_copy(const Sequence& s, std::size_t group, bool copy_known) const {
+    const int page = half_full(s, group);
+    if (page == 0) return false;
+    const Page& p = pages_[group].at(page);
+    return p.references > 1 || (copy_known && p.node != 0);
   }
-  void let_go(const Key& key) {
-    Entry& entry = cache_[key];
-    if (--entry.holders == 0) entry.unheld_since = ++clock_;
+  // Whoever copied a page has let go of it: of all that hold it the last one may write in place.
+  bool copies(const std::vector<std::pair<int, std::uint32_t>>& demands, std::size_t index, std::size_t group,
+              bool copy_known) {
+    const auto& [name, tokens] = demands[index];
+    if (tokens == 0 || !must_copy(sequences_[name], group, copy_known)) return false;
+    const int page = half_full(name, group);
+    if (copy_known && pages_[group][page].node != 0) return true;
+    int holders = pages_[group][page].references;
+    for (std::size_t i = 0; i < index; ++i) {
+      if (demands[i].second > 0 && half_full(demands[i].first, group) == page) --holders;
+    }
+    return holders > 1;
   }
-  void forget(const Key& key) {
-    const int page = cache_[key].page;
-    pages_[page].published.reset();
-    if (pages_[page].references == 0) pages_.erase(page);
-    cache_.erase(key);
+  // Takes a page out of the index: with its node and all below, unless others are on that path, beyond its window.
+  void unpublish(std::size_t group, int page) {
+    const int node = pages_[group][page].node;
+    if (nodes_[node].holders > 0) {
+      nodes_[node].pages[group] = 0;
+      forget_content(group, page);
+      return;
+    }
+    while (pages_[group][page].node == node) {
+      int leaf = node;
+      while (!nodes_[leaf].children.empty()) leaf = nodes_[leaf].children.back();
+      evict(leaf);
+    }
   }
-  void forget_from(Key root) {  // by value: it names itself by what it erases
-    std::vector<Key> below;
-    for (const auto& [key, entry] : cache_) {
-      if (key.first == root.first && key.second.size() >= root.second.size() &&
-          std::equal(root.second.begin(), root.second.end(), key.second.begin())) {
-        below.push_back(key);
+
+  // --- prefixes
+  Match match(const Tokens& prompt, Namespace name_space) {
+    Match result;
+    if (prompt.empty()) return result;
+    const Tokens usable(prompt.begin(), prompt.end() - 1);  // one is left to compute
+    result.path = walk(usable, name_space);
+    const std::size_t known = result.path.size();
+    while (!result.path.empty() && !resumable(result.path.back())) result.path.pop_back();
+    result.length = result.path.size() * block_;
+    if (states_ || result.path.size() < known) return result;
+    // Part of the next page: of the child that agrees longest, the latest of several.
+    const std::size_t limit = std::min<std::size_t>(usable.size() - result.length, block_ - 1);
+    std::size_t best = 0;
+    int partial = 0;
+    for (const int id : children(name_space, known == 0 ? 0 : result.path.back())) {
+      std::size_t same = 0;
+      while (same < limit && nodes_[id].tokens[same] == usable[result.length + same]) ++same;
+      if (same > 0 && same >= best) best = same, partial = id;
+    }
+    if (partial == 0 || std::ranges::count(nodes_[partial].pages, 0) > 0) return result;
+    result.partial = partial;
+    result.length += best;
+    return result;
+  }
+  Need need_to_attach(const Match& match) {
+    Need need(classes());
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const auto unheld = [&](int node) { return pages_[g][nodes_[node].pages[g]].references == 0; };
+      for (std::size_t b = window_start(g, match.length) / block_; b < match.path.size(); ++b) {
+        need[g] += unheld(match.path[b]);
+      }
+      if (match.partial != 0) need[g] += unheld(match.partial);
+    }
+    if (states_) need[groups_] = match.path.empty() ? 1 : 2;  // the checkpoint is read after room was made
+    return need;
+  }
+  void attach(Sequence& s, const Match& match) {
+    s.path = match.path;
+    for (const int node : s.path) ++nodes_[node].holders;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const auto hold = [&](int node) {
+        s.tables[g].push_back(nodes_[node].pages[g]);
+        ++pages_[g][s.tables[g].back()].references;
+      };
+      for (std::size_t b = 0; b < s.path.size(); ++b) {
+        if (b < window_start(g, match.length) / block_) {
+          s.tables[g].push_back(0);
+        } else {
+          hold(s.path[b]);
+        }
+      }
+      if (match.partial != 0) hold(match.partial);
+    }
+    s.boundary = (match.length / block_ + 1) * block_;
+    give_slot(s, s.path.empty() ? 0 : s.path.back());
+  }
+  void give_slot(const Sequence&, int from) {
+    if (!states_) return;
+    Need need(classes());
+    need[groups_] = 1;
+    protected_ = from;
+    make_room(need, true);
+    protected_ = 0;
+    ++held_states_;
+    if (from != 0) nodes_[from].touched = ++clock_;
+  }
+  void let_go_last(Sequence& s) {
+    const int id = s.path.back();
+    s.path.pop_back();
+    if (--nodes_[id].holders > 0) return;
+    nodes_[id].unheld_since = ++clock_;
+    if (useless(id)) evict(id);
+  }
+  void publish(Sequence& s) {
+    while ((s.path.size() + 1) * block_ <= s.tokens.size()) {
+      const std::size_t block = s.path.size();
+      const int parent = block == 0 ? 0 : s.path.back();
+      const Tokens tokens = block_of(s.tokens, block);
+      int id = child(s.name_space, parent, tokens);
+      if (id == 0) {
+        if (nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
+        if (nodes_.size() == max_nodes_) {
+          s.publishing = false;
+          return;
+        }
+        id = ++last_id_;
+        nodes_[id] = {.name_space = s.name_space, .parent = parent, .block = block, .tokens = tokens};
+        nodes_[id].pages.resize(groups_);
+        siblings(nodes_[id]).push_back(id);
+      }
+      Node& node = nodes_[id];
+      ++node.holders;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        int& mine = s.tables[g][block];
+        if (mine == 0 || mine == node.pages[g]) continue;
+        if (node.pages[g] == 0) {
+          node.pages[g] = mine;
+          pages_[g][mine].node = id;
+        } else {
+          ++pages_[g][node.pages[g]].references;
+          give(g, std::exchange(mine, node.pages[g]));
+        }
+      }
+      s.path.push_back(id);
+    }
+  }
+  void keep_checkpoint(Sequence& s, bool asked) {
+    if (s.path.empty() || s.path.size() * block_ != s.tokens.size()) return;
+    const int id = s.path.back();
+    const std::size_t distance = blocks_since_checkpoint(id, interval_);
+    if (distance == 0 || (!asked && distance < interval_)) return;
+    while (checkpoints() + 1 > checkpoint_budget_) {
+      arriving_ = id;
+      const bool thinned = checkpoint_budget_ > 0 && thin(false);
+      arriving_ = 0;
+      if (!thinned) return;
+    }
+    Need need(classes());
+    need[groups_] = 1;
+    if (feasible(need) && make_room(need, false)) nodes_[id].touched = ++clock_;
+  }
+  ResumePoint resume_point(const Sequence& s, std::size_t position) {
+    if (position == 0) return {};
+    bool in_place = !states_ || position == s.tokens.size();
+    for (std::size_t g = 0; g < groups_; ++g) {
+      for (std::size_t b = window_start(g, position) / block_; b < s.tables[g].size(); ++b) {
+        in_place = in_place && s.tables[g][b] != 0;
       }
     }
-    for (const Key& key : below) forget(key);
-  }
-  bool evict_one() {
-    const Key* oldest = nullptr;
-    for (const auto& [key, entry] : cache_) {
-      if (entry.holders == 0 && (oldest == nullptr || entry.unheld_since < cache_[*oldest].unheld_since)) oldest = &key;
+    if (in_place) return {position, true};
+    for (auto blocks = static_cast<std::size_t>(whole_blocks(s, position)); blocks > 0; --blocks) {
+      if (resumable(s.path[blocks - 1])) return {blocks * block_, false};
     }
-    if (oldest != nullptr) forget(Key(*oldest));
-    return oldest != nullptr;
+    return {};
   }
 
-  std::uint32_t total_, block_, max_sequences_, max_tokens_;
   std::map<int, Sequence> sequences_;
-  std::map<int, Page> pages_;  // held or cached
-  std::map<Key, Entry> cache_;
-  int last_page_ = 0;
-  std::uint64_t clock_ = 0;
 };
 
 }  // namespace quire::testing

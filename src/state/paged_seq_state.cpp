@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 
@@ -22,14 +23,16 @@ PagedSeqState::PagedSeqState(PagedSeqState&& other) noexcept
 }
 
 PoolResult<PagedSeqState> PagedSeqState::create(BlockPool& pool, std::uint32_t max_blocks_per_seq) {
-  PagedSeqState state(pool, max_blocks_per_seq);
-  auto table = DeviceBuffer::create(pool.device(), std::uint64_t{max_blocks_per_seq} * sizeof(std::uint32_t));
-  if (!table) return std::unexpected(table.error());
-  auto length = DeviceBuffer::create(pool.device(), sizeof(std::uint32_t));
-  if (!length) return std::unexpected(length.error());
-  state.device_table_ = std::move(*table);
-  state.device_length_ = std::move(*length);
-  return state;
+  return or_out_of_memory("the table of a sequence", [&]() -> PoolResult<PagedSeqState> {
+    PagedSeqState state(pool, max_blocks_per_seq);
+    auto table = DeviceBuffer::create(pool.device(), std::uint64_t{max_blocks_per_seq} * sizeof(std::uint32_t));
+    if (!table) return std::unexpected(table.error());
+    auto length = DeviceBuffer::create(pool.device(), sizeof(std::uint32_t));
+    if (!length) return std::unexpected(length.error());
+    state.device_table_ = std::move(*table);
+    state.device_length_ = std::move(*length);
+    return state;
+  });
 }
 
 bool PagedSeqState::must_copy(bool copy_kept) const {

@@ -1,5 +1,7 @@
 #include "quire/state/pool_error.h"
 
+#include <new>
+
 namespace quire {
 
 const char* name(PoolError::Code code) {
@@ -15,12 +17,19 @@ const char* name(PoolError::Code code) {
     case PoolError::Code::SharedPage: return "SharedPage";
     case PoolError::Code::ShapeMismatch: return "ShapeMismatch";
     case PoolError::Code::DeviceFailure: return "DeviceFailure";
+    case PoolError::Code::Incompatible: return "Incompatible";
+    case PoolError::Code::Damaged: return "Damaged";
+    case PoolError::Code::OutOfMemory: return "OutOfMemory";
     case PoolError::Code::InvalidArgument: return "InvalidArgument";
   }
   return "?";
 }
 
-std::string PoolError::message() const {
+namespace {
+
+std::string sentence(const PoolError& error) {
+  using Code = PoolError::Code;
+  const auto [code, index, wanted, available, what] = error;
   const std::string thing = what;
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
   switch (code) {
@@ -41,9 +50,27 @@ std::string PoolError::message() const {
     case Code::DeviceFailure:
       return thing == "fence" ? "the device failed at work that was submitted before the fence"
                               : "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::Incompatible:
+      return "what was saved has another " + thing + " than this pool" +
+             (wanted == available ? "" : ": " + number(wanted) + " expected, " + number(available) + " given");
+    case Code::Damaged:
+      return "what was saved is damaged: " + thing +
+             (wanted == available ? "" : ", " + number(wanted) + " expected, " + number(available) + " given");
+    case Code::OutOfMemory:
+      return "out of memory for " + thing + (wanted == 0 ? "" : " (" + number(wanted) + " bytes)");
     case Code::InvalidArgument: return what;
   }
   return "?";
+}
+
+}  // namespace
+
+std::string PoolError::message() const {
+  try {
+    return sentence(*this);
+  } catch (const std::bad_alloc&) {
+    return name(code);  // none is so long that it needs the heap
+  }
 }
 
 }  // namespace quire

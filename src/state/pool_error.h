@@ -21,6 +21,9 @@ struct PoolError {
     SharedPage,       // a write to a page that somebody else can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
     DeviceFailure,    // the device refused an operation of so many bytes, or work failed before a fence: wanted
+    Incompatible,     // saved elsewhere, by another model, layout or version: `what`; wanted, available of versions
+    Damaged,          // saved bytes that are cut short or changed: `what`; wanted, available of lengths
+    OutOfMemory,      // the heap has no room for bookkeeping or copies: `what`, wanted bytes where known
     InvalidArgument,  // a call that cannot be meant; `what` says why
   };
 
@@ -52,9 +55,18 @@ struct PoolError {
     return {Code::DeviceFailure, 0, bytes, 0, operation};
   }
   static PoolError failed_at_fence() { return {Code::DeviceFailure, 0, 0, 0, "fence"}; }
+  static PoolError incompatible(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
+    return {Code::Incompatible, 0, wanted, got, what};
+  }
+  static PoolError damaged(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
+    return {Code::Damaged, 0, wanted, got, what};
+  }
+  static PoolError out_of_memory(const char* what, std::uint64_t bytes = 0) {
+    return {Code::OutOfMemory, 0, bytes, 0, what};
+  }
   static PoolError invalid_argument(const char* why) { return {Code::InvalidArgument, 0, 0, 0, why}; }
 
-  std::string message() const;  // one line for a person
+  std::string message() const;  // one line for a person; the name of the code where there is no memory for more
 };
 
 const char* name(PoolError::Code code);

@@ -47,6 +47,14 @@ TEST(PoolError, EveryOtherKindNamesTheThingThatIsWrong) {
   EXPECT_EQ(PoolError::shape_mismatch("a snapshot", 64, 32).message(),
             "a snapshot of another shape: 64 expected, 32 given");
   EXPECT_EQ(PoolError::device_failure("upload", 12).message(), "the device refused to upload 12 bytes");
+  EXPECT_EQ(PoolError::incompatible("model").message(), "what was saved has another model than this pool");
+  EXPECT_EQ(PoolError::incompatible("format version", 1, 2).message(),
+            "what was saved has another format version than this pool: 1 expected, 2 given");
+  EXPECT_EQ(PoolError::damaged("checksum").message(), "what was saved is damaged: checksum");
+  EXPECT_EQ(PoolError::damaged("bytes", 64, 32).message(), "what was saved is damaged: bytes, 64 expected, 32 given");
+  EXPECT_EQ(PoolError::out_of_memory("a snapshot", 12).message(), "out of memory for a snapshot (12 bytes)");
+  EXPECT_EQ(PoolError::out_of_memory("a pool").message(), "out of memory for a pool");
+  EXPECT_EQ(PoolError::failed_at_fence().message(), "the device failed at work that was submitted before the fence");
   EXPECT_EQ(PoolError::invalid_argument("no such thing").message(), "no such thing");
 }
 
@@ -54,6 +62,7 @@ TEST(PoolError, EveryCodeHasANameOfItsOwn) {
   std::set<std::string> names;
   for (int code = 0; code <= static_cast<int>(Code::InvalidArgument); ++code)
     names.insert(name(static_cast<Code>(code)));
+  for (const std::string& name : names) EXPECT_LE(name.size(), std::string().capacity()) << "needs the heap: " << name;
   EXPECT_EQ(names.size(), static_cast<std::size_t>(Code::InvalidArgument) + 1);
   EXPECT_FALSE(names.contains("?"));
   EXPECT_STREQ(name(Code::Exhausted), "Exhausted");

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -15,17 +16,23 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // any fixed number: one for contents, one for roots
-constexpr std::uint64_t kRootSeed = 0x71756972652d726f;
-constexpr std::uint32_t kBatch = 16;         // blocks whose memory is asked for together
-constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
+constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // any fixed number
+constexpr std::uint32_t kBatch = 16;                        // blocks whose memory is asked for together
+constexpr std::uint32_t kPartialLooks = 64;                 // children compared for a partial match
+
+// What is remembered of an evicted node: what it was and whose. Never 0, which is an empty place.
+std::uint64_t ghost_of(std::uint64_t content, Namespace name_space) {
+  const std::uint64_t mixed = (content ^ (name_space * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
+  return (mixed ^ (mixed >> 31)) | 1;
+}
 
 }  // namespace
 
 PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-                         std::uint32_t hash_bits)
+                         std::uint32_t hash_bits, std::uint64_t seed)
     : block_size_(block_size),
       groups_(groups),
+      seed_(seed),
       nodes_(max_nodes),
       tokens_(std::size_t{max_nodes} * block_size),
       pages_(std::size_t{max_nodes} * groups),
@@ -43,7 +50,7 @@ PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std:
 }
 
 PrefixIndex::Key PrefixIndex::root_key(Namespace name_space) const {
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(&name_space, sizeof name_space, kRootSeed);
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(&name_space, sizeof name_space, seed_);
   return {hash.low64 & key_mask_.low, hash.high64 & key_mask_.high};
 }
 
@@ -138,9 +145,9 @@ PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t p
 
 PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t parent,
                                              std::span<const Token> tokens) const {
-  const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
-  if (ghosts_[key.low & mask_] == (key.high | 1)) return Absence::Evicted;
   const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  const std::uint64_t ghost = ghost_of(content, name_space);
+  if (ghosts_[ghost_place(ghost)] == ghost) return Absence::Evicted;
   const std::uint32_t other = by_content_[content & mask_];
   const bool elsewhere = other != kNoIndex && nodes_[other].used() && nodes_[other].content == content &&
                          nodes_[other].name_space != name_space;
@@ -257,7 +264,8 @@ void PrefixIndex::remove(std::uint32_t node) {
   lru_unlink(node);
   --unheld_;
   table_remove(n.key, node);
-  ghosts_[n.key.low & mask_] = n.key.high | 1;
+  const std::uint64_t ghost = ghost_of(n.content, n.name_space);
+  ghosts_[ghost_place(ghost)] = ghost;
   if (n.prev_sibling != kNoIndex) {
     nodes_[n.prev_sibling].next_sibling = n.next_sibling;
   } else if (n.parent != kNoIndex) {
@@ -277,7 +285,7 @@ void PrefixIndex::remove(std::uint32_t node) {
   if (lru_head_ == kNoIndex) return;
   const Node& next = nodes_[lru_head_];
   __builtin_prefetch(by_key_.data() + home(next.key.low) * kBucket, 1);
-  __builtin_prefetch(ghosts_.data() + (next.key.low & mask_), 1);
+  __builtin_prefetch(ghosts_.data() + ghost_place(ghost_of(next.content, next.name_space)), 1);
   if (next.lru_next == kNoIndex) return;
   __builtin_prefetch(nodes_.data() + next.lru_next, 1);
   __builtin_prefetch(pages_.data() + std::size_t{next.lru_next} * groups_);
@@ -391,7 +399,11 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
   }
   if (in_list != unheld) return std::unexpected("the unheld list is too short");
   static thread_local std::vector<bool> seen;
-  seen.assign(nodes_.size(), false);
+  try {
+    seen.assign(nodes_.size(), false);
+  } catch (const std::bad_alloc&) {
+    return std::unexpected("out of memory");
+  }
   for (std::uint32_t i = lru_tail_; i != kNoIndex; i = nodes_[i].lru_prev) {
     const std::uint32_t parent = nodes_[i].parent;
     if (parent != kNoIndex && nodes_[parent].holders == 0 && !seen[parent]) {

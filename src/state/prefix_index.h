@@ -1,6 +1,9 @@
 // Which prefixes the pool remembers. A tree of nodes, one per full block of tokens; a node is known by a chained
 // 128-bit hash of (namespace, tokens up to its end) and found only if the tokens themselves agree, so a collision of
-// hashes costs a comparison and never an answer.
+// hashes costs a comparison and never an answer. Keys depend on a seed that nobody outside knows, or prompts could be
+// made that all fall into one place of the table. Nothing that the index answers depends on it: not what is found, nor
+// in which order things go, nor why something was not found (those tables have a hash of their own, without the seed,
+// and a place in them is overwritten instead of searched).
 //
 // A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path
 // from the root, so a held node's ancestors are held, and unheld nodes form subtrees. Unheld nodes stand in one list,
@@ -31,7 +34,7 @@ class PrefixIndex {
   // One line of the processor's cache: with a million nodes the cost of an operation is the lines it touches.
   struct alignas(64) Node {
     Key key;
-    std::uint64_t content = 0;  // chained hash of the tokens alone, without the namespace
+    std::uint64_t content = 0;  // chained hash of the tokens alone, without the namespace and the seed
     Namespace name_space = 0;
     std::uint32_t parent = kNoIndex;
     std::uint32_t first_child = kNoIndex;
@@ -48,9 +51,10 @@ class PrefixIndex {
 
   enum class Absence : std::uint8_t { NeverSeen, Evicted, OtherNamespace };
 
-  // `hash_bits` under 128 makes collisions likely; tests use it.
+  // `hash_bits` under 128 makes collisions likely; tests use it. `seed`: drawn at random by whoever takes prompts from
+  // strangers.
   PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-              std::uint32_t hash_bits = 128);
+              std::uint32_t hash_bits = 128, std::uint64_t seed = 0);
 
   // --- finding
   // Follows `tokens` block by block from the root as far as nodes exist; writes them to `path` and says how many.
@@ -140,6 +144,7 @@ class PrefixIndex {
   std::uint32_t find(const Key& key, Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   std::uint64_t root_place(Namespace name_space) const;
   void root_remove(std::uint64_t place);
+  std::uint64_t ghost_place(std::uint64_t ghost) const { return (ghost >> 1) & mask_; }
   std::uint64_t home(std::uint64_t low) const { return (low & mask_) / kBucket; }
   std::uint64_t next_bucket(std::uint64_t bucket) const { return (bucket + 1) & (mask_ / kBucket); }
   void table_insert(const Key& key, std::uint32_t node);
@@ -149,6 +154,7 @@ class PrefixIndex {
 
   std::uint32_t block_size_;
   std::uint32_t groups_;
+  std::uint64_t seed_;
   Key key_mask_;
   LargeVector<Node> nodes_;
   LargeVector<Token> tokens_;            // [max_nodes][block_size]

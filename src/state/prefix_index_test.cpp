@@ -313,5 +313,20 @@ TEST(PrefixIndexDeathTest, ForgettingAParentOrAHeldNodeIsABugThatStopsTheProgram
   EXPECT_DEATH(index.remove(path[0]), "only an unheld leaf is forgotten");
 }
 
+// Prompts whose blocks all fall into one line of the table, as somebody could look for who knows the seed.
+TEST(PrefixIndex, PromptsThatCollideUnderOneSeedDoNotUnderAnother) {
+  constexpr std::uint32_t kNodes = 1 << 10;
+  const PrefixIndex known(kNodes, kBlock, 1, false, 128, 1), unknown(kNodes, kBlock, 1, false, 128, 2);
+  std::vector<std::vector<Token>> prompts;
+  for (Token first = 0; prompts.size() < 32; first += 4) {
+    const auto prompt = counting(first, 4);
+    if (known.key_of(0, prompt).low % 256 == 7) prompts.push_back(prompt);
+  }
+  std::size_t still = 0;
+  for (const auto& prompt : prompts) still += unknown.key_of(0, prompt).low % 256 == 7;
+  EXPECT_LT(still, 4u);
+  EXPECT_NE(known.key_of(0, prompts[0]), unknown.key_of(0, prompts[0]));
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,6 +1,7 @@
 // For tests: a random life of a pool. A list of numbers is read as operations on a ToyEngine; after each one the pool
-// is recounted, after each commit every byte of the sequence is read back, and (for one group of full attention) every
-// answer is compared with the naive model's. Used by the property tests, by the failure tests and by the fuzzer.
+// is recounted, after each commit every byte of the sequence is read back, and every answer and every count is compared
+// with the naive model's. One life in four has plain objects instead, which the naive model does not know. Used by the
+// property tests, by the failure tests and by the fuzzer.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class RandomOps {
   enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything, WindowsOnly };
   static constexpr std::uint32_t kModels = 6;  // a seed's model is its remainder
 
-  explicit RandomOps(std::uint32_t seed, Device* device = nullptr) {
+  explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0) {
     model_ = static_cast<Model>(seed % kModels);
     const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
@@ -39,12 +40,10 @@ class RandomOps {
     if ((seed >> 17) % 4 == 0) config.checkpoint_budget_bytes = config.budget_bytes / 3;
     config.scrub = (seed >> 19) % 4 == 0;
     config.hash_bits = (seed >> 21) % 3 == 0 ? 2 : 128;  // collisions must change nothing
+    config.hash_seed = hash_seed;
     config.event_capacity = 64;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
-    if (model_ == Model::Attention) {
-      naive_ = std::make_unique<NaivePool>(pool().stats().pages[0].total, block_size, config.max_sequences,
-                                           config.max_tokens);
-    }
+    if ((seed >> 23) % 4 != 0) naive_ = std::make_unique<NaivePool>(pool());
   }
 
   // Whether the device may refuse: then a DeviceFailure is an answer too, and the naive model, which knows of no
@@ -52,6 +51,8 @@ class RandomOps {
   void expect_device_failures() { device_may_fail_ = true, naive_.reset(); }
 
   SequencePool& pool() { return engine_->pool(); }
+  Model model() const { return model_; }
+  bool has_naive_model() const { return naive_ != nullptr; }
   const std::string& difference() const { return difference_; }  // empty: all is well
 
   // One operation. Says false once a difference was found.
@@ -91,7 +92,7 @@ class RandomOps {
       release();
     }
     for (const PlainPage& page : plain_pages_) (void)pool().free_kv(page.id, page.group);
-    for (const std::uint32_t slot : plain_slots_) (void)pool().release_ssm(slot);
+    for (const SlotId slot : plain_slots_) (void)pool().release_ssm(slot);
     check();
     pool().drop_cache();
     const PoolStats stats = pool().stats();
@@ -197,11 +198,12 @@ class RandomOps {
   }
 
   void commit(Live& live, const std::vector<Token>& tokens) {
-    const auto done = engine_->write_and_commit(live.sequence, tokens, c_ % 3 == 0);
+    const bool checkpoint = c_ % 3 == 0;
+    const auto done = engine_->write_and_commit(live.sequence, tokens, checkpoint);
     if (refused_by_device(done)) return verify_all();
     if (!done) return report("commit: " + done.error().message());
     consume(live.sequence, tokens.size());
-    if (naive_) naive_->commit(live.name, tokens);
+    if (naive_) naive_->commit(live.name, tokens, checkpoint);
     verify(live);
   }
 
@@ -265,9 +267,12 @@ class RandomOps {
     auto child = engine_->fork(live->sequence, position);
     if (refused_by_device(child)) return verify_all();
     if (naive_) {
-      if (naive_->can_fork() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
-      if (child) naive_->fork(live->name, next_name_, position);
-      if (child && !child->pending.empty()) report("fork: attention can fork anywhere");
+      const auto foretold = naive_->fork(live->name, next_name_, position);
+      if (foretold.has_value() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
+      if (child && child->tokens.size() != *foretold) {
+        return report("fork: stands at " + std::to_string(child->tokens.size()) + ", naive says " +
+                      std::to_string(*foretold));
+      }
     }
     if (!child) {
       if (child.error().code != PoolError::Code::Exhausted) report("fork: " + child.error().message());
@@ -284,7 +289,13 @@ class RandomOps {
     const auto ok = engine_->rewind(live->sequence, position);
     if (refused_by_device(ok)) return verify_all();
     if (!ok) return report("rewind: " + ok.error().message());
-    if (naive_) naive_->rewind(live->name, position);
+    if (naive_) {
+      const std::uint32_t foretold = naive_->rewind(live->name, position);
+      if (live->sequence.tokens.size() != foretold) {
+        return report("rewind: stands at " + std::to_string(live->sequence.tokens.size()) + ", naive says " +
+                      std::to_string(foretold));
+      }
+    }
     verify(*live);
   }
 
@@ -319,7 +330,8 @@ class RandomOps {
     if (refused_by_device(id)) return verify_all();
     if (id.has_value() != promised) return report("restore: can_restore had said otherwise");
     const ToyEngine::Sequence& sequence = back.live.sequence;
-    if (naive_ && naive_->restore(next_name_, sequence.tokens, sequence.name_space) != id.has_value()) {
+    if (naive_ &&
+        naive_->restore(next_name_, sequence.tokens, sequence.name_space, back.saved.first_blocks) != id.has_value()) {
       return report("restore: naive and pool disagree whether it fits");
     }
     if (!id) {
@@ -350,7 +362,7 @@ class RandomOps {
       }
     } else if (pool().layout().has_recurrent()) {
       if (plain_slots_.size() < 2) {
-        if (const auto slot = pool().alloc_ssm(77)) plain_slots_.push_back(slot->index);
+        if (const auto slot = pool().alloc_ssm(77)) plain_slots_.push_back(*slot);
       } else {
         if (!pool().release_ssm(plain_slots_.back())) report("release_ssm: refused its own slot");
         if (pool().release_ssm(plain_slots_.back())) report("release_ssm: took a slot twice");
@@ -381,7 +393,7 @@ class RandomOps {
         report("free_kv: took a sequence's page");
       }
     }
-    if (pool().layout().has_recurrent() && pool().release_ssm(pool().slot(live->sequence.id)->index)) {
+    if (pool().layout().has_recurrent() && pool().release_ssm(*pool().slot(live->sequence.id))) {
       report("release_ssm: took a sequence's slot");
     }
   }
@@ -400,15 +412,18 @@ class RandomOps {
   void check() {
     if (const auto ok = pool().check_integrity(); !ok) report("integrity: " + ok.error());
     if (!naive_) return;
-    const ObjectCounts pages = pool().stats().pages[0];
-    if (pages.held != naive_->held()) {
-      report(std::to_string(pages.held) + " pages held, naive says " + std::to_string(naive_->held()));
+    const PoolStats stats = pool().stats();
+    const auto same = [&](const std::string& what, std::uint64_t counted, std::uint64_t foretold) {
+      if (counted == foretold) return;
+      report(std::to_string(counted) + " " + what + ", naive says " + std::to_string(foretold));
+    };
+    for (std::size_t g = 0; g < stats.pages.size(); ++g) {
+      same("pages of group " + std::to_string(g) + " held", stats.pages[g].held, naive_->held(g));
+      same("pages of group " + std::to_string(g) + " cached", stats.pages[g].cached, naive_->cached(g));
     }
-    if (pages.cached != naive_->cached()) {
-      report(std::to_string(pages.cached) + " pages cached, naive says " + std::to_string(naive_->cached()));
-    }
-    if (pages.total != naive_->total()) report("the pool has grown or shrunk");
-    if (pool().stats().prefix_blocks != naive_->known_blocks()) report("the index knows more or less than naive");
+    same("states held", stats.states.held, naive_->held_states());
+    same("checkpoints", stats.states.cached, naive_->checkpoints());
+    same("blocks known", stats.prefix_blocks, naive_->known_blocks());
   }
 
   Model model_;
@@ -419,7 +434,7 @@ class RandomOps {
   std::vector<Live> live_;
   std::vector<Away> away_;
   std::vector<PlainPage> plain_pages_;
-  std::vector<std::uint32_t> plain_slots_;
+  std::vector<SlotId> plain_slots_;
   int next_name_ = 1;
   std::uint64_t ops_ = 0;
   std::uint32_t a_ = 0, b_ = 0, c_ = 0;

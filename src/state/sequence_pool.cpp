@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <stdexcept>
 
 #include "quire/base/check.h"
+#include "quire/base/machine.h"
+#include "quire/state/out_of_memory.h"
 #include "quire/state/sequence_pool_internal.h"
 
 namespace quire {
@@ -37,15 +37,11 @@ SequencePool::~SequencePool() = default;
 
 PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {
   // Bookkeeping comes from the heap, once, here: for absurd numbers of sequences or tokens there may not be enough.
-  try {
+  return or_out_of_memory("the books of a pool", [&]() -> PoolResult<std::unique_ptr<SequencePool>> {
     std::unique_ptr<SequencePool> pool(new SequencePool(config));
     if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
     return pool;
-  } catch (const std::bad_alloc&) {
-    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
-  } catch (const std::length_error&) {
-    return std::unexpected(PoolError::exhausted("sequences' worth of bookkeeping", config.max_sequences, 0));
-  }
+  });
 }
 
 PoolResult<void> SequencePool::build(Device& device) {
@@ -70,15 +66,15 @@ PoolResult<void> SequencePool::build(Device& device) {
     layout.recurrent.capacity = config_.max_tokens;
     sizes.push_back(layout.recurrent.bytes());
   }
-  const auto slabs = plan_slabs(config_.budget_bytes, sizes);
+  const auto slabs = plan_slabs(config_.budget_bytes, sizes, layout.groups.size());
   if (!slabs) return std::unexpected(slabs.error());
   for (const std::uint64_t bytes : sizes) {
-    if (std::uint64_t{slabs->slabs} * (slabs->slab_bytes / bytes) >= kNoIndex ||
-        slabs->slab_bytes / kObjectAlignment * slabs->slabs >= kNoIndex) {
+    if (slabs->slab_bytes / bytes >= kNoIndex / slabs->slabs) {
       return std::unexpected(PoolError::invalid_argument("more objects than can be counted in 32 bits"));
     }
   }
 
+  layout_fingerprint_ = fingerprint_of(layout);
   events_ = std::make_unique<EventLog>(config_.event_capacity);
   auto arena = Arena::create(device, slabs->slab_bytes, slabs->slabs, events_.get());
   if (!arena) return std::unexpected(arena.error());
@@ -108,8 +104,12 @@ PoolResult<void> SequencePool::build(Device& device) {
     nodes = std::min(nodes, std::uint64_t{max_blocks_} * config_.max_sequences * 4);
   }
   if (!config_.prefix_cache) nodes = 0;
+  const auto seed = config_.hash_seed ? config_.hash_seed : random_seed();
+  if (!seed) {
+    return std::unexpected(PoolError::invalid_argument("the system gives no random seed for the prefix index"));
+  }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
-                                         states_ != nullptr, config_.hash_bits);
+                                         states_ != nullptr, config_.hash_bits, *seed);
 
   sequences_.reserve(config_.max_sequences);
   for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {
@@ -183,12 +183,17 @@ PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
   return slot;
 }
 
-PoolResult<void> SequencePool::release_ssm(std::uint32_t index) {
-  if (!states_ || index >= slot_infos_.size() || !states_->allocator().is_pinned(index)) {
-    return std::unexpected(PoolError::invalid_slot(index));
-  }
-  events_->record(Kind::SlotReleased, state_class(), index);
-  return states_->release(index);
+PoolResult<SequenceSlot*> SequencePool::ssm_slot(SlotId id) {
+  if (!states_) return std::unexpected(PoolError::invalid_slot(id.index));
+  auto slot = states_->slot(id);
+  if (slot && !states_->allocator().is_pinned(id.index)) return std::unexpected(PoolError::invalid_slot(id.index));
+  return slot;
+}
+
+PoolResult<void> SequencePool::release_ssm(SlotId id) {
+  if (const auto slot = ssm_slot(id); !slot) return std::unexpected(slot.error());
+  events_->record(Kind::SlotReleased, state_class(), id.index);
+  return states_->release(id);
 }
 
 PoolResult<const SequenceSlot*> SequencePool::ssm_slot(std::uint32_t index) const {

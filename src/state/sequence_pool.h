@@ -27,6 +27,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,7 @@ namespace quire {
 
 struct PoolConfig {
   StateLayout layout;
+  Fingerprint model;                 // what is saved under one model cannot be restored under another
   std::uint64_t budget_bytes = 0;    // of the arena; rounded down to whole slabs
   std::uint32_t max_sequences = 64;  // alive at once
   std::uint32_t max_tokens = 4096;   // of one sequence
@@ -54,6 +56,9 @@ struct PoolConfig {
   bool scrub = false;                       // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
   std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
+  // Of the prefix index: drawn from the system where none is given, so that nobody can make prompts that collide. No
+  // answer depends on it.
+  std::optional<std::uint64_t> hash_seed;
 };
 
 // Why a prefix was reused as far as it was and no further.
@@ -76,14 +81,31 @@ struct Hit {
   HitEnd end = HitEnd::Complete;
 };
 
+inline constexpr std::size_t kMaxClasses = 16;  // layer groups, and one for states
+
 struct ObjectCounts {
   std::uint32_t total = 0, free = 0, held = 0, cached = 0, high_water = 0;
   std::uint64_t object_bytes = 0, allocations = 0;
 };
 
+// One for each layer group. As much as a pool can have, so that asking for numbers takes nothing from the heap.
+class GroupCounts {
+ public:
+  void push_back(const ObjectCounts& counts) { counts_[size_++] = counts; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const ObjectCounts& operator[](std::size_t group) const { return counts_[group]; }
+  const ObjectCounts* begin() const { return counts_.data(); }
+  const ObjectCounts* end() const { return counts_.data() + size_; }
+
+ private:
+  std::array<ObjectCounts, kMaxClasses> counts_;
+  std::size_t size_ = 0;
+};
+
 struct PoolStats {
-  std::vector<ObjectCounts> pages;  // by layer group
-  ObjectCounts states;              // cached: checkpoints
+  GroupCounts pages;
+  ObjectCounts states;  // cached: checkpoints
   std::uint32_t slabs = 0, free_slabs = 0;
   std::uint64_t arena_bytes = 0;
   std::uint32_t sequences = 0, sequences_high_water = 0;
@@ -106,14 +128,18 @@ class SequencePool {
 
   // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until
   // given back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
-  // A page given back in the name of another group than its own is refused like a stale one.
+  // A page given back in the name of another group than its own is refused like a stale one. An id that was given back
+  // is stale and never means the next owner's object.
   bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
   bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
   bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
   PoolResult<PageId> alloc_kv(std::uint32_t group = 0);
   PoolResult<void> free_kv(PageId page, std::uint32_t group = 0);
   PoolResult<SlotId> alloc_ssm(RequestId request);
-  PoolResult<void> release_ssm(std::uint32_t index);
+  PoolResult<void> release_ssm(SlotId id);
+  // The owner's slot: to step it, to snapshot and restore its state. Valid until it is released; it is never moved.
+  PoolResult<SequenceSlot*> ssm_slot(SlotId id);
+  // Any slot, whoever has it, to look at. A free one shows request 0 and position 0.
   PoolResult<const SequenceSlot*> ssm_slot(std::uint32_t index) const;
 
   // --- sequences
@@ -178,10 +204,12 @@ class SequencePool {
   PoolResult<Holding> holding(SequenceId id) const;
   // A copy of all that the sequence remembers, in host memory. The sequence stays as it is. Waits for the device.
   PoolResult<SavedSequence> save(SequenceId id) const;
-  // The sequence again, as it was when it was saved, in this pool or one of the same layout. Pages that the index still
+  // The sequence again, as it was when it was saved, in this pool or one of the same model and layout. Refused without
+  // any change: Incompatible (version, model or layout), Damaged (cut short, checksum). Pages that the index still
   // knows are taken from there. Waits for the device: `saved` may go when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
-  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand.
+  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand. Looks at
+  // everything that restore() looks at except the checksum, which takes a walk over all bytes.
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::span<const Demand> others) const;
   // The same for create() and room for `tokens` in all; layers with a window are written in chunks of `chunk`.
   PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
@@ -198,9 +226,11 @@ class SequencePool {
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
   const PrefixIndex& prefix_index() const { return *index_; }
+  // What contradicts itself, as text; "out of memory" where there is too little of it to recount.
   std::expected<void, std::string> check_integrity() const;
 
  private:
+  std::expected<void, std::string> recount() const;
   struct Sequence;
   struct PageInfo {
     std::uint32_t node = kNoIndex;   // published as
@@ -234,7 +264,7 @@ class SequencePool {
   std::uint32_t window_start(std::uint32_t group, std::uint32_t length) const;
 
   // room (sequence_pool_room.cpp)
-  using Need = std::array<std::uint32_t, 16>;  // objects by class
+  using Need = std::array<std::uint32_t, kMaxClasses>;  // objects by class
   bool feasible(const Need& more) const;
   PoolError refusal(const Need& need) const;
   std::unexpected<PoolError> refuse(const PoolError& error);
@@ -265,6 +295,7 @@ class SequencePool {
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
   // coming back (sequence_pool_save.cpp)
+  PoolResult<void> acceptable(const SavedSequence& saved) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
   std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
@@ -288,6 +319,7 @@ class SequencePool {
   }
 
   PoolConfig config_;
+  Hash128 layout_fingerprint_;
   std::uint32_t max_blocks_ = 0;
   bool has_windows_ = false;
   std::unique_ptr<EventLog> events_;

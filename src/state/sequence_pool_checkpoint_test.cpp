@@ -45,7 +45,7 @@ std::uint32_t most_recomputed(const SequencePool& pool, const std::vector<Token>
 }
 
 TEST(Checkpoints, AreKeptAtBlockBoundariesWhenOneIsDue) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 8));
   (void)written(engine, counting(0, 30), 0, 1);
   EXPECT_EQ(stored(engine.pool()), (std::vector<std::uint64_t>{8, 16, 24}));
@@ -55,14 +55,14 @@ TEST(Checkpoints, AreKeptAtBlockBoundariesWhenOneIsDue) {
 }
 
 TEST(Checkpoints, AnIntervalIsRoundedUpToWholeBlocks) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 5));
   (void)written(engine, counting(0, 20), 0, 1);
   EXPECT_EQ(stored(engine.pool()), (std::vector<std::uint64_t>{8, 16}));
 }
 
 TEST(Checkpoints, AreKeptOnlyWhereTheSequenceStandsAtABoundary) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 4));
   (void)written(engine, counting(0, 21), 0, 7);  // 7, 14, 21: no multiple of 4
   EXPECT_EQ(engine.pool().stats().checkpoints_stored, 0u);
@@ -72,7 +72,7 @@ TEST(Checkpoints, AreKeptOnlyWhereTheSequenceStandsAtABoundary) {
 }
 
 TEST(Checkpoints, CanBeAskedForAtABoundary) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 64));
   auto sequence = engine.create({}).value();
   ASSERT_TRUE(done(engine.append(sequence, counting(0, 4), true)));
@@ -85,7 +85,7 @@ TEST(Checkpoints, CanBeAskedForAtABoundary) {
 // Finding (since the fast path of commit): a commit of no tokens at a boundary keeps no checkpoint, although one is
 // asked for "at this very boundary".
 TEST(Checkpoints, CanBeAskedForWhereTheSequenceStandsAlready) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 64));
   auto sequence = engine.create({}).value();
   ASSERT_TRUE(done(engine.append(sequence, counting(0, 4))));
@@ -94,7 +94,7 @@ TEST(Checkpoints, CanBeAskedForWhereTheSequenceStandsAlready) {
 }
 
 TEST(Checkpoints, OneThatIsThereIsNotKeptTwice) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 4));
   const auto a = written(engine, counting(0, 8), 0, 4);
   auto b = engine.create(counting(0, 9), 0, false).value();  // computes the same again
@@ -105,7 +105,7 @@ TEST(Checkpoints, OneThatIsThereIsNotKeptTwice) {
 }
 
 TEST(Checkpoints, ThePoolSaysWhereTheNextOneFallsDue) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 8);
   config.max_tokens = 30;
   ToyEngine engine(device, config);
@@ -138,7 +138,7 @@ TEST(Checkpoints, AreWhereACachedRecurrentPrefixResumes) {
 }
 
 TEST(Checkpoints, ARecurrentPrefixIsNeverReusedInTheMiddleOfABlock) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(32, 4));
   cached(engine, counting(0, 8), 0, 4);
   EXPECT_EQ(engine.pool().lookup(counting(0, 8)).tokens, 4u);
@@ -148,7 +148,7 @@ TEST(Checkpoints, ARecurrentPrefixIsNeverReusedInTheMiddleOfABlock) {
 // --- hybrids need both
 
 TEST(HybridPrefix, CountsOnlyUpToABoundaryThatHasPagesAndCheckpoint) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(32, 8));
   const auto living = written(engine, counting(0, 15), 0, 4);  // a checkpoint at 8, blocks up to 12
   const Hit hit = engine.pool().lookup(counting(0, 14));
@@ -163,7 +163,7 @@ TEST(HybridPrefix, CountsOnlyUpToABoundaryThatHasPagesAndCheckpoint) {
 }
 
 TEST(HybridPrefix, PagesBehindTheLastCheckpointDoNotLinger) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(32, 8));
   cached(engine, counting(0, 15), 0, 4);
   const PoolStats stats = engine.pool().stats();
@@ -176,7 +176,7 @@ TEST(HybridPrefix, PagesBehindTheLastCheckpointDoNotLinger) {
 }
 
 TEST(HybridPrefix, WithoutAnyCheckpointNothingLingers) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = hybrid(32, 4);
   config.checkpoint_budget_bytes = 0;
   ToyEngine engine(device, config);
@@ -190,7 +190,7 @@ TEST(HybridPrefix, WithoutAnyCheckpointNothingLingers) {
 }
 
 TEST(HybridPrefix, PagesGoWithTheirCheckpointWhenMemoryIsNeeded) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(4, 8));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 12), 0, 4);
@@ -205,7 +205,7 @@ TEST(HybridPrefix, PagesGoWithTheirCheckpointWhenMemoryIsNeeded) {
 }
 
 TEST(HybridPrefix, OnABranchEveryEndHasACheckpointOrIsForgotten) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(64, 8));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 16), 0, 4);                           // checkpoints at 8 and 16
@@ -221,7 +221,7 @@ TEST(HybridPrefix, OnABranchEveryEndHasACheckpointOrIsForgotten) {
 // --- the budget, and thinning
 
 TEST(CheckpointBudget, IsNeverExceeded) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 4);
   config.checkpoint_budget_bytes = 3 * kState + 100;
   config.max_recompute = 64;
@@ -241,7 +241,7 @@ TEST(CheckpointBudget, IsNeverExceeded) {
 
 // With checkpoints at most 16 tokens apart five of them are enough for 64 tokens, wherever the sequence stands.
 TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 4);
   config.checkpoint_budget_bytes = 5 * kState;
   config.max_recompute = 16;
@@ -266,7 +266,7 @@ TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
 }
 
 TEST(CheckpointBudget, WhereItIsTooSmallForTheBoundThePrefixEndsEarlierAndTheBoundHolds) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 4);
   config.checkpoint_budget_bytes = 2 * kState;
   config.max_recompute = 16;
@@ -285,7 +285,7 @@ TEST(CheckpointBudget, WhereItIsTooSmallForTheBoundThePrefixEndsEarlierAndTheBou
 }
 
 TEST(CheckpointBudget, ThinningMakesTheMostOfTheBudget) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 4);
   config.checkpoint_budget_bytes = 4 * kState;
   config.max_recompute = 16;
@@ -297,7 +297,7 @@ TEST(CheckpointBudget, ThinningMakesTheMostOfTheBudget) {
 }
 
 TEST(CheckpointBudget, OldPathsGiveTheirsUpForNewOnes) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 4);
   config.checkpoint_budget_bytes = 2 * kState;
   config.max_recompute = 4;  // no thinning
@@ -312,7 +312,7 @@ TEST(CheckpointBudget, OldPathsGiveTheirsUpForNewOnes) {
 }
 
 TEST(CheckpointBudget, AUsedCheckpointIsNotTheNextToGo) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = recurrent(32, 8);
   config.checkpoint_budget_bytes = 2 * kState;
   ToyEngine engine(device, config);
@@ -330,7 +330,7 @@ TEST(CheckpointBudget, AUsedCheckpointIsNotTheNextToGo) {
 // --- memory
 
 TEST(Checkpoints, ACommitNeverFailsForLackOfMemoryForOne) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(1, 4));
   auto sequence = engine.create({}).value();
   ASSERT_TRUE(done(engine.append(sequence, counting(0, 4), true)));
@@ -342,7 +342,7 @@ TEST(Checkpoints, ACommitNeverFailsForLackOfMemoryForOne) {
 }
 
 TEST(Checkpoints, GiveWayToTheLiving) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(3, 4));
   SequencePool& pool = engine.pool();
   const auto a = written(engine, counting(0, 10), 0, 4);
@@ -358,7 +358,7 @@ TEST(Checkpoints, GiveWayToTheLiving) {
 }
 
 TEST(Checkpoints, TheOneThatIsAboutToBeReadIsNotTakenToMakeRoomForTheReader) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(3, 4));
   const auto living = written(engine, counting(0, 8), 0, 4);  // its state, and checkpoints at 4 and 8
   ASSERT_EQ(engine.pool().stats().states.free, 0u);
@@ -371,7 +371,7 @@ TEST(Checkpoints, TheOneThatIsAboutToBeReadIsNotTakenToMakeRoomForTheReader) {
 }
 
 TEST(Checkpoints, WithoutRoomBesideTheCheckpointASequenceIsMadeAllTheSame) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(2, 8));
   const auto living = written(engine, counting(0, 8));  // its state, and a checkpoint at 8
   ASSERT_EQ(engine.pool().stats().states.free, 0u);
@@ -383,17 +383,18 @@ TEST(Checkpoints, WithoutRoomBesideTheCheckpointASequenceIsMadeAllTheSame) {
 }
 
 TEST(Checkpoints, AStateThatWasACheckpointIsZeroForANewSequence) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, recurrent(1, 4));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 8));
   const SequenceId id = pool.create({}).value().id;
   const StateView view = pool.state_view(id).value();
+  device.settle();
   EXPECT_TRUE(all_zero({view.base, kState}));
 }
 
 TEST(Checkpoints, DroppingTheCacheDropsThemAll) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(32, 4));
   SequencePool& pool = engine.pool();
   const auto living = written(engine, counting(0, 10), 0, 4);
@@ -409,7 +410,7 @@ TEST(Checkpoints, DroppingTheCacheDropsThemAll) {
 }
 
 TEST(HybridPrefix, AStateMayFillWhatPagesLeave) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, hybrid(3, 64));
   SequencePool& pool = engine.pool();
   auto a = engine.create({}).value();

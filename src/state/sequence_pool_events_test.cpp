@@ -24,7 +24,7 @@ std::vector<Kind> kinds(const std::vector<PoolEvent>& events) {
 }
 
 TEST(PoolEvents, TellTheLifeOfAnAttentionSequenceInOrder) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -53,7 +53,7 @@ TEST(PoolEvents, TellTheLifeOfAnAttentionSequenceInOrder) {
 }
 
 TEST(PoolEvents, TellOfAHitAndOfPagesHeldAgain) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 8));
@@ -70,7 +70,7 @@ TEST(PoolEvents, TellOfAHitAndOfPagesHeldAgain) {
 }
 
 TEST(PoolEvents, TellOfForkCopyAndRewind) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const auto parent = written(engine, counting(0, 6));
@@ -95,7 +95,7 @@ TEST(PoolEvents, TellOfForkCopyAndRewind) {
 }
 
 TEST(PoolEvents, TellOfEveryEviction) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 2 * kPage));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 8));
@@ -107,7 +107,7 @@ TEST(PoolEvents, TellOfEveryEviction) {
 }
 
 TEST(PoolEvents, TellTheLifeOfAHybridsState) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 16 * kHybridSlab);
   config.checkpoint_interval = 4;
   ToyEngine engine(device, config);
@@ -146,17 +146,17 @@ TEST(PoolEvents, TellTheLifeOfAHybridsState) {
 }
 
 TEST(PoolEvents, TellOfPlainSlotsToo) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 16 * kHybridSlab));
   SequencePool& pool = engine.pool();
   const SlotId slot = pool.alloc_ssm(42).value();
-  ASSERT_TRUE(done(pool.release_ssm(slot.index)));
+  ASSERT_TRUE(done(pool.release_ssm(slot)));
   EXPECT_EQ(only(events_since(pool, 0), Kind::SlotTaken).size(), 1u);
   EXPECT_EQ(only(events_since(pool, 0), Kind::SlotReleased).size(), 1u);
 }
 
 TEST(PoolEvents, NoPageEventIsAboutAState) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::recurrent(), 4096);
   config.checkpoint_interval = 4;
   ToyEngine engine(device, config);
@@ -168,7 +168,7 @@ TEST(PoolEvents, NoPageEventIsAboutAState) {
 }
 
 TEST(PoolEvents, ALogOfNoCapacityOnlyCounts) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 8 * kPage);
   config.event_capacity = 0;
   ToyEngine engine(device, config);
@@ -179,7 +179,7 @@ TEST(PoolEvents, ALogOfNoCapacityOnlyCounts) {
 }
 
 TEST(PoolEvents, ASlowReaderIsToldWhatItLost) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 8 * kPage);
   config.event_capacity = 4;
   ToyEngine engine(device, config);
@@ -193,7 +193,7 @@ TEST(PoolEvents, ASlowReaderIsToldWhatItLost) {
 // --- statistics
 
 TEST(PoolStatistics, FreeHeldAndCachedAddUpInEveryClass) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     PoolConfig config = pool_of(model, 48 * 384);
@@ -225,7 +225,7 @@ TEST(PoolStatistics, FreeHeldAndCachedAddUpInEveryClass) {
 }
 
 TEST(PoolStatistics, CountLookupsAndTheTokensThatWereHit) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 10));
@@ -242,7 +242,7 @@ TEST(PoolStatistics, CountLookupsAndTheTokensThatWereHit) {
 
 // Each reason of a miss, from a situation that has that reason and no other.
 TEST(PoolStatistics, CountEachMissUnderItsReason) {
-  HostDevice device;
+  CountingDevice device;
   const auto ends = [](const SequencePool& pool, HitEnd end) {
     return pool.stats().hit_ends[static_cast<std::size_t>(end)];
   };
@@ -301,7 +301,7 @@ TEST(PoolStatistics, EveryReasonHasAName) {
 }
 
 TEST(PoolStatistics, CountPublishedDeduplicatedCopiedAndEvictedPages) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   auto a = engine.create({}).value(), b = engine.create({}).value();
@@ -322,7 +322,7 @@ TEST(PoolStatistics, CountPublishedDeduplicatedCopiedAndEvictedPages) {
 }
 
 TEST(PoolStatistics, RememberTheHighWaterMarks) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 32 * kHybridSlab);
   config.prefix_cache = false;
   ToyEngine engine(device, config);
@@ -343,7 +343,7 @@ TEST(PoolStatistics, RememberTheHighWaterMarks) {
 }
 
 TEST(PoolStatistics, CountRefusalsForLackOfMemory) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 2 * kHybridSlab));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -357,7 +357,7 @@ TEST(PoolStatistics, CountRefusalsForLackOfMemory) {
 }
 
 TEST(PoolStatistics, CountRefusalsOfPlainPagesAndStates) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 2 * kHybridSlab));
   SequencePool& pool = engine.pool();
   while (pool.alloc_ssm(1)) {
@@ -371,7 +371,7 @@ TEST(PoolStatistics, CountRefusalsOfPlainPagesAndStates) {
 }
 
 TEST(PoolStatistics, CountRefusalsForLackOfASequence) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 4096);
   config.max_sequences = 1;
   ToyEngine engine(device, config);
@@ -386,7 +386,7 @@ TEST(PoolStatistics, CountRefusalsForLackOfASequence) {
 }
 
 TEST(PoolStatistics, CountObjectsThatWereMovedToEmptyASlab) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 6 * kHybridSlab);
   config.prefix_cache = false;
   ToyEngine engine(device, config);

@@ -1,5 +1,6 @@
 // The whole pool recounted from its tables, against every number it keeps.
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "quire/state/sequence_pool.h"
@@ -8,6 +9,14 @@
 namespace quire {
 
 std::expected<void, std::string> SequencePool::check_integrity() const {
+  try {
+    return recount();
+  } catch (const std::bad_alloc&) {
+    return std::unexpected("out of memory");  // short enough to need none
+  }
+}
+
+std::expected<void, std::string> SequencePool::recount() const {
   const auto wrong = [](std::string what) { return std::unexpected(std::move(what)); };
   for (std::uint32_t c = 0; c < classes(); ++c) {
     if (const auto ok = allocator(c).check_integrity(); !ok) {

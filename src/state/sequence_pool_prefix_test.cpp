@@ -29,7 +29,7 @@ TEST(PrefixReuse, ASequenceStartsWithTheFullBlocksThatAreCached) {
 }
 
 TEST(PrefixReuse, LivingSequencesShareTheirPrefix) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto a = written(engine, counting(0, 10));
   auto b = engine.create(joined(counting(0, 8), counting(50, 5))).value();
@@ -43,7 +43,7 @@ TEST(PrefixReuse, LivingSequencesShareTheirPrefix) {
 }
 
 TEST(PrefixReuse, AtLeastOneTokenIsAlwaysLeftToCompute) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 32 * kPage));
   cached(engine, counting(0, 16));
   for (std::uint32_t length = 1; length <= 16; ++length) {
@@ -75,7 +75,7 @@ TEST(PrefixReuse, APartOfAPageIsSharedAndCopiedOnTheFirstWrite) {
 }
 
 TEST(PrefixReuse, OfSeveralPagesTheOneWithTheMostTokensInCommonIsSharedInPart) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   cached(engine, joined(counting(0, 4), {10, 11, 12, 13}));
   cached(engine, joined(counting(0, 4), {10, 20, 21, 22}));
@@ -85,7 +85,7 @@ TEST(PrefixReuse, OfSeveralPagesTheOneWithTheMostTokensInCommonIsSharedInPart) {
 }
 
 TEST(PrefixReuse, ABlockCountsOnlyBehindTheSameBeginning) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   cached(engine, counting(0, 8));
   EXPECT_EQ(engine.pool().lookup(joined(counting(50, 4), counting(4, 5))).tokens, 0u);
@@ -94,7 +94,7 @@ TEST(PrefixReuse, ABlockCountsOnlyBehindTheSameBeginning) {
 }
 
 TEST(PrefixReuse, GeneratedTokensAreReusedLikeThoseOfAPrompt) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   auto a = written(engine, counting(0, 3));
   for (Token t = 70; t < 79; ++t) ASSERT_TRUE(done(engine.append(a, {t})));
@@ -102,7 +102,7 @@ TEST(PrefixReuse, GeneratedTokensAreReusedLikeThoseOfAPrompt) {
 }
 
 TEST(PrefixReuse, CollidingHashesChangeNothing) {
-  HostDevice device;
+  CountingDevice device;
   for (const std::uint32_t bits : {0u, 1u, 128u}) {
     PoolConfig config = pool_of(ToyModel::attention(), 64 * kPage);
     config.hash_bits = bits;
@@ -120,7 +120,7 @@ TEST(PrefixReuse, CollidingHashesChangeNothing) {
 }
 
 TEST(PrefixReuse, TwoThatComputeTheSameBlockEndWithOnePage) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   SequencePool& pool = engine.pool();
   auto a = engine.create(counting(0, 9)).value(), b = engine.create(counting(0, 9)).value();
@@ -137,7 +137,7 @@ TEST(PrefixReuse, TwoThatComputeTheSameBlockEndWithOnePage) {
 }
 
 TEST(PrefixReuse, CanBeDeclinedByARequest) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   cached(engine, counting(0, 8));
   const auto sequence = engine.create(counting(0, 9), 0, false).value();
@@ -147,7 +147,7 @@ TEST(PrefixReuse, CanBeDeclinedByARequest) {
 }
 
 TEST(PrefixReuse, SwitchedOffNothingIsKept) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 16 * kPage);
   config.prefix_cache = false;
   ToyEngine engine(device, config);
@@ -165,7 +165,7 @@ TEST(PrefixReuse, SwitchedOffNothingIsKept) {
 }
 
 TEST(PrefixReuse, LookupPromisesWhatCreateGivesAndChangesNothing) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     PoolConfig config = pool_of(model, 64 * kState);
@@ -202,7 +202,7 @@ TEST(PrefixReuse, LookupPromisesWhatCreateGivesAndChangesNothing) {
 }
 
 TEST(PrefixReuse, LookupPromisesWhatCreateGivesAlsoWhereMemoryIsShort) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::hybrid(), 4 * 320);  // four slabs of a state or five pages
   config.checkpoint_interval = 8;
   ToyEngine engine(device, config);
@@ -221,7 +221,7 @@ TEST(PrefixReuse, LookupPromisesWhatCreateGivesAlsoWhereMemoryIsShort) {
 // --- namespaces
 
 TEST(Namespaces, NeverSeeEachOthersPages) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto a = written(engine, counting(0, 10), 1);
   auto b = engine.create(counting(0, 10), 2).value();
@@ -239,7 +239,7 @@ TEST(Namespaces, NeverSeeEachOthersPages) {
 }
 
 TEST(Namespaces, NeverSeeEachOthersCheckpoints) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::recurrent(), 16 * kState);
   config.checkpoint_interval = 4;
   ToyEngine engine(device, config);
@@ -251,7 +251,7 @@ TEST(Namespaces, NeverSeeEachOthersCheckpoints) {
 // --- eviction
 
 TEST(Eviction, PagesThatNobodyHoldsStayUntilTheyAreNeeded) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 6 * kPage));
   cached(engine, counting(0, 8));
   cached(engine, counting(100, 8));
@@ -267,7 +267,7 @@ TEST(Eviction, PagesThatNobodyHoldsStayUntilTheyAreNeeded) {
 }
 
 TEST(Eviction, TheLeastRecentlyUsedGoesFirst) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 6 * kPage));
   SequencePool& pool = engine.pool();
   const auto a = counting(0, 8), b = counting(100, 8);
@@ -284,7 +284,7 @@ TEST(Eviction, TheLeastRecentlyUsedGoesFirst) {
 }
 
 TEST(Eviction, ALookupIsNoUse) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const auto a = counting(0, 8), b = counting(100, 8);
@@ -298,7 +298,7 @@ TEST(Eviction, ALookupIsNoUse) {
 }
 
 TEST(Eviction, TakesAPathFromItsEndSoThatNoChildIsOrphaned) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 5 * kPage));
   SequencePool& pool = engine.pool();
   const auto a = counting(0, 20);
@@ -312,7 +312,7 @@ TEST(Eviction, TakesAPathFromItsEndSoThatNoChildIsOrphaned) {
 }
 
 TEST(Eviction, ASharedParentGoesAfterItsChildren) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const auto x = joined(counting(0, 8), counting(50, 4)), y = joined(counting(0, 8), counting(60, 4));
@@ -332,7 +332,7 @@ TEST(Eviction, ASharedParentGoesAfterItsChildren) {
 }
 
 TEST(Eviction, NeverTakesWhatASequenceHolds) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const auto living = written(engine, counting(0, 8));
@@ -345,7 +345,7 @@ TEST(Eviction, NeverTakesWhatASequenceHolds) {
 }
 
 TEST(Eviction, DroppingTheCacheForgetsAllButWhatIsHeld) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   SequencePool& pool = engine.pool();
   const auto living = written(engine, counting(0, 8));
@@ -378,7 +378,7 @@ TEST(Eviction, APublishedPageIsTakenBackWhereThereIsNoRoomForACopy) {
 }
 
 TEST(Eviction, APublishedPageThatAnotherHoldsIsNotTakenBack) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 2 * kPage));
   const auto a = written(engine, counting(0, 8));
   auto b = engine.fork(a, 6).value();
@@ -386,6 +386,18 @@ TEST(Eviction, APublishedPageThatAnotherHoldsIsNotTakenBack) {
   EXPECT_EQ(engine.verify(a), "");
   EXPECT_EQ(engine.verify(b), "");
   EXPECT_TRUE(sound(engine.pool()));
+}
+
+TEST(HashSeed, IsDrawnForEachPoolUnlessItIsGiven) {
+  CountingDevice device;
+  const auto key = [&](std::optional<std::uint64_t> seed) {
+    PoolConfig config = pool_of(ToyModel::attention(), 1 << 12);
+    config.hash_seed = seed;
+    return SequencePool::create(device, config).value()->prefix_index().key_of(0, counting(0, 8));
+  };
+  EXPECT_EQ(key(7), key(7));
+  EXPECT_NE(key(7), key(8));
+  EXPECT_NE(key(std::nullopt), key(std::nullopt));
 }
 
 }  // namespace

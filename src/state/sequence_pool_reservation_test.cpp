@@ -25,7 +25,7 @@ std::vector<SequenceId> create(SequencePool& pool, std::size_t count) {
 // --- all or nothing
 
 TEST(Reservation, ForSeveralSequencesIsAllOrNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const auto ids = create(pool, 3);
@@ -46,7 +46,7 @@ TEST(Reservation, ForSeveralSequencesIsAllOrNothing) {
 }
 
 TEST(Reservation, ForSeveralGroupsIsAllOrNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::windowed(8), 3 * kSlab));
   SequencePool& pool = engine.pool();
   const SequenceId id = create(pool, 1)[0];
@@ -63,7 +63,7 @@ TEST(Reservation, ForSeveralGroupsIsAllOrNothing) {
 }
 
 TEST(Reservation, ARefusedOneLeavesTheCacheAlone) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   cached(engine, counting(0, 8));
@@ -75,7 +75,7 @@ TEST(Reservation, ARefusedOneLeavesTheCacheAlone) {
 }
 
 TEST(Reservation, CountsTheCopiesOfSharedPages) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 3 * kPage));
   SequencePool& pool = engine.pool();
   auto a = written(engine, counting(0, 6));
@@ -93,7 +93,7 @@ TEST(Reservation, CountsTheCopiesOfSharedPages) {
 }
 
 TEST(Reservation, OfAllHoldersOfAPageNeedsACopyForAllButOne) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   auto a = written(engine, counting(0, 6));
@@ -104,7 +104,7 @@ TEST(Reservation, OfAllHoldersOfAPageNeedsACopyForAllButOne) {
 }
 
 TEST(Reservation, OfAllHoldersOfAPageThatTheIndexKnowsNeedsACopyForAllButOneWhereThereIsNoRoomForMore) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 3 * kPage));
   SequencePool& pool = engine.pool();
   auto a = written(engine, counting(0, 8));
@@ -124,7 +124,7 @@ TEST(Reservation, OfAllHoldersOfAPageThatTheIndexKnowsNeedsACopyForAllButOneWher
 }
 
 TEST(Reservation, OneUnknownSequenceRefusesTheWhole) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const auto ids = create(pool, 2);
@@ -136,7 +136,7 @@ TEST(Reservation, OneUnknownSequenceRefusesTheWhole) {
 }
 
 TEST(Reservation, OneThatIsTooLongRefusesTheWhole) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 64 * kPage));
   SequencePool& pool = engine.pool();
   const auto ids = create(pool, 2);
@@ -146,7 +146,7 @@ TEST(Reservation, OneThatIsTooLongRefusesTheWhole) {
 }
 
 TEST(Reservation, TheSameSequenceTwiceIsRefused) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = create(pool, 1)[0];
@@ -158,7 +158,7 @@ TEST(Reservation, TheSameSequenceTwiceIsRefused) {
 }
 
 TEST(Reservation, OfNothingIsDone) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   SequencePool& pool = engine.pool();
   EXPECT_TRUE(done(pool.reserve(std::span<const Demand>())));
@@ -227,7 +227,7 @@ TEST(Planning, ChangesNothing) {
 }
 
 TEST(Planning, SaysWhatReserveWillSay) {
-  HostDevice device;
+  CountingDevice device;
   for (std::uint32_t slabs = 2; slabs <= 8; ++slabs) {
     for (std::uint32_t x = 0; x <= 20; x += 2) {
       for (std::uint32_t y = 0; y <= 20; y += 5) {
@@ -247,7 +247,7 @@ TEST(Planning, SaysWhatReserveWillSay) {
 // --- what can ever fit
 
 TEST(CanEverFit, CountsAllPagesOfFullAttention) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   const SequencePool& pool = engine.pool();
   EXPECT_TRUE(done(pool.can_ever_fit(16, 1)));
@@ -256,28 +256,28 @@ TEST(CanEverFit, CountsAllPagesOfFullAttention) {
 }
 
 TEST(CanEverFit, RefusesMoreTokensThanASequenceMayHave) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 64 * kPage));
   EXPECT_TRUE(done(engine.pool().can_ever_fit(64, 64)));
   EXPECT_TRUE(refused_with(engine.pool().can_ever_fit(65, 1), Code::TooLong, 65, 64));
 }
 
 TEST(CanEverFit, DoesNotDependOnWhatIsInThePoolNow) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 4 * kPage));
   const auto living = written(engine, counting(0, 16));
   EXPECT_TRUE(done(engine.pool().can_ever_fit(16, 1)));
 }
 
 TEST(CanEverFit, CountsTheStateBesideThePages) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 3 * kHybridSlab));
   EXPECT_TRUE(done(engine.pool().can_ever_fit(40, 1)));  // two slabs of five pages, one state
   EXPECT_TRUE(refused(engine.pool().can_ever_fit(41, 1), Code::Exhausted));
 }
 
 TEST(CanEverFit, CountsAWindowAndAChunkInsteadOfAllPages) {
-  HostDevice device;
+  CountingDevice device;
   // 40 tokens: ten pages of group 0 in five slabs; a window of 8 and a token touch at most three blocks.
   ToyEngine enough(device, pool_of(ToyModel::windowed(8), 8 * kSlab));
   EXPECT_TRUE(done(enough.pool().can_ever_fit(40, 1)));
@@ -288,7 +288,7 @@ TEST(CanEverFit, CountsAWindowAndAChunkInsteadOfAllPages) {
 
 // What can ever fit is never refused for lack of memory when it is alone, whatever is cached.
 TEST(CanEverFit, IsAPromiseForASequenceThatIsAlone) {
-  HostDevice device;
+  CountingDevice device;
   std::uint32_t promises = 0;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(7)}) {

@@ -61,10 +61,13 @@ PoolResult<void> SequencePool::make_room(const Need& need, Effort effort) {
 
 // Forgets the piece of cached content that is cheapest to lose. Says false where nothing is left.
 bool SequencePool::evict_one(const Need& need, Effort effort) {
-  // A window group that is short has pages of its own to give that no prefix needs as a whole.
+  // A window group that needs another slab has pages of its own to give that no prefix needs as a whole. Asked of the
+  // counts alone, as if everything were packed: what goes does not depend on where objects happen to lie.
   for (std::uint32_t g = 0; g < groups(); ++g) {
     const BlockAllocator& a = allocator(g);
-    if (layout().groups[g].window != 0 && need[g] > a.attached_free_count() && a.cached_count() > 0) {
+    const std::uint32_t objects = a.held_count() + a.cached_count();
+    const bool grows = divide_up(objects + need[g], a.cells_per_slab()) > divide_up(objects, a.cells_per_slab());
+    if (layout().groups[g].window != 0 && grows && a.cached_count() > 0) {
       evict_window_page(g, a.oldest_cached());
       return true;
     }

@@ -1,9 +1,9 @@
 // Sequences that leave the pool for a while and come back, and whether there would be room for one that comes.
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/sequence_pool_internal.h"
 
@@ -40,25 +40,31 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
 PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
-  SavedSequence saved{.name_space = sequence->name_space, .bytes = holding(id)->saved_bytes};
-  try {
+  SavedSequence saved{.model = config_.model,
+                      .layout = layout_fingerprint_,
+                      .name_space = sequence->name_space,
+                      .bytes = holding(id)->saved_bytes};
+  const auto room = or_out_of_memory("a saved sequence", [&]() -> PoolResult<void> {
     saved.tokens.assign(sequence->tokens.get(), sequence->tokens.get() + sequence->length);
     saved.first_blocks.reserve(groups());
-    saved.data = std::make_unique_for_overwrite<std::byte[]>(saved.bytes);
-  } catch (const std::bad_alloc&) {
-    return std::unexpected(PoolError::exhausted("bytes of host memory", saved.bytes, 0));
-  }
+    return {};
+  });
+  if (!room) return std::unexpected(room.error());
+  auto data = HostBytes::create(saved.bytes);
+  if (!data) return std::unexpected(data.error());
+  saved.data = std::move(*data);
   const auto downloaded = download(*sequence, saved);
   const auto fenced = arena_->device().fence();  // also after a refusal: the buffer dies with this call
   if (!downloaded) return std::unexpected(downloaded.error());
   if (!fenced) return std::unexpected(fenced.error());
+  saved.checksum = saved.compute_checksum();
   return saved;
 }
 
 // Submits the copying of everything that the sequence has into `saved`. The bytes are there after the next fence.
 PoolResult<void> SequencePool::download(const Sequence& sequence, SavedSequence& saved) const {
   Device& device = arena_->device();
-  std::byte* to = saved.data.get();
+  std::byte* to = saved.data.data();
   const std::uint32_t blocks = divide_up(sequence.length, block_size());
   for (std::uint32_t g = 0; g < groups(); ++g) {
     const BlockTable& table = sequence.groups[g].table();
@@ -70,6 +76,35 @@ PoolResult<void> SequencePool::download(const Sequence& sequence, SavedSequence&
   if (!states_) return {};
   const std::byte* from = states_->at(sequence.slot.index).state().view().base;
   return device.download(to, from, object_bytes(state_class()));
+}
+
+// Whether what was saved is this pool's to restore, as far as its fields tell: afterwards every index and size in it
+// can be relied on. What the bytes are is for the checksum to say.
+PoolResult<void> SequencePool::acceptable(const SavedSequence& saved) const {
+  if (saved.version != SavedSequence::kVersion) {
+    return std::unexpected(PoolError::incompatible("format version", SavedSequence::kVersion, saved.version));
+  }
+  if (saved.model != config_.model) return std::unexpected(PoolError::incompatible("model"));
+  if (saved.layout != layout_fingerprint_) return std::unexpected(PoolError::incompatible("layout"));
+  if (saved.tokens.size() > config_.max_tokens) {
+    return std::unexpected(PoolError::too_long("tokens", saved.tokens.size(), config_.max_tokens));
+  }
+  if (saved.first_blocks.size() != groups()) {
+    return std::unexpected(PoolError::damaged("layer groups", groups(), saved.first_blocks.size()));
+  }
+  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
+  const std::uint32_t blocks = divide_up(length, block_size());
+  std::uint64_t bytes = states_ ? object_bytes(state_class()) : 0;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t first = window_start(g, length) / block_size();
+    if (saved.first_blocks[g] > first) {
+      return std::unexpected(PoolError::damaged("first block of a group", first, saved.first_blocks[g]));
+    }
+    bytes += std::uint64_t{blocks - saved.first_blocks[g]} * object_bytes(g);
+  }
+  if (saved.bytes != bytes) return std::unexpected(PoolError::damaged("length in bytes", bytes, saved.bytes));
+  if (saved.data.size() != bytes) return std::unexpected(PoolError::damaged("bytes", bytes, saved.data.size()));
+  return {};
 }
 
 // The blocks of a saved sequence that the index still has: their pages are taken instead of copies.
@@ -109,9 +144,13 @@ PoolResult<void> SequencePool::fits_beside(Need need, std::span<const Demand> ot
 
 PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint32_t more,
                                            std::span<const Demand> others) const {
+  if (auto ok = acceptable(saved); !ok) return ok;
+  const std::size_t length = saved.tokens.size();
+  if (length + more > config_.max_tokens) {
+    return std::unexpected(PoolError::too_long("tokens", length + more, config_.max_tokens));
+  }
   if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
   Need need = need_to_restore(saved, path_, still_known(saved, path_));
-  const std::size_t length = saved.tokens.size();
   const std::size_t grown =
       divide_up(length + more, std::size_t{block_size()}) - divide_up(length, std::size_t{block_size()});
   for (std::uint32_t g = 0; g < groups(); ++g) need[g] += static_cast<std::uint32_t>(grown);
@@ -119,26 +158,15 @@ PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint
 }
 
 PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {
-  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
-  if (length > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", length, config_.max_tokens));
-  if (saved.first_blocks.size() != groups()) {
-    return std::unexpected(PoolError::shape_mismatch("layer groups", groups(), saved.first_blocks.size()));
-  }
-  const std::uint32_t blocks = divide_up(length, block_size());
-  std::uint64_t bytes = states_ ? object_bytes(state_class()) : 0;
-  for (std::uint32_t g = 0; g < groups(); ++g) {
-    if (saved.first_blocks[g] > window_start(g, length) / block_size()) {
-      return std::unexpected(
-          PoolError::shape_mismatch("first block", window_start(g, length) / block_size(), saved.first_blocks[g]));
-    }
-    bytes += std::uint64_t{blocks - saved.first_blocks[g]} * object_bytes(g);
-  }
-  if (bytes != saved.bytes) return std::unexpected(PoolError::shape_mismatch("bytes", bytes, saved.bytes));
+  if (auto ok = acceptable(saved); !ok) return std::unexpected(ok.error());
   if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
   const std::uint32_t known = still_known(saved, path_);
   const Need need = need_to_restore(saved, path_, known);
   if (!feasible(need)) return refuse(refusal(need));
+  // Last of the questions, because it walks over all bytes.
+  if (saved.compute_checksum() != saved.checksum) return std::unexpected(PoolError::damaged("checksum"));
 
+  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
   const std::uint32_t index = free_sequences_.back();
   Sequence& sequence = sequences_[index];
   sequence.live = true;
@@ -188,7 +216,7 @@ PoolResult<void> SequencePool::fill(Sequence& sequence, const SavedSequence& sav
   if (states_) fresh[state_class()] = 1;
   if (auto ok = make_room(fresh, Effort::Everything); !ok) return ok;
 
-  const std::byte* from = saved.data.get();
+  const std::byte* from = saved.data.data();
   for (std::uint32_t g = 0; g < groups(); ++g) {
     PagedSeqState& group = sequence.groups[g];
     const auto growth = group.grow(length);

@@ -56,12 +56,118 @@ TEST_P(SavedSequences, GoIntoAnotherPoolOfTheSameLayoutAndAreRefusedByOneOfAnoth
   ToyModel wider = GetParam().model;
   for (LayerDesc& layer : wider.layers) layer.head_dim *= 2, layer.ssm_bytes *= 2;
   ToyEngine stranger(device, pool_of(wider, 1 << 16));
-  EXPECT_EQ(stranger.pool().restore(*saved).error().code, PoolError::Code::ShapeMismatch);
+  EXPECT_EQ(stranger.pool().restore(*saved).error().code, PoolError::Code::Incompatible);
   EXPECT_EQ(stranger.pool().stats().sequences, 0u);
   ToyModel more = GetParam().model;
   more.layers.push_back(LayerDesc::attention(3, 8));
   ToyEngine another(device, pool_of(more, 1 << 16));
-  EXPECT_EQ(another.pool().restore(*saved).error().code, PoolError::Code::ShapeMismatch);
+  EXPECT_EQ(another.pool().restore(*saved).error().code, PoolError::Code::Incompatible);
+}
+
+Fingerprint model_number(std::uint64_t number) { return {{number, 2, 3, 4}}; }
+
+SavedSequence copy_of(const SavedSequence& saved) {
+  SavedSequence copy{.version = saved.version,
+                     .model = saved.model,
+                     .layout = saved.layout,
+                     .name_space = saved.name_space,
+                     .tokens = saved.tokens,
+                     .first_blocks = saved.first_blocks,
+                     .bytes = saved.bytes,
+                     .data = HostBytes::create(saved.data.size()).value(),
+                     .checksum = saved.checksum};
+  std::copy_n(saved.data.data(), saved.data.size(), copy.data.data());
+  return copy;
+}
+
+// Refused, with these words, and the pool is as it was: nothing held, nothing cached, nothing in the prefix index.
+::testing::AssertionResult refused_without_a_trace(SequencePool& pool, const SavedSequence& saved, Code code,
+                                                   const std::string& words) {
+  const auto restored = pool.restore(saved);
+  if (auto ok = refused(restored, code); !ok) return ok;
+  if (restored.error().message().find(words) == std::string::npos) {
+    return ::testing::AssertionFailure() << restored.error().message();
+  }
+  const PoolStats stats = pool.stats();
+  if (stats.sequences != 0 || stats.prefix_blocks != 0 || stats.free_slabs != stats.slabs) {
+    return ::testing::AssertionFailure() << "something is left in the pool";
+  }
+  return sound(pool);
+}
+
+TEST_P(SavedSequences, OfAnotherModelAreRefusedAlthoughEveryPageHasTheSameSize) {
+  CountingDevice device;
+  PoolConfig mine = pool_of(GetParam().model, 1 << 16), theirs = mine;
+  mine.model = model_number(1), theirs.model = model_number(9);
+  ToyEngine engine(device, mine), stranger(device, theirs), twin(device, mine);
+  auto sequence = written(engine, counting(0, 21));
+  const auto saved = engine.pool().save(sequence.id);
+  ASSERT_TRUE(done(saved));
+  EXPECT_TRUE(refused_without_a_trace(stranger.pool(), *saved, Code::Incompatible, "another model"));
+  EXPECT_TRUE(refused(stranger.pool().can_restore(*saved, 0, {}), Code::Incompatible));
+  EXPECT_EQ(stranger.pool().lookup(counting(0, 21)).tokens, 0u);
+  sequence.id = twin.pool().restore(*saved).value();
+  EXPECT_EQ(twin.verify(sequence), "");
+}
+
+// The same bytes, read differently: a window of another length, layers in another order.
+TEST(SavedSequences, OfAnotherLayoutAreRefusedAlthoughEveryPageHasTheSameSize) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(ToyModel::windowed(7), 1 << 16));
+  const auto saved = engine.pool().save(written(engine, counting(0, 5)).id);
+  ToyModel swapped = ToyModel::windowed(7);
+  std::swap(swapped.layers[0].window, swapped.layers[1].window);
+  ToyModel halves = ToyModel::windowed(7);
+  for (LayerDesc& layer : halves.layers) layer.type = ElementType::BF16;
+  for (const ToyModel& other : {ToyModel::windowed(8), swapped, halves}) {
+    ToyEngine stranger(device, pool_of(other, 1 << 16));
+    EXPECT_TRUE(refused_without_a_trace(stranger.pool(), *saved, Code::Incompatible, "another layout"));
+  }
+}
+
+TEST_P(SavedSequences, WithAFieldThatIsWrongAreRefusedAndSayWhich) {
+  CountingDevice device;
+  PoolConfig config = pool_of(GetParam().model, 1 << 16);
+  config.model = model_number(1);
+  ToyEngine engine(device, config), fresh(device, config);
+  SequencePool& pool = fresh.pool();
+  const auto saved = engine.pool().save(written(engine, counting(0, 13)).id);
+  ASSERT_TRUE(done(saved));
+  const auto with = [&](auto change) {
+    SavedSequence wrong = copy_of(*saved);
+    change(wrong);
+    return wrong;
+  };
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.version = 2; }), Code::Incompatible,
+                                      "format version than this pool: 1 expected, 2 given"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.model.words[3] ^= 1; }), Code::Incompatible, "model"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.layout.high ^= 1; }), Code::Incompatible, "layout"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.name_space = 5; }), Code::Damaged, "checksum"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.tokens[3] ^= 1; }), Code::Damaged, "checksum"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.checksum.low ^= 1; }), Code::Damaged, "checksum"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.tokens.resize(65); }), Code::TooLong, "tokens"));
+  EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.bytes += 1; }), Code::Damaged, "length in bytes"));
+  EXPECT_TRUE(
+      refused_without_a_trace(pool, with([](auto& s) { s.first_blocks.push_back(0); }), Code::Damaged, "groups"));
+  if (pool.layout().has_attention()) {
+    const auto none = with([](auto& s) { s.first_blocks.clear(); });
+    EXPECT_TRUE(refused_without_a_trace(pool, none, Code::Damaged, "layer groups"));
+    EXPECT_TRUE(refused(pool.can_restore(none, 0, {}), Code::Damaged));
+    EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.first_blocks[0] = UINT32_MAX; }), Code::Damaged,
+                                        "first block"));
+    EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.tokens.resize(2); }), Code::Damaged, "expected"));
+  }
+  for (const std::uint64_t size : {std::uint64_t{0}, saved->bytes - 1, saved->bytes + 1}) {
+    const auto cut = with([&](auto& s) { s.data = HostBytes::create(size).value(); });
+    EXPECT_TRUE(refused_without_a_trace(pool, cut, Code::Damaged, "bytes"));
+    EXPECT_TRUE(refused(pool.can_restore(cut, 0, {}), Code::Damaged));
+  }
+  for (std::uint64_t bit = 0; bit < saved->bytes * 8; bit += 97) {
+    const auto flipped = with([&](auto& s) { s.data.data()[bit / 8] ^= static_cast<std::byte>(1 << bit % 8); });
+    ASSERT_TRUE(refused_without_a_trace(pool, flipped, Code::Damaged, "checksum")) << bit;
+  }
+  EXPECT_TRUE(refused(pool.can_restore(*saved, UINT32_MAX, {}), Code::TooLong));
+  EXPECT_TRUE(done(pool.restore(copy_of(*saved))));
 }
 
 // The device of these tests reads and writes host memory at the fence and not before.
@@ -72,16 +178,16 @@ TEST_P(SavedSequences, AreWholeWhenSaveReturnsAndFreeWhenRestoreDoes) {
   auto sequence = written(engine, counting(0, 13));
   auto saved = pool.save(sequence.id);
   ASSERT_TRUE(done(saved));
-  const std::vector<std::byte> bytes(saved->data.get(), saved->data.get() + saved->bytes);
+  const std::vector<std::byte> bytes(saved->data.data(), saved->data.data() + saved->bytes);
   ASSERT_TRUE(done(device.fence()));
-  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), saved->data.get()));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), saved->data.data()));
   ASSERT_TRUE(done(pool.release(sequence.id)));
   pool.drop_cache();
   device.fail_after(1);  // also where it is refused half-way
   EXPECT_TRUE(refused(pool.restore(*saved), Code::DeviceFailure));
   device.never_fail();
   sequence.id = pool.restore(*saved).value();
-  std::fill_n(saved->data.get(), saved->bytes, std::byte{0});
+  std::fill_n(saved->data.data(), saved->bytes, std::byte{0});
   ASSERT_TRUE(done(device.fence()));
   EXPECT_EQ(engine.verify(sequence), "");
 }

@@ -107,7 +107,7 @@ TEST(Fork, AtABlockBoundaryNothingIsEverCopied) {
 }
 
 TEST(Fork, OfAttentionStandsAtAnyPosition) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   auto parent = written(engine, counting(0, 10));
   for (std::uint32_t position = 0; position <= 10; ++position) {
@@ -123,7 +123,7 @@ TEST(Fork, OfAttentionStandsAtAnyPosition) {
 }
 
 TEST(Fork, BeyondTheEndIsRefused) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto parent = written(engine, counting(0, 6));
   EXPECT_TRUE(refused_at(engine.pool().fork(parent.id, 7), Code::NotWritten, 7));
@@ -131,7 +131,7 @@ TEST(Fork, BeyondTheEndIsRefused) {
 }
 
 TEST(Fork, OutlivesItsParent) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model :
        {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid()}) {
     ToyEngine engine(device, pool_of(model, 32 * kState));
@@ -146,7 +146,7 @@ TEST(Fork, OutlivesItsParent) {
 }
 
 TEST(Fork, PagesReservedByTheParentAreNotShared) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto parent = written(engine, counting(0, 6));
   ASSERT_TRUE(done(engine.pool().reserve(parent.id, 10)));
@@ -157,7 +157,7 @@ TEST(Fork, PagesReservedByTheParentAreNotShared) {
 }
 
 TEST(Fork, AfterAForkAReservationOfTheHalfFullPageCountsNoMore) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto parent = written(engine, counting(0, 6));
   ASSERT_TRUE(done(engine.pool().reserve(parent.id, 2)));
@@ -181,7 +181,7 @@ TEST(Fork, OfARecurrentSequenceCopiesItsStateOnce) {
 }
 
 TEST(Fork, OfAHybridInThePastStandsAtTheLastCheckpoint) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, with_checkpoints(pool_of(ToyModel::hybrid(), 32 * kHybridState), 4));
   const auto parent = written(engine, counting(0, 15), 0, 4);  // checkpoints at 4, 8 and 12
   const auto forked = engine.pool().fork(parent.id, 11).value();
@@ -196,7 +196,7 @@ TEST(Fork, OfAHybridInThePastStandsAtTheLastCheckpoint) {
 }
 
 TEST(Fork, OfARecurrentSequenceInThePastWithoutACheckpointStartsOver) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 8 * kState));
   const auto parent = written(engine, counting(0, 10));
   const auto child = engine.fork(parent, 9).value();
@@ -206,7 +206,7 @@ TEST(Fork, OfARecurrentSequenceInThePastWithoutACheckpointStartsOver) {
 }
 
 TEST(Fork, WithoutRoomForTheStateIsRefusedAndChangesNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 1 * kState));
   const auto parent = written(engine, counting(0, 5));
   EXPECT_TRUE(refused_with(engine.pool().fork(parent.id, 5), Code::Exhausted, kState, 0));
@@ -217,7 +217,7 @@ TEST(Fork, WithoutRoomForTheStateIsRefusedAndChangesNothing) {
 }
 
 TEST(Fork, StaysInItsParentsNamespace) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto parent = written(engine, counting(0, 6), 7);
   auto child = engine.fork(parent, 6).value();
@@ -228,7 +228,7 @@ TEST(Fork, StaysInItsParentsNamespace) {
 }
 
 TEST(Fork, CarriesTheRequestIdItIsGiven) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 8 * kState));
   SequencePool& pool = engine.pool();
   const auto parent = written(engine, counting(0, 5));
@@ -239,7 +239,7 @@ TEST(Fork, CarriesTheRequestIdItIsGiven) {
 // --- rewind
 
 TEST(Rewind, GivesThePagesBehindThePositionBack) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   auto sequence = written(engine, counting(0, 15));
   EXPECT_EQ(engine.pool().stats().pages[0].held, 4u);
@@ -252,7 +252,7 @@ TEST(Rewind, GivesThePagesBehindThePositionBack) {
 }
 
 TEST(Rewind, GivesReservedPagesBackToo) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   auto sequence = written(engine, counting(0, 6));
   ASSERT_TRUE(done(engine.pool().reserve(sequence.id, 20)));
@@ -263,7 +263,7 @@ TEST(Rewind, GivesReservedPagesBackToo) {
 }
 
 TEST(Rewind, ToWhereTheSequenceStandsDoesNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 16 * kHybridState));
   const auto sequence = written(engine, counting(0, 6));
   const auto events = engine.pool().events().written();
@@ -274,7 +274,7 @@ TEST(Rewind, ToWhereTheSequenceStandsDoesNothing) {
 }
 
 TEST(Rewind, BeyondTheEndIsRefused) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto sequence = written(engine, counting(0, 6));
   EXPECT_TRUE(refused_at(engine.pool().rewind(sequence.id, 7), Code::NotWritten, 7));
@@ -298,7 +298,7 @@ TEST(Rewind, AndWritingOtherTokensLeavesTheOldOnesToOthers) {
 }
 
 TEST(Rewind, OfASharedHalfFullPageLeavesTheOtherHolderAlone) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   const auto parent = written(engine, counting(0, 7));
   auto child = engine.fork(parent, 7).value();
@@ -310,7 +310,7 @@ TEST(Rewind, OfASharedHalfFullPageLeavesTheOtherHolderAlone) {
 }
 
 TEST(Rewind, OfAttentionStandsAtAnyPosition) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
   for (std::uint32_t position = 0; position < 11; ++position) {
     auto sequence = written(engine, counting(0, 11));
@@ -321,7 +321,7 @@ TEST(Rewind, OfAttentionStandsAtAnyPosition) {
 }
 
 TEST(Rewind, OfARecurrentSequenceStandsAtTheLastCheckpoint) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
     ToyEngine engine(device, with_checkpoints(pool_of(model, 32 * kState), 4));
     auto sequence = written(engine, counting(0, 15), 0, 4);
@@ -337,12 +337,13 @@ TEST(Rewind, OfARecurrentSequenceStandsAtTheLastCheckpoint) {
 }
 
 TEST(Rewind, ToTheBeginningZeroesTheState) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 16 * kHybridState));
   auto sequence = written(engine, counting(0, 6));
   ASSERT_TRUE(done(engine.rewind(sequence, 0)));
   const StateView view = engine.pool().state_view(sequence.id).value();
   EXPECT_EQ(view.position, 0u);
+  device.settle();
   EXPECT_TRUE(all_zero({view.base, kHybridState}));
   EXPECT_EQ(engine.pool().stats().pages[0].held, 0u);
   EXPECT_EQ(engine.verify(sequence), "");

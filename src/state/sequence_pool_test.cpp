@@ -17,7 +17,7 @@ constexpr std::uint64_t kState = 384;        // recurrent
 constexpr std::uint64_t kHybridState = 320;  // hybrid; its pages have 64
 
 TEST(SequencePool, TheKindOfPoolFollowsFromTheModelsLayers) {
-  HostDevice device;
+  CountingDevice device;
   const auto attention = SequencePool::create(device, pool_of(ToyModel::attention(), 4096)).value();
   EXPECT_TRUE(attention->is_kv_based());
   EXPECT_FALSE(attention->is_ssm());
@@ -67,22 +67,23 @@ TEST(SequencePool, ImpossibleConfigurationsAreRefused) {
 // --- the plain operations
 
 TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::attention(), 4 * kPage)).value();
   EXPECT_TRUE(refused(pool->alloc_ssm(1), Code::InvalidSlot));
-  EXPECT_TRUE(refused_at(pool->release_ssm(3), Code::InvalidSlot, 3));
+  EXPECT_TRUE(refused_at(pool->release_ssm(SlotId{3, 0}), Code::InvalidSlot, 3));
   EXPECT_TRUE(refused_at(pool->ssm_slot(3), Code::InvalidSlot, 3));
+  EXPECT_TRUE(refused_at(pool->ssm_slot(SlotId{3, 0}), Code::InvalidSlot, 3));
 }
 
 TEST(SequencePool, APoolWithoutPagesAnswersInvalidSlot) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::recurrent(), 4 * kState)).value();
   EXPECT_TRUE(refused(pool->alloc_kv(), Code::InvalidSlot));
   EXPECT_TRUE(refused(pool->free_kv(PageId{0, 0}), Code::InvalidSlot));
 }
 
 TEST(SequencePool, PlainPagesAreTheCallersUntilGivenBack) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::attention(), 2 * kPage)).value();
   const PageId a = pool->alloc_kv().value(), b = pool->alloc_kv().value();
   EXPECT_NE(a.index, b.index);
@@ -98,7 +99,7 @@ TEST(SequencePool, PlainPagesAreTheCallersUntilGivenBack) {
 }
 
 TEST(SequencePool, PlainPagesBelongToALayerGroup) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::windowed(8), 4 * kPage)).value();
   const PageId page = pool->alloc_kv(1).value();
   EXPECT_EQ(pool->stats().pages[0].held, 0u);
@@ -109,7 +110,7 @@ TEST(SequencePool, PlainPagesBelongToALayerGroup) {
 }
 
 TEST(SequencePool, APlainPageIsNotGivenBackInTheNameOfAnotherGroup) {
-  HostDevice device;
+  CountingDevice device;
   const auto pool = SequencePool::create(device, pool_of(ToyModel::windowed(8), 16 * kPage)).value();
   std::vector<PageId> pages[2];
   for (std::uint32_t g : {0u, 1u, 0u, 1u, 0u, 1u, 0u, 1u}) pages[g].push_back(pool->alloc_kv(g).value());
@@ -129,7 +130,7 @@ TEST(SequencePool, APlainPageIsNotGivenBackInTheNameOfAnotherGroup) {
 }
 
 TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
     const auto pool = SequencePool::create(device, pool_of(model, 2 * model.layout().recurrent.bytes())).value();
     const SlotId a = pool->alloc_ssm(42).value(), b = pool->alloc_ssm(43).value();
@@ -137,32 +138,69 @@ TEST(SequencePool, PlainSlotsAreTheCallersUntilGivenBack) {
     EXPECT_EQ((*pool->ssm_slot(b.index))->request(), 43u);
     EXPECT_TRUE(refused_with(pool->alloc_ssm(44), Code::Exhausted, model.layout().recurrent.bytes(), 0));
     EXPECT_TRUE(refused(pool->alloc_ssm(0), Code::InvalidArgument));
-    EXPECT_TRUE(done(pool->release_ssm(a.index)));
+    EXPECT_TRUE(done(pool->release_ssm(a)));
     EXPECT_EQ((*pool->ssm_slot(a.index))->request(), 0u);
     EXPECT_EQ((*pool->ssm_slot(a.index))->position(), 0u);
-    EXPECT_TRUE(refused_at(pool->release_ssm(a.index), Code::InvalidSlot, a.index));
-    EXPECT_TRUE(refused_at(pool->release_ssm(99), Code::InvalidSlot, 99));
+    EXPECT_TRUE(refused_at(pool->release_ssm(a), Code::StaleId, a.index));
+    EXPECT_TRUE(refused_at(pool->release_ssm(SlotId{99, 0}), Code::InvalidSlot, 99));
     EXPECT_TRUE(refused_at(pool->ssm_slot(99), Code::InvalidSlot, 99));
     EXPECT_EQ(pool->alloc_ssm(45)->index, a.index);  // the freed slot is the next one handed out
     EXPECT_TRUE(sound(*pool));
   }
 }
 
+TEST(SequencePool, ASlotThatWasGivenBackDoesNotMeanTheNextOwners) {
+  CountingDevice device;
+  for (const ToyModel& model : {ToyModel::recurrent(), ToyModel::hybrid()}) {
+    const auto pool = SequencePool::create(device, pool_of(model, 2 * model.layout().recurrent.bytes())).value();
+    const SlotId old = pool->alloc_ssm(42).value();
+    ASSERT_TRUE(done(pool->release_ssm(old)));
+    const SlotId now = pool->alloc_ssm(43).value();
+    ASSERT_EQ(now.index, old.index);
+    EXPECT_TRUE(refused_at(pool->release_ssm(old), Code::StaleId, old.index));
+    EXPECT_TRUE(refused_at(pool->ssm_slot(old), Code::StaleId, old.index));
+    EXPECT_EQ((*pool->ssm_slot(now))->request(), 43u);
+    EXPECT_TRUE(done(pool->release_ssm(now)));
+    EXPECT_TRUE(sound(*pool));
+  }
+}
+
+TEST(SequencePool, APlainSlotIsSteppedSavedAndRestoredByItsOwner) {
+  CountingDevice device;
+  const ToyModel model = ToyModel::hybrid();
+  const auto pool = SequencePool::create(device, pool_of(model, 8 * model.layout().recurrent.bytes())).value();
+  const SlotId a = pool->alloc_ssm(42).value(), b = pool->alloc_ssm(43).value();
+  SequenceSlot& slot = **pool->ssm_slot(a);
+  const auto bytes = pattern(slot.state().shape().bytes(), 5);
+  std::copy(bytes.begin(), bytes.end(), slot.state().data());
+  ASSERT_TRUE(done(slot.step(7)));
+  EXPECT_EQ((*pool->ssm_slot(a.index))->position(), 7u);
+  EXPECT_TRUE(refused(slot.step(100), Code::TooLong));  // more than the longest sequence
+  const auto snapshot = slot.state().snapshot();
+  ASSERT_TRUE(done(snapshot));
+  ASSERT_TRUE(done((*pool->ssm_slot(b))->state().restore(*snapshot)));
+  EXPECT_EQ((*pool->ssm_slot(b))->position(), 7u);
+  EXPECT_EQ(bytes_at((*pool->ssm_slot(b))->state().data(), bytes.size()), bytes);
+  const auto id = pool->create({})->id;
+  EXPECT_TRUE(refused(pool->ssm_slot(pool->slot(id).value()), Code::InvalidSlot)) << "a sequence's slot is the pool's";
+  EXPECT_TRUE(sound(*pool));
+}
+
 TEST(SequencePool, PlainOperationsRefuseWhatBelongsToASequence) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 6));
   const PageId page = pages_of(pool, sequence.id)[0];
   const SlotId slot = pool.slot(sequence.id).value();
   EXPECT_TRUE(refused_at(pool.free_kv(page), Code::InvalidSlot, page.index));
-  EXPECT_TRUE(refused_at(pool.release_ssm(slot.index), Code::InvalidSlot, slot.index));
+  EXPECT_TRUE(refused_at(pool.release_ssm(slot), Code::InvalidSlot, slot.index));
   EXPECT_EQ(engine.verify(sequence), "");
   EXPECT_TRUE(sound(pool));
 }
 
 TEST(SequencePool, CachedContentMakesRoomForPlainObjects) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 2 * kPage));
   cached(engine, counting(0, 8));
   EXPECT_EQ(engine.pool().stats().pages[0].cached, 2u);
@@ -185,7 +223,7 @@ TEST(SequencePool, ANewSequenceHoldsNoPages) {
 }
 
 TEST(SequencePool, ReserveTakesThePagesOfTheTokensAndNoMore) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -199,7 +237,7 @@ TEST(SequencePool, ReserveTakesThePagesOfTheTokensAndNoMore) {
 }
 
 TEST(SequencePool, CommittedTokensAreTheSequences) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     ToyEngine engine(device, pool_of(model, 64 * kState));
@@ -213,7 +251,7 @@ TEST(SequencePool, CommittedTokensAreTheSequences) {
 }
 
 TEST(SequencePool, ACommitOfWhatWasNotReservedIsRefusedAndChangesNothing) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   auto sequence = written(engine, counting(0, 4));
@@ -226,7 +264,7 @@ TEST(SequencePool, ACommitOfWhatWasNotReservedIsRefusedAndChangesNothing) {
 }
 
 TEST(SequencePool, ASequencesSlotCarriesItsRequestAndFollowsItsLength) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({.request = 42}).value().id;
@@ -243,7 +281,7 @@ TEST(SequencePool, ASequencesSlotCarriesItsRequestAndFollowsItsLength) {
 }
 
 TEST(SequencePool, WithoutARequestIdThePoolMakesOneUp) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 8 * kState));
   SequencePool& pool = engine.pool();
   const SequenceId a = pool.create({}).value().id, b = pool.create({}).value().id;
@@ -255,7 +293,7 @@ TEST(SequencePool, WithoutARequestIdThePoolMakesOneUp) {
 }
 
 TEST(SequencePool, ReleaseGivesBackWhatTheSequenceHeld) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   const auto sequence = written(engine, counting(0, 10));
   EXPECT_EQ(engine.pool().stats().pages[0].held, 3u);
@@ -268,7 +306,7 @@ TEST(SequencePool, ReleaseGivesBackWhatTheSequenceHeld) {
 }
 
 TEST(SequencePool, NothingIsLeftWhenEverythingWasReleasedAndTheCacheDropped) {
-  HostDevice device;
+  CountingDevice device;
   for (const ToyModel& model : {ToyModel::attention(), ToyModel::windowed(6), ToyModel::recurrent(), ToyModel::hybrid(),
                                 ToyModel::everything(6)}) {
     PoolConfig config = pool_of(model, 64 * kState);
@@ -291,7 +329,7 @@ TEST(SequencePool, NothingIsLeftWhenEverythingWasReleasedAndTheCacheDropped) {
 }
 
 TEST(SequencePool, AStaleSequenceIdIsRefusedEverywhere) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::hybrid(), 8 * kHybridState));
   SequencePool& pool = engine.pool();
   const auto old = written(engine, counting(0, 6));
@@ -321,7 +359,7 @@ TEST(SequencePool, AStaleSequenceIdIsRefusedEverywhere) {
 }
 
 TEST(SequencePool, PartsThatThePoolHasNotAreRefusedInViewsToo) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine attention(device, pool_of(ToyModel::attention(), 8 * kPage));
   const SequenceId a = attention.pool().create({}).value().id;
   EXPECT_TRUE(refused(attention.pool().state_view(a), Code::InvalidSlot));
@@ -338,7 +376,7 @@ TEST(SequencePool, PartsThatThePoolHasNotAreRefusedInViewsToo) {
 }
 
 TEST(SequencePool, OnlySoManySequencesLiveAtOnce) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 8 * kPage);
   config.max_sequences = 2;
   ToyEngine engine(device, config);
@@ -350,7 +388,7 @@ TEST(SequencePool, OnlySoManySequencesLiveAtOnce) {
 }
 
 TEST(SequencePool, MoreTokensThanASequenceMayHaveAreRefused) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 64 * kPage);
   config.max_tokens = 10;  // no whole number of blocks
   ToyEngine engine(device, config);
@@ -364,7 +402,7 @@ TEST(SequencePool, MoreTokensThanASequenceMayHaveAreRefused) {
 }
 
 TEST(SequencePool, AHybridWithoutRoomForAStateRefusesTheSequence) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 2 * kState));
   ASSERT_TRUE(done(engine.pool().create({})));
   ASSERT_TRUE(done(engine.pool().create({})));
@@ -392,7 +430,7 @@ TEST(SequencePool, AllMemoryIsTakenWhenThePoolIsMade) {
 }
 
 TEST(SequencePool, APageIsOneRunOfBytesWithKAndVOfAllItsLayers) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 10));
@@ -410,7 +448,7 @@ TEST(SequencePool, APageIsOneRunOfBytesWithKAndVOfAllItsLayers) {
 }
 
 TEST(SequencePool, AStateIsOneRunOfBytesWithAllItsLayers) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::recurrent(), 4 * kState));
   SequencePool& pool = engine.pool();
   const auto sequence = written(engine, counting(0, 3));
@@ -423,7 +461,7 @@ TEST(SequencePool, AStateIsOneRunOfBytesWithAllItsLayers) {
 }
 
 TEST(SequencePool, AViewShowsWhatIsWrittenAndWhatMayBe) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   auto sequence = written(engine, counting(0, 6));
@@ -437,7 +475,7 @@ TEST(SequencePool, AViewShowsWhatIsWrittenAndWhatMayBe) {
 }
 
 TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const SequenceId id = pool.create({}).value().id;
@@ -456,7 +494,7 @@ TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
 }
 
 TEST(SequencePool, AKvCacheOfAReleasedSequenceNeverShowsAnothersBytes) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
   SequencePool& pool = engine.pool();
   const auto old = written(engine, counting(0, 4));
@@ -469,12 +507,13 @@ TEST(SequencePool, AKvCacheOfAReleasedSequenceNeverShowsAnothersBytes) {
 }
 
 TEST(SequencePool, WithScrubbingNothingOfASequenceIsLeftInFreePages) {
-  HostDevice device;
+  CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 4 * kPage);
   config.scrub = true;
   ToyEngine engine(device, config);
   cached(engine, counting(1, 14));
   engine.pool().drop_cache();
+  device.settle();
   EXPECT_TRUE(all_zero({engine.pool().arena().base(), 4 * kPage}));
 }
 

@@ -27,7 +27,7 @@ std::uint32_t window_pages(std::uint32_t length) {
 }
 
 TEST(SlidingWindow, PagesOutsideTheWindowAreGivenBackWhileTheSequenceLives) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64, false));
   SequencePool& pool = engine.pool();
   auto sequence = engine.create({}).value();
@@ -44,7 +44,7 @@ TEST(SlidingWindow, PagesOutsideTheWindowAreGivenBackWhileTheSequenceLives) {
 }
 
 TEST(SlidingWindow, PagesThatWereGivenBackStayCachedForOthersUntilTheyAreNeeded) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   const auto sequence = written(engine, counting(0, 24), 0, 1);
   EXPECT_EQ(engine.pool().stats().pages[1].held, 2u);
@@ -54,7 +54,7 @@ TEST(SlidingWindow, PagesThatWereGivenBackStayCachedForOthersUntilTheyAreNeeded)
 }
 
 TEST(SlidingWindow, ASequenceFitsThatWouldNotIfItKeptAllItsPages) {
-  HostDevice device;
+  CountingDevice device;
   // Ten pages of group 0 (5 slabs) and three of group 1; all ten of group 1 would need 10 slabs.
   for (const bool prefix_cache : {false, true}) {
     ToyEngine engine(device, windowed(8, prefix_cache));
@@ -67,7 +67,7 @@ TEST(SlidingWindow, ASequenceFitsThatWouldNotIfItKeptAllItsPages) {
 }
 
 TEST(SlidingWindow, AViewSaysWhereTheWindowBegins) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   const auto sequence = written(engine, counting(0, 18));
   const KvView all = engine.pool().kv_view(sequence.id, 0, 0).value();
@@ -82,7 +82,7 @@ TEST(SlidingWindow, AViewSaysWhereTheWindowBegins) {
 }
 
 TEST(SlidingWindow, APositionThatFellOutCannotBeRead) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   const auto sequence = written(engine, counting(0, 18));
   const KvCache cache = engine.pool().kv_cache(sequence.id, 1, 0).value();
@@ -92,7 +92,7 @@ TEST(SlidingWindow, APositionThatFellOutCannotBeRead) {
 }
 
 TEST(SlidingWindow, AHitTakesOnlyThePagesOfTheWindow) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   cached(engine, counting(0, 24));
   auto sequence = engine.create(counting(0, 25)).value();
@@ -118,7 +118,7 @@ class SlidingWindowThatIsShort : public ::testing::Test {
     ASSERT_EQ(engine_.pool().stats().pages[1].cached, before - pages);
   }
 
-  HostDevice device_;
+  CountingDevice device_;
   ToyEngine engine_;
 };
 
@@ -180,7 +180,7 @@ TEST_F(SlidingWindowThatIsShort, AForkIntoThePastStandsWhereTheWindowIsStillWhol
 }
 
 TEST(SlidingWindow, AForkWithinTheWindowStandsAtAnyPosition) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   const auto parent = written(engine, counting(0, 26));  // has positions 16 and later of group 1
   for (std::uint32_t position = 23; position <= 26; ++position) {
@@ -195,7 +195,7 @@ TEST(SlidingWindow, AForkWithinTheWindowStandsAtAnyPosition) {
 }
 
 TEST(SlidingWindow, ARewindTakesThePagesOfTheOldWindowBack) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64));
   auto sequence = written(engine, counting(0, 32));
   ASSERT_TRUE(done(engine.rewind(sequence, 16)));
@@ -208,7 +208,7 @@ TEST(SlidingWindow, ARewindTakesThePagesOfTheOldWindowBack) {
 }
 
 TEST(SlidingWindow, WithoutAnIndexARewindOutOfTheWindowStartsOver) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64, false));
   auto sequence = written(engine, counting(0, 32));
   EXPECT_EQ(*engine.pool().rewind(sequence.id, 16), 0u);
@@ -218,7 +218,7 @@ TEST(SlidingWindow, WithoutAnIndexARewindOutOfTheWindowStartsOver) {
 }
 
 TEST(SlidingWindow, EveryWindowHasAGroupOfItsOwn) {
-  HostDevice device;
+  CountingDevice device;
   const ToyModel model{
       {LayerDesc::attention(1, 4, ElementType::F16, 4), LayerDesc::attention(1, 4, ElementType::F16, 12)}, 4};
   PoolConfig config = pool_of(model, 4096);
@@ -231,7 +231,7 @@ TEST(SlidingWindow, EveryWindowHasAGroupOfItsOwn) {
 }
 
 TEST(SlidingWindow, AChunkLongerThanTheWindowIsWrittenWhole) {
-  HostDevice device;
+  CountingDevice device;
   ToyEngine engine(device, windowed(64, false));
   SequencePool& pool = engine.pool();
   auto sequence = engine.create({}).value();

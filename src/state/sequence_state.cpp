@@ -1,5 +1,7 @@
 #include "quire/state/sequence_state.h"
 
+#include "quire/state/out_of_memory.h"
+
 namespace quire {
 
 PoolResult<SequenceState> SequenceState::create(Device& device, const StateShape& shape) {
@@ -26,7 +28,11 @@ PoolResult<void> SequenceState::advance(std::uint32_t tokens) {
 }
 
 PoolResult<StateSnapshot> SequenceState::snapshot() const {
-  StateSnapshot result{shape_, position_, std::vector<std::byte>(shape_.bytes())};
+  auto room = or_out_of_memory("a snapshot", [&]() -> PoolResult<StateSnapshot> {
+    return StateSnapshot{shape_, position_, std::vector<std::byte>(shape_.bytes())};
+  });
+  if (!room) return room;
+  StateSnapshot result = std::move(*room);
   if (auto ok = device_->download(result.bytes.data(), bytes_, result.bytes.size()); !ok) {
     return std::unexpected(ok.error());
   }
@@ -35,7 +41,10 @@ PoolResult<StateSnapshot> SequenceState::snapshot() const {
 }
 
 PoolResult<void> SequenceState::restore(const StateSnapshot& snapshot) {
-  if (!shape_.same_bytes(snapshot.shape) || snapshot.bytes.size() != shape_.bytes()) {
+  if (!shape_.same_bytes(snapshot.shape)) {
+    return std::unexpected(PoolError::shape_mismatch("a snapshot", shape_.bytes(), snapshot.shape.bytes()));
+  }
+  if (snapshot.bytes.size() != shape_.bytes()) {
     return std::unexpected(PoolError::shape_mismatch("a snapshot", shape_.bytes(), snapshot.bytes.size()));
   }
   if (shape_.capacity != 0 && snapshot.position > shape_.capacity) {

@@ -1,6 +1,7 @@
 #include "quire/state/ssm_state_pool.h"
 
 #include "quire/base/check.h"
+#include "quire/state/out_of_memory.h"
 
 namespace quire {
 namespace {
@@ -36,17 +37,24 @@ SsmStatePool::SsmStatePool(Arena& arena, std::uint16_t class_id, const StateShap
   clean_since_.assign(slots_.size(), 0);  // an arena is zero when it is made
 }
 
-PoolResult<SsmStatePool> SsmStatePool::create(std::uint32_t capacity, const Factory& factory) {
+template <typename Make>
+PoolResult<SsmStatePool> SsmStatePool::build(std::uint32_t capacity, DeviceBuffer memory, const Make& make) {
   if (capacity == kNoIndex) return std::unexpected(PoolError::invalid_argument("more slots than can be counted"));
-  std::vector<SequenceSlot> slots;
-  slots.reserve(capacity);
-  for (std::uint32_t i = 0; i < capacity; ++i) {
-    auto state = factory(i);
-    if (!state) return std::unexpected(state.error());
-    slots.emplace_back(std::move(*state));
-    if (auto ok = slots.back().reset(); !ok) return std::unexpected(ok.error());
-  }
-  return SsmStatePool(std::move(slots), DeviceBuffer());
+  return or_out_of_memory("the books of a state pool", [&]() -> PoolResult<SsmStatePool> {
+    std::vector<SequenceSlot> slots;
+    slots.reserve(capacity);
+    for (std::uint32_t i = 0; i < capacity; ++i) {
+      PoolResult<SequenceState> state = make(i);
+      if (!state) return std::unexpected(state.error());
+      slots.emplace_back(std::move(*state));
+      if (auto ok = slots.back().reset(); !ok) return std::unexpected(ok.error());
+    }
+    return SsmStatePool(std::move(slots), std::move(memory));
+  });
+}
+
+PoolResult<SsmStatePool> SsmStatePool::create(std::uint32_t capacity, const Factory& factory) {
+  return build(capacity, DeviceBuffer(), factory);
 }
 
 PoolResult<SsmStatePool> SsmStatePool::create(Device& device, std::uint32_t capacity, const StateShape& shape) {
@@ -56,11 +64,9 @@ PoolResult<SsmStatePool> SsmStatePool::create(Device& device, std::uint32_t capa
   auto memory = DeviceBuffer::create(device, *bytes);
   if (!memory) return std::unexpected(memory.error());
   std::byte* base = memory->data();
-  auto pool = create(capacity, [&](std::uint32_t i) -> PoolResult<SequenceState> {
+  return build(capacity, std::move(*memory), [&](std::uint32_t i) -> PoolResult<SequenceState> {
     return SequenceState(device, shape, base + i * shape.bytes());
   });
-  if (pool) pool->memory_ = std::move(*memory);
-  return pool;
 }
 
 PoolResult<void> SsmStatePool::clean(std::uint32_t index) {

@@ -63,6 +63,8 @@ class SsmStatePool {
 
  private:
   SsmStatePool(std::vector<SequenceSlot> slots, DeviceBuffer memory);
+  template <typename Make>
+  static PoolResult<SsmStatePool> build(std::uint32_t capacity, DeviceBuffer memory, const Make& make);
   PoolResult<void> clean(std::uint32_t index);
   void wipe(std::uint32_t index);
   std::uint32_t tenancy(std::uint32_t index) const {

@@ -9,7 +9,7 @@ PoolResult<Staging> Staging::create(Device& device, std::size_t bytes) {
   Staging staging;
   staging.device_ = &device;
   staging.ring_.reset(new (std::nothrow) std::byte[bytes]);
-  if (staging.ring_ == nullptr) return std::unexpected(PoolError::exhausted("bytes of host memory", bytes, 0));
+  if (staging.ring_ == nullptr) return std::unexpected(PoolError::out_of_memory("staging uploads", bytes));
   staging.bytes_ = bytes;
   return staging;
 }

@@ -171,6 +171,41 @@ void LookUp(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBlocks);
 }
 
+// A sequence of so many MiB that leaves the pool and comes back, as an engine suspends it. Pages of 2 MiB.
+enum class Leave : std::uint8_t { Save, Restore, Checksum };
+template <Leave kWhat>
+void LeaveAndReturn(benchmark::State& state) {
+  const auto pages = static_cast<std::uint32_t>(state.range(0)) / 2;
+  const std::vector<LayerDesc> layers(32, LayerDesc::attention(8, 128));
+  HostDevice device;
+  PoolConfig config{.layout = *StateLayout::from_layers(layers, kBlock), .max_sequences = 1};
+  config.max_tokens = pages * kBlock;
+  config.budget_bytes = pages * config.layout.groups[0].page_bytes();
+  const auto pool = *SequencePool::create(device, config);
+  const auto id = pool->create({})->id;
+  const std::vector<Token> tokens(config.max_tokens, 7);
+  FullPool::check(pool->reserve(id, config.max_tokens) && pool->commit(id, tokens));
+  auto saved = pool->save(id);
+  FullPool::check(saved.has_value() && saved->bytes == pages * config.layout.groups[0].page_bytes());
+  FullPool::check(pool->release(id).has_value());
+  for (auto _ : state) {
+    pool->drop_cache();
+    PoolResult<SequenceId> back = std::unexpected(PoolError{});
+    if constexpr (kWhat == Leave::Restore) {
+      timed(state, [&] { back = pool->restore(*saved); });
+    } else {
+      back = pool->restore(*saved);
+    }
+    FullPool::check(back.has_value());
+    if constexpr (kWhat == Leave::Save) timed(state, [&] { saved = pool->save(*back); });
+    if constexpr (kWhat == Leave::Checksum) {
+      timed(state, [&] { FullPool::check(saved->compute_checksum() == saved->checksum); });
+    }
+    FullPool::check(saved.has_value() && pool->release(*back));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
 void sizes(benchmark::internal::Benchmark* b) {
   b->Arg(1 << 10)->Arg(100'000)->Arg(1'000'000)->Repetitions(5)->ReportAggregatesOnly(false);
 }
@@ -182,6 +217,11 @@ BENCHMARK(Fork)->Apply(sizes)->MinTime(0.05)->UseManualTime();
 BENCHMARK(Release)->Apply(sizes)->MinTime(0.05)->UseManualTime();
 BENCHMARK(LookUp<false>)->Name("LookUp")->Apply(sizes)->MinTime(0.2);
 BENCHMARK(LookUp<true>)->Name("HashOnly")->Apply(sizes)->MinTime(0.2);
+
+void one_size(benchmark::internal::Benchmark* b) { b->Arg(256)->Repetitions(5)->MinTime(0.2)->UseManualTime(); }
+BENCHMARK(LeaveAndReturn<Leave::Save>)->Name("Save")->Apply(one_size);
+BENCHMARK(LeaveAndReturn<Leave::Restore>)->Name("Restore")->Apply(one_size);
+BENCHMARK(LeaveAndReturn<Leave::Checksum>)->Name("Checksum")->Apply(one_size);
 
 // Keeps the best repetition of each benchmark, in nanoseconds per item.
 class Best : public benchmark::ConsoleReporter {
@@ -224,6 +264,13 @@ int report(const Best& best) {
   row("release 4,096 tokens, per page", "Release");
   row("look up 4,096 cached tokens, per page", "LookUp");
   row("  of which hashing the tokens", "HashOnly");
+  const auto speed = [&](const char* what, const char* name) {
+    const double nanoseconds = best(name, "256");  // per MiB
+    std::printf("  %-44s%10.1f GB/s\n", what, nanoseconds == 0 ? 0 : (1 << 20) / nanoseconds);
+  };
+  speed("save a sequence of 256 MiB", "Save");
+  speed("restore it", "Restore");
+  speed("  of which its checksum", "Checksum");
 
   bool all = true;
   std::printf("\n%-60s%12s%10s\n", "target", "reached", "");

@@ -1,0 +1,253 @@
+// For tests: what a pool keeps, without its sequences, as plainly as possible: pages with their references, the tree of
+// known blocks, checkpoints, and what goes when room is needed. The lower half of NaivePool.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "quire/state/sequence_pool.h"
+
+namespace quire::testing {
+
+class NaiveCache {
+ public:
+  using Tokens = std::vector<Token>;
+
+  // --- counts
+  std::size_t held(std::size_t group) const { return count(group, true); }
+  std::size_t cached(std::size_t group) const { return count(group, false); }
+  std::size_t held_states() const { return held_states_; }
+  std::size_t checkpoints() const {
+    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [](const auto& n) { return n.second.touched != 0; }));
+  }
+  std::size_t known_blocks() const { return nodes_.size(); }
+
+ protected:
+  using Need = std::vector<std::size_t>;  // by class: pages of each group, then states
+
+  struct Page {
+    int references = 0;
+    int node = 0;  // known to the index as
+    std::uint64_t cached_since = 0;
+  };
+  struct Node {
+    Namespace name_space = 0;
+    int parent = 0;  // 0: none
+    std::size_t block = 0;
+    Tokens tokens;              // of the block
+    std::vector<int> children;  // as they came
+    std::vector<int> pages;     // by group; 0: none
+    int holders = 0;
+    std::uint64_t unheld_since = 0;
+    std::uint64_t touched = 0;  // when its checkpoint was kept or used last; 0: it has none
+  };
+  // As large as this pool, which is empty.
+  explicit NaiveCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
+    const StateLayout& layout = pool.layout();
+    block_ = layout.block_size;
+    groups_ = layout.groups.size();
+    for (const PageShape& shape : layout.groups) {
+      windows_.push_back(shape.window);
+      cells_.push_back(pool.arena().slab_bytes() / shape.page_bytes());
+      has_windows_ = has_windows_ || shape.window != 0;
+    }
+    pages_.resize(groups_);
+    max_nodes_ = pool.prefix_index().max_nodes();
+    if (!layout.has_recurrent()) return;
+    states_ = true;
+    cells_.push_back(pool.arena().slab_bytes() / layout.recurrent.bytes());
+    checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
+    interval_ = std::max<std::size_t>(1, up(config_.checkpoint_interval));
+    max_gap_ = std::max<std::size_t>(interval_, config_.max_recompute / block_);
+  }
+
+  std::size_t classes() const { return groups_ + (states_ ? 1 : 0); }
+  std::size_t up(std::size_t tokens) const { return (tokens + block_ - 1) / block_; }
+  std::size_t window_start(std::size_t group, std::size_t length) const {
+    return windows_[group] == 0 || length + 1 <= windows_[group] ? 0 : length + 1 - windows_[group];
+  }
+  std::size_t count(std::size_t group, bool are_held) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(pages_[group], [&](const auto& p) { return (p.second.references > 0) == are_held; }));
+  }
+
+  // --- room
+  static std::size_t packed(std::size_t objects, std::size_t cells) { return (objects + cells - 1) / cells; }
+  std::size_t objects(std::size_t cls, bool with_cached) const {
+    if (cls < groups_) return with_cached ? pages_[cls].size() : held(cls);
+    return held_states_ + (with_cached ? checkpoints() : 0);
+  }
+  std::size_t slabs_for(const Need& need, bool with_cached) const {
+    std::size_t slabs = 0;
+    for (std::size_t c = 0; c < classes(); ++c) slabs += packed(objects(c, with_cached) + need[c], cells_[c]);
+    return slabs;
+  }
+  bool feasible(const Need& need) const { return slabs_for(need, false) <= slabs_; }
+  bool make_room(const Need& need, bool everything) {
+    while (slabs_for(need, true) > slabs_) {
+      if (!evict_one(need, everything)) return false;
+    }
+    return true;
+  }
+  bool evict_one(const Need& need, bool everything) {
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const bool grows = packed(objects(g, true) + need[g], cells_[g]) > packed(objects(g, true), cells_[g]);
+      if (windows_[g] != 0 && grows && cached(g) > 0) return evict_window_page(g), true;
+    }
+    if (const int oldest = least_recently_used(); oldest != 0) return evict(oldest), true;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      if (cached(g) > 0) return evict_window_page(g), true;
+    }
+    return everything && thin(true);
+  }
+  int least_recently_used() const {
+    int oldest = 0;
+    for (const auto& [id, node] : nodes_) {
+      if (node.holders == 0 && (oldest == 0 || node.unheld_since < nodes_.at(oldest).unheld_since)) oldest = id;
+    }
+    return oldest;
+  }
+  void evict_window_page(std::size_t group) {  // the one that was cached first
+    int oldest = 0;
+    for (const auto& [id, page] : pages_[group]) {
+      if (page.references == 0 && (oldest == 0 || page.cached_since < pages_[group][oldest].cached_since)) oldest = id;
+    }
+    int node = pages_[group][oldest].node;
+    nodes_[node].pages[group] = 0;
+    forget_content(group, oldest);
+    while (nodes_[node].children.size() == 1) node = nodes_[node].children[0];
+    if (useless(node)) evict(node);
+  }
+  // An unheld leaf, then its ancestors as far as they are of no use without it.
+  void evict(int id) {
+    while (id != 0) {
+      const Node node = nodes_[id];
+      for (std::size_t g = 0; g < groups_; ++g) {
+        if (node.pages[g] != 0) forget_content(g, node.pages[g]);
+      }
+      std::erase(siblings(node), id);
+      nodes_.erase(id);
+      id = node.parent != 0 && useless(node.parent) ? node.parent : 0;
+    }
+  }
+  bool useless(int id) {
+    const Node& node = nodes_[id];
+    return node.children.empty() && node.holders == 0 && !resumable(id);
+  }
+  bool resumable(int id) {
+    if (states_ && nodes_[id].touched == 0) return false;
+    for (std::size_t g = 0; g < groups_; ++g) {
+      if (windows_[g] == 0) continue;
+      const std::size_t first = window_start(g, (nodes_[id].block + 1) * block_) / block_;
+      for (int n = id; n != 0 && nodes_[n].block >= first; n = nodes_[n].parent) {
+        if (nodes_[n].pages[g] == 0) return false;
+      }
+    }
+    return true;
+  }
+  std::vector<int>& siblings(const Node& node) {
+    return node.parent == 0 ? roots_[node.name_space] : nodes_[node.parent].children;
+  }
+  std::vector<int> checkpoints_in_order() const {
+    std::vector<int> order;
+    for (const auto& [id, node] : nodes_) {
+      if (node.touched != 0) order.push_back(id);
+    }
+    std::ranges::sort(order, {}, [&](int id) { return nodes_.at(id).touched; });
+    return order;
+  }
+  std::size_t blocks_since_checkpoint(int id, std::size_t limit) {
+    std::size_t blocks = 0;
+    for (; blocks < limit && id != 0 && nodes_[id].touched == 0; id = nodes_[id].parent) ++blocks;
+    return blocks;
+  }
+  bool thin(bool everything) {
+    int end_of_path = 0;
+    for (const int id : checkpoints_in_order()) {
+      if (id == protected_) continue;
+      int next = id;
+      for (std::size_t steps = 0; steps < max_gap_ && nodes_[next].children.size() == 1; ++steps) {
+        next = nodes_[next].children[0];
+        if (nodes_[next].touched != 0 || next == arriving_) break;
+      }
+      if (next == id || (nodes_[next].touched == 0 && next != arriving_)) {
+        if (end_of_path == 0 && nodes_[next].children.empty()) end_of_path = id;
+        continue;
+      }
+      const std::size_t before = nodes_[id].parent == 0 ? 0 : blocks_since_checkpoint(nodes_[id].parent, max_gap_);
+      if (nodes_[next].block - nodes_[id].block + 1 + before > max_gap_) continue;
+      nodes_[id].touched = 0;
+      return true;
+    }
+    if (const int leaf = least_recently_used(); leaf != 0) return evict(leaf), true;
+    if (!everything) return false;
+    auto order = checkpoints_in_order();
+    std::erase(order, protected_);
+    if (end_of_path == 0 && order.empty()) return false;
+    nodes_[end_of_path != 0 ? end_of_path : order.front()].touched = 0;
+    return true;
+  }
+
+  // --- pages
+  int take(std::size_t group) {
+    pages_[group][++last_id_] = {.references = 1};
+    return last_id_;
+  }
+  void give(std::size_t group, int id) {
+    Page& page = pages_[group][id];
+    if (--page.references > 0) return;
+    if (page.node == 0) {
+      pages_[group].erase(id);
+    } else {
+      page.cached_since = ++clock_;
+    }
+  }
+  void forget_content(std::size_t group, int id) {
+    pages_[group][id].node = 0;
+    if (pages_[group][id].references == 0) pages_[group].erase(id);
+  }
+
+  // --- the tree
+  std::vector<int> walk(const Tokens& tokens, Namespace name_space) {
+    std::vector<int> path;
+    for (std::size_t end = block_; end <= tokens.size(); end += block_) {
+      const int next = child(name_space, path.empty() ? 0 : path.back(), block_of(tokens, path.size()));
+      if (next == 0) break;
+      path.push_back(next);
+    }
+    return path;
+  }
+  Tokens block_of(const Tokens& tokens, std::size_t block) const {
+    const auto begin = tokens.begin() + static_cast<long>(block * block_);
+    return {begin, begin + block_};
+  }
+  const std::vector<int>& children(Namespace name_space, int parent) {
+    return parent == 0 ? roots_[name_space] : nodes_[parent].children;
+  }
+  int child(Namespace name_space, int parent, const Tokens& tokens) {
+    for (const int id : children(name_space, parent)) {
+      if (nodes_[id].tokens == tokens) return id;
+    }
+    return 0;
+  }
+
+  PoolConfig config_;
+  std::size_t slabs_, block_ = 0, groups_ = 0, max_nodes_ = 0;
+  std::vector<std::size_t> windows_, cells_;  // by group; by class
+  bool has_windows_ = false, states_ = false;
+  std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;
+  std::vector<std::map<int, Page>> pages_;  // by group: held or cached
+  std::map<int, Node> nodes_;
+  std::map<Namespace, std::vector<int>> roots_;
+  std::size_t held_states_ = 0;
+  int protected_ = 0;  // its checkpoint is about to be read
+  int arriving_ = 0;   // its checkpoint is about to be kept
+  int last_id_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace quire::testing

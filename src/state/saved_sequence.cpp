@@ -1,0 +1,77 @@
+#include "quire/state/saved_sequence.h"
+
+#include <new>
+#include <span>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace quire {
+namespace {
+
+// A hash over numbers and runs of bytes. Every run is preceded by its length, so that none can pass for another.
+class Hasher {
+ public:
+  Hasher() { XXH3_128bits_reset(&state_); }
+  void number(std::uint64_t value) { XXH3_128bits_update(&state_, &value, sizeof value); }
+  void run(const void* data, std::uint64_t bytes) {
+    number(bytes);
+    if (bytes > 0) XXH3_128bits_update(&state_, data, bytes);
+  }
+  Hash128 result() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
+    return {hash.low64, hash.high64};
+  }
+
+ private:
+  XXH3_state_t state_;
+};
+
+}  // namespace
+
+PoolResult<HostBytes> HostBytes::create(std::uint64_t size) {
+  HostBytes bytes;
+  bytes.data_.reset(new (std::nothrow) std::byte[size]);
+  if (bytes.data_ == nullptr) return std::unexpected(PoolError::out_of_memory("a saved sequence", size));
+  bytes.size_ = size;
+  return bytes;
+}
+
+Hash128 SavedSequence::compute_checksum() const {
+  Hasher hasher;
+  hasher.number(version);
+  for (const std::uint64_t word : model.words) hasher.number(word);
+  hasher.number(layout.low);
+  hasher.number(layout.high);
+  hasher.number(name_space);
+  hasher.run(tokens.data(), std::span(tokens).size_bytes());
+  hasher.run(first_blocks.data(), std::span(first_blocks).size_bytes());
+  hasher.number(bytes);
+  hasher.run(data.data(), data.size());
+  return hasher.result();
+}
+
+Hash128 fingerprint_of(const StateLayout& layout) {
+  Hasher hasher;
+  hasher.number(layout.block_size);
+  hasher.number(layout.groups.size());
+  for (const PageShape& shape : layout.groups) {
+    for (const std::uint64_t value :
+         {std::uint64_t{shape.block_size}, std::uint64_t{shape.num_layers}, std::uint64_t{shape.num_kv_heads},
+          std::uint64_t{shape.head_dim}, static_cast<std::uint64_t>(shape.type), std::uint64_t{shape.window}}) {
+      hasher.number(value);
+    }
+  }
+  hasher.number(layout.recurrent.num_layers);
+  hasher.number(layout.recurrent.conv_bytes);
+  hasher.number(layout.recurrent.ssm_bytes);
+  hasher.number(layout.places.size());
+  for (const StateLayout::Place& place : layout.places) {
+    hasher.number(static_cast<std::uint64_t>(place.kind));
+    hasher.number(place.group);
+    hasher.number(place.index);
+  }
+  return hasher.result();
+}
+
+}  // namespace quire
