@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/machine.h"
 #include "quire/engine/pool_size.h"
 #include "quire/model/state_layout.h"
@@ -46,21 +47,19 @@ Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host
 
 }  // namespace
 
-Result<std::unique_ptr<engine::HostedModel>> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
-                                                       const WorkloadOptions& workload, const HostNeeds& needs) {
-  engine::HostOptions host{.threads = choice.threads,
-                           .context = choice.context,
+Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
+                            const WorkloadOptions& workload, const HostNeeds& needs) {
+  engine::HostOptions host{.context = choice.context,
                            .memory = choice.memory != 0 ? choice.memory : needs.memory,
                            .kv_type = choice.kv_type,
                            .max_sequences = needs.sequences,
-                           .prefix_cache = needs.prefix_cache,
-                           .kernels = choice.kernels};
+                           .prefix_cache = needs.prefix_cache};
   if (!needs.smooth) {
-    // Who writes does not keep the others from being read.
+    // Decoding sequences do not hold up the prefill of others.
     host.engine.patience = 0;
     host.step_tokens += host.max_sequences;
   }
-  const std::uint32_t trained = model->numbers().context_length;
+  const std::uint32_t trained = model->hyperparameters().context_length;
   if (needs.context != 0) {
     if (host.context == 0) host.context = std::min(trained, needs.context);
     const auto pool = pool_for(*model, host, needs.sequences);
@@ -74,7 +73,15 @@ Result<std::unique_ptr<engine::HostedModel>> make_host(std::unique_ptr<model::Mo
     host.context = std::min(trained, std::max(kEnough, wanted));
   }
   host.engine.queue_limit = 1024;
-  return engine::HostedModel::create(std::move(model), std::move(host));
+  // Made here and not by name: limits of the machine are measured with the same threads.
+  const cpu::Kernels* kernels =
+      choice.variant.empty() ? &cpu::best_kernels() : cpu::kernels_by_name(choice.variant.c_str());
+  if (kernels == nullptr) return fail("this machine cannot run the variant '" + choice.variant + "'");
+  auto backend = std::make_unique<CpuBackend>(choice.threads != 0 ? choice.threads : available_cores(), *kernels);
+  ThreadTeam* team = &backend->team();
+  auto hosted = engine::HostedModel::create(std::move(model), std::move(backend), std::move(host));
+  if (!hosted) return std::unexpected(hosted.error());
+  return BenchHost{std::move(*hosted), team};
 }
 
 }  // namespace quire::bench

@@ -14,13 +14,13 @@ namespace quire::bench {
 // What the user chose, whatever the workload.
 struct HostChoice {
   std::uint32_t threads = 0;  // 0: one for each core
+  std::string variant;        // of the kernels; empty: the best
   std::uint32_t context = 0;  // tokens; 0: what the workload needs
   std::uint64_t memory = 0;   // bytes of the pool; 0: what the workload needs
   ElementType kv_type = ElementType::F16;
-  const cpu::Kernels* kernels = nullptr;  // null: the best
 };
 
-Result<std::unique_ptr<engine::HostedModel>> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
-                                                       const WorkloadOptions& workload, const HostNeeds& needs);
+Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
+                            const WorkloadOptions& workload, const HostNeeds& needs);
 
 }  // namespace quire::bench

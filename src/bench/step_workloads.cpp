@@ -9,8 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "quire/backend/cpu/cpu_backend.h"
-
 namespace quire::bench {
 namespace {
 
@@ -22,9 +20,14 @@ constexpr std::uint32_t kShort = 64;  // tokens of a sequence whose attention co
 // Sequences of a host's pool, and steps over them.
 class Steps {
  public:
-  explicit Steps(HostedModel& host) : host_(host), cost_(cost_of(host.model().file(), host.pool().layout())) {}
+  explicit Steps(const BenchHost& host)
+      : host_(*host),
+        team_(*host.team),
+        cost_(cost_of(host->model().file(), host->pool().layout())),
+        batch_(host->executor().max_rows(), host->pool().config().max_sequences,
+               static_cast<std::uint32_t>(host->pool().layout().groups.size())) {}
 
-  HostedModel& host() { return host_; }
+  ThreadTeam& team() { return team_; }
   const ModelCost& cost() const { return cost_; }
 
   // A sequence of so many random tokens.
@@ -36,8 +39,9 @@ class Steps {
     for (std::span<const Token> rest = prompt; !rest.empty();) {
       const auto piece = rest.first(std::min<std::size_t>(rest.size(), host_.executor().max_rows()));
       rest = rest.subspan(piece.size());
-      const engine::Executor::Work work{.id = created->id, .tokens = piece, .logits = rest.empty()};
-      if (auto ok = step({&work, 1}); !ok) return std::unexpected(ok.error());
+      batch_.clear();
+      batch_.add(created->id, piece, rest.empty() ? Logits::Last : Logits::None);
+      if (auto ok = step(); !ok) return std::unexpected(ok.error());
       tell.reading(tokens - rest.size(), tokens);
     }
     return created->id;
@@ -75,15 +79,15 @@ class Steps {
   };
   // So many steps in which each sequence gets a token.
   Result<Timed> write(std::span<const SequenceId> ids, std::uint32_t steps) {
-    std::vector<Token> tokens(ids.size());
-    std::vector<engine::Executor::Work> work;
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      work.push_back({.id = ids[i], .tokens = {&tokens[i], 1}, .logits = true});
     const std::uint32_t before = *host_.pool().length(ids.front());
     const auto start = Clock::now();
     for (std::uint32_t i = 0; i < steps; ++i) {
-      for (Token& token : tokens) token = random_token();
-      if (auto ok = step(work); !ok) return std::unexpected(ok.error());
+      batch_.clear();
+      for (const SequenceId id : ids) {
+        const Token token = random_token();
+        batch_.add(id, {&token, 1});
+      }
+      if (auto ok = step(); !ok) return std::unexpected(ok.error());
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return Timed{seconds / steps, before + (steps + 1) / 2.0};
@@ -92,21 +96,18 @@ class Steps {
  private:
   Token random_token() { return static_cast<Token>(random_() % host_.executor().vocabulary()); }
 
-  Result<void> step(std::span<const engine::Executor::Work> work) {
-    demands_.clear();
-    for (const auto& item : work) demands_.push_back({item.id, static_cast<std::uint32_t>(item.tokens.size())});
-    if (auto ok = host_.pool().reserve(demands_); !ok) return fail(ok.error().message());
-    if (const auto logits = host_.executor().forward(work); !logits) return fail(logits.error().message());
-    for (const auto& item : work) {
-      if (auto ok = host_.pool().commit(item.id, item.tokens); !ok) return fail(ok.error().message());
-    }
+  Result<void> step() {
+    if (auto ok = host_.pool().reserve(batch_.entries()); !ok) return fail(ok.error().message());
+    if (const auto logits = host_.executor().forward(batch_); !logits) return fail(logits.error().message());
+    if (auto ok = host_.pool().commit(batch_); !ok) return fail(ok.error().message());
     return {};
   }
 
   HostedModel& host_;
+  ThreadTeam& team_;
   ModelCost cost_;
+  Batch batch_;
   std::mt19937_64 random_{1};
-  std::vector<SequencePool::Demand> demands_;
 };
 
 // Tokens that best_of() writes.
@@ -122,7 +123,7 @@ Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
   for (const auto& ids : sets) {
     if (auto first = steps.write(ids, 1); !first) return std::unexpected(first.error());
   }
-  BestMoment moments(tell.read_rate, steps.host().backend().team());
+  BestMoment moments(tell.read_rate, steps.team());
   const std::uint32_t all = options.repeat * options.tokens;
   for (std::uint32_t done = 0; done < all;) {
     const std::uint32_t count = std::min(kStepsInAMoment, all - done);
@@ -172,7 +173,7 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
     tell.note("long-decode: left out, there is not enough memory");
     return {};
   }
-  Steps steps(**host);
+  Steps steps(*host);
   const auto few = steps.read(std::min(context, kShort), tell);
   if (!few) return std::unexpected(few.error());
   const auto many = steps.read(context, tell);
@@ -219,7 +220,7 @@ Result<void> shared_decode(const WorkloadOptions& options, const MakeHost& make,
     tell.note(fmt::format("shared-decode: there is memory for {} sequences of {} tokens only, not {}", count, longest,
                           options.shared));
   }
-  Steps steps(**host);
+  Steps steps(*host);
   const auto first = steps.read(context, tell);
   if (!first) return std::unexpected(first.error());
   const auto saved = steps.save(*first);

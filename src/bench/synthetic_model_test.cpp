@@ -35,7 +35,7 @@ TEST_F(Synthetic, CanBeLoadedTwiceAndHasNoNameInAnyFolder) {
   for (int twice = 0; twice < 2; ++twice) {
     const auto loaded = model::Model::load(model->path());
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
-    EXPECT_EQ((*loaded)->numbers().layers.size(), 2u);
+    EXPECT_EQ((*loaded)->hyperparameters().layers.size(), 2u);
   }
 }
 

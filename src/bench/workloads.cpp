@@ -153,7 +153,7 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
                             (*host)->pool().config().max_sequences));
       continue;
     }
-    BestMoment moments(tell.read_rate, (*host)->backend().team());
+    BestMoment moments(tell.read_rate, *host->team);
     BenchRow best;
     for (std::uint32_t r = 0; r < options.repeat; ++r) {
       Run run(**host, r + 1);
@@ -275,7 +275,7 @@ Result<void> mixed(const WorkloadOptions& options, const MakeHost& make, const T
   const std::uint32_t context =
       std::min(options.context != 0 ? options.context : 512, (*large)->context() - options.tokens);
   const std::uint64_t whole = (*large)->pool().stats().arena_bytes;
-  large->reset();
+  large->hosted.reset();
   // Room for a few at a time.
   auto host = make({.sequences = 16, .memory = std::max<std::uint64_t>(whole / 16, 4 << 20)});
   if (!host) return std::unexpected(host.error());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/base/thread_team.h"
 #include "quire/bench/best_moment.h"
 #include "quire/bench/limit.h"
 #include "quire/engine/hosted_model.h"
@@ -59,7 +60,15 @@ struct HostNeeds {
   bool smooth = true;        // answers flow while prompts are read
   bool prefix_cache = true;
 };
-using MakeHost = std::function<Result<std::unique_ptr<engine::HostedModel>>(const HostNeeds& needs)>;
+// A hosted model, and the threads that compute it.
+struct BenchHost {
+  std::unique_ptr<engine::HostedModel> hosted;
+  ThreadTeam* team = nullptr;
+
+  engine::HostedModel* operator->() const { return hosted.get(); }
+  engine::HostedModel& operator*() const { return *hosted; }
+};
+using MakeHost = std::function<Result<BenchHost>(const HostNeeds& needs)>;
 
 struct Told {
   std::function<void(const BenchRow& row)> row;

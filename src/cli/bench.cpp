@@ -209,18 +209,16 @@ class Bench {
   }
 
   // A model loaded anew, on a host for this workload.
-  Result<std::unique_ptr<engine::HostedModel>> make_host(const ModelOptions& options, const WorkloadOptions& workload,
-                                                         const bench::HostNeeds& needs) const {
-    const auto kernels = kernels_of(options);
-    if (!kernels) return std::unexpected(kernels.error());
+  Result<bench::BenchHost> make_host(const ModelOptions& options, const WorkloadOptions& workload,
+                                     const bench::HostNeeds& needs) const {
     auto model = load_model(options, console_);
     if (!model) return std::unexpected(model.error());
     return bench::make_host(std::move(*model),
                             {.threads = options.threads,
+                             .variant = options.variant,
                              .context = options.context,
                              .memory = options.memory,
-                             .kv_type = options.kv_type,
-                             .kernels = *kernels},
+                             .kv_type = options.kv_type},
                             workload, needs);
   }
 
@@ -298,7 +296,10 @@ Result<std::string> bench(const BenchOptions& options, const Console& console) {
   if (!options.report.empty()) {
     if (auto ok = check_report_page(options.report); !ok) return std::unexpected(ok.error());
   }
-  if (const auto kernels = kernels_of(options.model); !kernels) return std::unexpected(kernels.error());
+  // What cannot be had is said before anything is measured.
+  if (const auto backend = make_backend({.threads = 1, .variant = options.model.variant}); !backend) {
+    return std::unexpected(backend.error());
+  }
   return Bench(options, console).run();
 }
 

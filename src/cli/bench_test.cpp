@@ -100,7 +100,7 @@ TEST(Bench, APromptLongerThanTheContextIsAnError) {
   options.workload = {.repeat = 1, .context = 100};
   const auto failed = bench(options, console);
   ASSERT_FALSE(failed.has_value());
-  EXPECT_EQ(failed.error().message, "the prompt has 100 tokens, and the context of 64 leaves no room for an answer");
+  EXPECT_EQ(failed.error().message, "the prompt has 100 tokens, and the context only 64");
 }
 
 // --- synthetic models

@@ -19,7 +19,6 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kHelp =
     "  /reset   begin a new conversation\n"
@@ -30,27 +29,27 @@ constexpr std::string_view kHelp =
 
 json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 }  // namespace
 
-Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::Session> session,
+Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::HostedModel> host,
            text::Tokenizer tokenizer)
     : options_(options),
       console_(console),
-      session_(std::move(session)),
+      host_(std::move(host)),
       tokenizer_(std::move(tokenizer)),
-      sampler_(options.sampler, session_->model().numbers().vocabulary),
       now_(jinja::local_now()) {}
 
 Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console) {
-  auto session = load(options.model, {.rewinds = true}, console);
-  if (!session) return std::unexpected(session.error());
-  const gguf::File& file = (*session)->model().file();
-  auto tokenizer = text::Tokenizer::from_gguf(file);
+  engine::HostOptions host_options = one_sequence();
+  host_options.prefix_cache = true;
+  host_options.checkpoints = 4;
+  host_options.checkpoint_interval = kChatCheckpoints;
+  auto host = load(options.model, std::move(host_options), console);
+  if (!host) return std::unexpected(host.error());
+  auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
   if (!tokenizer) return std::unexpected(tokenizer.error());
-  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(*session), std::move(*tokenizer)));
-  auto prompt = text::ChatPrompt::create(chat->session_->model().file(), chat->tokenizer_);
+  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(*host), std::move(*tokenizer)));
+  auto prompt = text::ChatPrompt::create(chat->host_->model().file(), chat->tokenizer_);
   if (!prompt) return std::unexpected(prompt.error());
   chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
   chat->reset();
@@ -58,7 +57,7 @@ Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Con
 }
 
 void Chat::reset() {
-  session_->reset();
+  length_ = 0;
   messages_.clear();
   if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
 }
@@ -73,46 +72,34 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
     return std::unexpected(ids.error());
   }
   // There must be room for an answer.
-  if (ids->size() >= session_->context()) {
+  if (ids->size() >= host_->context()) {
     take_back();
     return fail(fmt::format("the conversation has come to {} tokens, and the context only has {}; /reset begins anew",
-                            ids->size(), session_->context()));
-  }
-
-  Turn turn;
-  const Clock::time_point start = Clock::now();
-  {
-    Progress progress(console_.err, console_.err_style, "reading");
-    auto reading = session_->read(*ids, [&](std::uint32_t done, std::uint32_t total) {
-      progress.update(done, total);
-      return done == total || !stop();
-    });
-    if (!reading) {
-      take_back();
-      return std::unexpected(reading.error());
-    }
-    turn.read = *reading;
-  }
-  turn.reading = {turn.read.computed, seconds_since(start)};
-  if (!turn.read.complete) {
-    take_back();
-    turn.ending = Ending::stopped;
-    return turn;
+                            ids->size(), host_->context()));
   }
 
   std::string answer;
-  const auto written = generate(*session_, sampler_, tokenizer_, {.limit = options_.limit, .at_start = true},
-                                [&](text::TokenId token, std::string_view piece) {
-                                  answer += piece;
-                                  return sink(token, piece) && !stop();
-                                });
-  if (!written) {
+  const auto turn = [&] {
+    Progress progress(console_.err, console_.err_style, "prefill");
+    return ask(
+        *host_, tokenizer_,
+        {.prompt = {ids->begin(), ids->end()}, .limit = options_.limit, .at_start = true, .sampling = options_.sampler},
+        [&](std::uint32_t done, std::uint32_t total) {
+          if (done < total) progress.update(done, total);
+          return !stop();
+        },
+        [&](text::TokenId token, std::string_view piece) {
+          progress.clear();
+          answer += piece;
+          return sink(token, piece);
+        });
+  }();
+  if (!turn || !turn->prefill_done) {
     take_back();
-    return std::unexpected(written.error());
+    return turn;
   }
+  length_ = static_cast<std::uint32_t>(ids->size()) + turn->decode.tokens;
   messages_.push_back(message("assistant", answer));
-  turn.writing = {written->tokens, written->seconds};
-  turn.ending = written->ending;
   return turn;
 }
 
@@ -160,11 +147,11 @@ class Dialogue {
 
   void stats() {
     if (last_) {
-      note(fmt::format("  read     {}; {} held already\n  written  {}; {}\n", describe(last_->reading),
-                       last_->read.reused, describe(last_->writing), reason(last_->ending)));
+      note(fmt::format("  prefill  {}; {} reused\n  decode   {}; {}\n", describe(last_->prefill), last_->reused,
+                       describe(last_->decode), reason(last_->ending)));
     }
-    note(fmt::format("  context  {} of {} tokens\n  pool     {}\n", chat_.session().length(), chat_.session().context(),
-                     describe(pool_use(chat_.session().pool()))));
+    note(fmt::format("  context  {} of {} tokens\n  pool     {}\n", chat_.length(), chat_.host().context(),
+                     describe(pool_use(chat_.host().pool()))));
   }
 
   bool answer(std::string_view text) {
@@ -187,8 +174,8 @@ class Dialogue {
     last_ = *turn;
     if (!error_) error_ = console_.out.write(interactive_ ? "\n\n" : "\n");
     if (error_) return false;
-    if (!turn->read.complete) {
-      if (interactive_) note("(stopped while reading; what you said is forgotten)\n\n");
+    if (!turn->prefill_done) {
+      if (interactive_) note("(stopped before the answer began; what you said is forgotten)\n\n");
     } else if (turn->ending != Ending::end_of_text && interactive_) {
       note(fmt::format("({})\n\n", reason(turn->ending)));
     }
@@ -210,9 +197,9 @@ Result<std::string> converse(Chat& chat, LineReader& lines, const Console& conso
   const bool interactive = interrupt != nullptr;
   Dialogue dialogue(chat, console, interrupt);
   if (interactive) {
-    const std::string name = std::filesystem::path(chat.session().model().file().path()).filename().string();
+    const std::string name = std::filesystem::path(chat.host().model().file().path()).filename().string();
     dialogue.note(
-        fmt::format("{}, context {} tokens. /help lists commands.\n\n", printable(name), chat.session().context()));
+        fmt::format("{}, context {} tokens. /help lists commands.\n\n", printable(name), chat.host().context()));
   }
   for (;;) {
     const Line line = lines.read();

@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
   json::object out;
-  if (layer.kind == model::Layer::Kind::recurrent) {
+  if (layer.recurrent) {
     out["kind"] = "recurrent";
   } else {
     out["kind"] = "attention";

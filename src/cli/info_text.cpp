@@ -53,7 +53,7 @@ class Page {
 std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*member) {
   std::uint32_t least = UINT32_MAX, most = 0;
   for (const Layer& layer : model.layers) {
-    if (layer.kind == Layer::Kind::recurrent && member != &Layer::feed_forward) continue;
+    if (!layer.has(model::BlockKind::Attention) && member != &Layer::feed_forward) continue;
     least = std::min(least, layer.*member);
     most = std::max(most, layer.*member);
   }
@@ -77,13 +77,13 @@ void add_model(Page& page, const ModelFacts& facts) {
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
   if (model.experts > 0) page.line("experts", fmt::format("{}, {} for each token", model.experts, model.experts_used));
-  if (model.count(Layer::Kind::attention) > 0) {
+  if (model.count(model::BlockKind::Attention) > 0) {
     std::string size = grouped(model.key_length);
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
     page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements",
                                        range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size));
   }
-  if (model.count(Layer::Kind::recurrent) > 0) {
+  if (model.count(model::BlockKind::Mamba2) > 0) {
     const model::RecurrentShape& shape = model.recurrent;
     page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
                                        shape.inner / shape.heads, shape.state, shape.conv_kernel));

@@ -29,7 +29,7 @@ constexpr std::array<Look, 3> kLooks = {{
 }};
 
 Cell cell_of(const Layer& layer) {
-  if (layer.kind == Layer::Kind::recurrent) return recurrent;
+  if (layer.recurrent) return recurrent;
   return layer.window == 0 ? full : window;
 }
 

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 const Layer kFull = {.heads = 4, .kv_heads = 2};
 const Layer kWindow = {.heads = 4, .kv_heads = 2, .window = 1024};
-const Layer kRecurrent = {.kind = Layer::Kind::recurrent};
+const Layer kRecurrent = {.recurrent = true};
 
 TEST(LayerMap, HasACellForEachLayerAndALegend) {
   const std::vector<Layer> layers = {kRecurrent, kWindow, kFull};

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "quire/cli/bundled_model.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
@@ -50,25 +48,22 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
   return model;
 }
 
-Result<const cpu::Kernels*> kernels_of(const ModelOptions& options) {
-  if (options.variant.empty()) return nullptr;
-  const cpu::Kernels* kernels = cpu::kernels_by_name(options.variant.c_str());
-  if (kernels == nullptr) return fail(fmt::format("this machine cannot run the {} variant", options.variant));
-  return kernels;
-}
-
-Result<std::unique_ptr<engine::Session>> load(const ModelOptions& options, engine::SessionOptions session,
-                                              const Console& console) {
-  const auto kernels = kernels_of(options);
-  if (!kernels) return std::unexpected(kernels.error());
+Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
+                                                  const Console& console) {
+  // A device or variant that cannot be had is said before the file is read.
+  host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
+  auto backend = make_backend(host.backend);
+  if (!backend) return std::unexpected(backend.error());
   auto model = load_model(options, console);
   if (!model) return std::unexpected(model.error());
-  session.kernels = *kernels;
-  session.threads = options.threads;
-  session.context = options.context;
-  session.memory = options.memory;
-  session.kv_type = options.kv_type;
-  return engine::Session::create(std::move(*model), session);
+  host.context = options.context;
+  host.memory = options.memory;
+  host.kv_type = options.kv_type;
+  return engine::HostedModel::create(std::move(*model), std::move(*backend), std::move(host));
+}
+
+engine::HostOptions one_sequence() {
+  return {.max_sequences = 1, .checkpoints = 0, .prefix_cache = false, .event_capacity = 64};
 }
 
 }  // namespace quire::cli

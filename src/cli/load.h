@@ -11,7 +11,7 @@
 
 #include "quire/base/error.h"
 #include "quire/cli/console.h"
-#include "quire/engine/session.h"
+#include "quire/engine/hosted_model.h"
 
 namespace quire::cli {
 
@@ -21,14 +21,16 @@ struct ModelOptions {
   std::uint32_t context = 0;  // tokens; 0: the model's
   std::uint64_t memory = 0;   // bytes; 0: what one sequence takes
   ElementType kv_type = ElementType::F16;
+  std::string device = "auto";
   std::string variant;  // of the kernels; empty: the best
 };
 
-// The model alone; and the kernels that the options name (null: none, the best there are).
+// The model alone.
 Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console);
-Result<const cpu::Kernels*> kernels_of(const ModelOptions& options);
-// Ready for one sequence. What is not in the options comes from `session`.
-Result<std::unique_ptr<engine::Session>> load(const ModelOptions& options, engine::SessionOptions session,
-                                              const Console& console);
+// Ready to answer. What is not in the options comes from `host`.
+Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
+                                                  const Console& console);
+// For one sequence at a time.
+engine::HostOptions one_sequence();
 
 }  // namespace quire::cli

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -132,24 +133,43 @@ struct Report {
   }
 };
 
+// Takes the rows as they are computed. What cannot be written is said at the end.
+class Rows final : public engine::Listener {
+ public:
+  using Take = std::function<Result<void>(std::size_t position, std::span<const float> row)>;
+  explicit Rows(Take take) : take_(std::move(take)) {}
+
+  void on_event(const engine::Event& event) override {
+    if (event.kind == engine::Event::Kind::PromptLogits && result) result = take_(event.index, event.logits);
+    if (event.kind == engine::Event::Kind::Finished && event.finish == engine::Finish::Failed) {
+      result = fail(std::string(event.error));
+    }
+  }
+
+  Result<void> result;
+
+ private:
+  Take take_;
+};
+
 }  // namespace
 
 Result<std::string> logits(const LogitsOptions& options, const Console& console) {
-  // With logits for every position a chunk's are kept until it is done: the fewer, the less memory for large
-  // vocabularies.
-  constexpr std::uint32_t kRows = 32;
-  const engine::SessionOptions session_options =
-      options.all ? engine::SessionOptions{.chunk = kRows, .max_logits = kRows} : engine::SessionOptions{};
-  auto session = load(options.model, session_options, console);
-  if (!session) return std::unexpected(session.error());
-  const std::size_t vocabulary = (*session)->model().numbers().vocabulary;
+  engine::HostOptions host_options = one_sequence();
+  if (options.all) {
+    // Rows of a chunk are kept until it is done: the fewer, the less memory for large vocabularies.
+    host_options.step_tokens = host_options.max_logits = 32;
+  }
+  auto host = load(options.model, std::move(host_options), console);
+  if (!host) return std::unexpected(host.error());
+  const std::size_t vocabulary = (*host)->model().hyperparameters().vocabulary;
   const auto ids = parse_token_ids(options.ids, vocabulary);
   if (!ids) return std::unexpected(ids.error());
   if (ids->empty()) return fail("--ids names no token");
 
   // A model for tests may have none, or one that is not supported: then there are ids only.
   std::optional<text::Tokenizer> tokenizer;
-  if (auto made = text::Tokenizer::from_gguf((*session)->model().file())) tokenizer.emplace(std::move(*made));
+  if (auto made = text::Tokenizer::from_gguf((*host)->model().file())) tokenizer.emplace(std::move(*made));
   Report report{.options = options, .style = console.out_style, .tokenizer = tokenizer, .text = {}, .positions = {}};
   std::optional<FloatFile> file;
   if (!options.output.empty()) {
@@ -157,31 +177,23 @@ Result<std::string> logits(const LogitsOptions& options, const Console& console)
     if (!created) return std::unexpected(created.error());
     file.emplace(std::move(*created));
   }
-  const auto take = [&](std::size_t position, std::span<const float> row) -> Result<void> {
+  const auto rows = std::make_shared<Rows>([&](std::size_t position, std::span<const float> row) -> Result<void> {
     if (file) return file->write(row);
     report.add(position, (*ids)[position], row);
     return {};
-  };
-
-  if (options.all) {
-    std::size_t position = 0;
-    const auto ok = (*session)->read_all(*ids, [&](const Rows& rows) -> Result<void> {
-      for (std::uint32_t i = 0; i < rows.rows; ++i) {
-        if (auto taken = take(position++, std::span(rows.row(i), rows.cols)); !taken) return taken;
-      }
-      return {};
-    });
-    if (!ok) return std::unexpected(ok.error());
-  } else {
-    if (auto ok = (*session)->read(*ids); !ok) return std::unexpected(ok.error());
-    if (auto ok = take(ids->size() - 1, (*session)->logits()); !ok) return std::unexpected(ok.error());
+  });
+  engine::Request request{.prompt = {ids->begin(), ids->end()}, .max_tokens = 0};
+  request.prompt_logits = options.all ? Logits::All : Logits::Last;
+  if (const auto id = (*host)->engine().submit(std::move(request), rows); !id) return fail(id.error().message);
+  while (rows->result && (*host)->engine().step()) {
   }
+  if (!rows->result) return std::unexpected(rows->result.error());
   if (file) {
     if (auto ok = file->finish(); !ok) return std::unexpected(ok.error());
   }
   if (!options.json) return report.text;
   json::object out{
-      {"positions", ids->size()}, {"vocabulary", vocabulary}, {"variant", (*session)->backend().variant()}};
+      {"positions", ids->size()}, {"vocabulary", vocabulary}, {"variant", (*host)->backend().facts().variant}};
   if (file) {
     out["file"] = options.output;
     out["rows"] = options.all ? ids->size() : 1;

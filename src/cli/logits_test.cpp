@@ -169,7 +169,8 @@ TEST(Logits, WhatIsWrongIsNamed) {
   EXPECT_THAT(message({"--ids", ","}, 1), HasSubstr("names no token"));
   EXPECT_THAT(message({"--ids", "1", "-o", folder / "no/such/folder"}, 1),
               HasSubstr("cannot be written: No such file"));
-  EXPECT_THAT(message({"--ids", "1,2,3", "--ctx", "2"}, 1), HasSubstr("3 tokens do not fit the context of 2"));
+  EXPECT_THAT(message({"--ids", "1,2,3", "--ctx", "2"}, 1),
+              HasSubstr("the prompt has 3 tokens, and the context only 2"));
   EXPECT_THAT(message({"--ids", "1", "--variant", "sse"}, 2), HasSubstr("\"sse\" is none of"));
   EXPECT_THAT(message({}, 2), HasSubstr("--ids is required"));
 }

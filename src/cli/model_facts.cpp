@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "quire/cli/printable.h"
-#include "quire/model/tensors.h"
+#include "quire/model/model.h"
 #include "quire/text/pretokenizer.h"
 
 namespace quire::cli {

@@ -27,7 +27,7 @@ TEST(Program, StreamsAStoryAndReportsOnStandardError) {
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, StartsWith(" a grumpy boy named Oscar."));
   EXPECT_THAT(ran.out, ::testing::EndsWith("The end.\n"));
-  EXPECT_THAT(ran.err, StartsWith("\nread     6 tokens in "));
+  EXPECT_THAT(ran.err, StartsWith("\nprefill  6 tokens in "));
   EXPECT_THAT(ran.err, Not(HasSubstr("\r"))) << "no progress bar where nobody is looking";
 }
 
@@ -37,7 +37,7 @@ TEST(Program, ReadsThePromptFromStandardInputHoweverItComes) {
   EXPECT_EQ(start({"run", "-p", "-", "--temp", "0", "-n", "20"}, {"Once upon a time there was"}).out, whole);
 }
 
-TEST(Program, ALongPromptIsReadInChunksAndOneThatDoesNotFitIsRefused) {
+TEST(Program, ALongPromptIsComputedInChunksAndOneThatDoesNotFitIsRefused) {
   std::string prompt;
   while (prompt.size() < 4000) prompt += "Once upon a time there was a small fox. ";
   const Ended ran = start({"run", "-p", "-", "--temp", "0", "-n", "5"}, {prompt});
@@ -169,7 +169,7 @@ TEST(ProgramTerminal, LinesCanBeEditedAndCalledBackAlsoTheNextDay) {
 }
 
 // The demo models are through before a bar would come: this one takes a second.
-TEST(ProgramTerminal, ALongReadingShowsABarAndTakesItAwayAgain) {
+TEST(ProgramTerminal, ALongPrefillShowsABarAndTakesItAwayAgain) {
   const TemporaryFolder folder;
   synth::Shape shape = bench::testing::tiny_llama();
   shape.layers = 4;
@@ -186,9 +186,9 @@ TEST(ProgramTerminal, ALongReadingShowsABarAndTakesItAwayAgain) {
       {"run", "-m", folder / "model.gguf", "-p", prompt, "--temp", "0", "-n", "3", "--threads", "1", "--ctx", "4096"},
       folder / "");
   EXPECT_EQ(terminal.ends(), 0) << terminal.screen();
-  EXPECT_THAT(terminal.screen(), HasSubstr("reading"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("prefill"));
   EXPECT_THAT(terminal.screen(), HasSubstr("%\r   "));
-  EXPECT_THAT(terminal.screen(), HasSubstr("\nread     "));
+  EXPECT_THAT(terminal.screen(), HasSubstr("\nprefill  "));
 }
 
 TEST(ProgramTerminal, ControlCWhileAModelIsMadeToMeasureWithLeavesNoneBehind) {

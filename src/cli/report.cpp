@@ -18,11 +18,11 @@ PoolUse pool_use(const SequencePool& pool) {
   const PoolStats stats = pool.stats();
   PoolUse use{.pool_bytes = stats.arena_bytes};
   for (const ObjectCounts& pages : stats.pages) {
-    use.pages += pages.held;
-    use.bytes += pages.held * pages.object_bytes;
+    use.pages += pages.high_water;
+    use.bytes += pages.high_water * pages.object_bytes;
   }
-  use.states = stats.states.held;
-  use.bytes += stats.states.held * stats.states.object_bytes;
+  use.states = stats.states.high_water;
+  use.bytes += stats.states.high_water * stats.states.object_bytes;
   return use;
 }
 

@@ -6,18 +6,12 @@
 
 #include <boost/json/object.hpp>
 
-#include "quire/cli/generate.h"
+#include "quire/cli/ask.h"
 #include "quire/state/sequence_pool.h"
 
 namespace quire::cli {
 
-struct Timing {
-  std::uint32_t tokens = 0;
-  double seconds = 0;
-  double per_second() const { return seconds > 0 ? tokens / seconds : 0; }
-};
-
-// What one sequence holds of a pool.
+// What a pool held at most: of one sequence, where it has no more.
 struct PoolUse {
   std::uint64_t pages = 0, states = 0, bytes = 0;
   std::uint64_t pool_bytes = 0;

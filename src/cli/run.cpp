@@ -1,6 +1,5 @@
 #include "quire/cli/run.h"
 
-#include <chrono>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -9,7 +8,7 @@
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
-#include "quire/cli/generate.h"
+#include "quire/cli/ask.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
 #include "quire/cli/report.h"
@@ -20,7 +19,6 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using Clock = std::chrono::steady_clock;
 
 // Streams to the output, or keeps for JSON.
 struct Sink {
@@ -53,51 +51,46 @@ Result<std::vector<text::TokenId>> prompt_ids(const RunOptions& options, const t
 }  // namespace
 
 Result<std::string> run_prompt(const RunOptions& options, const Console& console) {
-  auto session = load(options.model, {}, console);
-  if (!session) return std::unexpected(session.error());
-  const auto tokenizer = text::Tokenizer::from_gguf((*session)->model().file());
+  auto host = load(options.model, one_sequence(), console);
+  if (!host) return std::unexpected(host.error());
+  const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
   if (!tokenizer) return std::unexpected(tokenizer.error());
   const auto ids = prompt_ids(options, *tokenizer);
   if (!ids) return std::unexpected(ids.error());
-  if (ids->size() > (*session)->context()) {
-    return fail(fmt::format("the prompt has {} tokens, and the context only {}", ids->size(), (*session)->context()));
-  }
-  engine::LoneSampler sampler(options.sampler, (*session)->model().numbers().vocabulary);
 
   Sink sink{.console = console, .keep = options.json};
   if (options.echo) (void)sink(text::kNoToken, options.prompt);
-  Timing read{.tokens = static_cast<std::uint32_t>(ids->size())};
-  {
-    const Clock::time_point start = Clock::now();
-    Progress progress(console.err, console.err_style, "reading");
-    const auto reading = (*session)->read(*ids, [&](std::uint32_t done, std::uint32_t total) {
-      progress.update(done, total);
-      return true;
-    });
-    if (!reading) return std::unexpected(reading.error());
-    read.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  const auto generated = generate(**session, sampler, *tokenizer, {.limit = options.limit}, std::ref(sink));
-  if (!generated) return std::unexpected(generated.error());
-
-  const Timing written{.tokens = generated->tokens, .seconds = generated->seconds};
-  const PoolUse use = pool_use((*session)->pool());
+  Progress progress(console.err, console.err_style, "prefill");
+  const auto answered = ask(
+      **host, *tokenizer, {.prompt = {ids->begin(), ids->end()}, .limit = options.limit, .sampling = options.sampler},
+      [&](std::uint32_t done, std::uint32_t total) {
+        if (done < total) progress.update(done, total);
+        return true;
+      },
+      [&](text::TokenId token, std::string_view piece) {
+        progress.clear();
+        return sink(token, piece);
+      });
+  if (!answered) return std::unexpected(answered.error());
+  const PoolUse use = pool_use((*host)->pool());
   if (options.json) {
+    const BackendFacts facts = (*host)->backend().facts();
     return json_line(json::object{{"text", sink.text},
                                   {"ids", std::move(sink.ids)},
-                                  {"ending", word(generated->ending)},
+                                  {"ending", word(answered->ending)},
                                   {"seed", options.sampler.seed},
-                                  {"context", (*session)->context()},
-                                  {"threads", (*session)->backend().threads()},
-                                  {"variant", (*session)->backend().variant()},
-                                  {"read", to_json(read)},
-                                  {"written", to_json(written)},
+                                  {"context", (*host)->context()},
+                                  {"device", facts.device},
+                                  {"threads", facts.threads},
+                                  {"variant", facts.variant},
+                                  {"prefill", to_json(answered->prefill)},
+                                  {"decode", to_json(answered->decode)},
                                   {"pool", to_json(use)}});
   }
   // Whoever cannot be written to is dealt with by the caller, who will meet the same error.
   if (sink.error || console.out.write("\n")) return "\n";
-  std::string report = fmt::format("\nread     {}\nwritten  {}; {}\npool     {}\n", describe(read), describe(written),
-                                   reason(generated->ending), describe(use));
+  std::string report = fmt::format("\nprefill  {}\ndecode   {}; {}\npool     {}\n", describe(answered->prefill),
+                                   describe(answered->decode), reason(answered->ending), describe(use));
   if (options.sampler.temperature > 0) report += fmt::format("seed     {}\n", options.sampler.seed);
   (void)console.err.write(report);
   return "";

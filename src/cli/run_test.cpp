@@ -54,7 +54,7 @@ TEST(Run, TheBundledModelTellsAStory) {
   const Outcome ran = call({"run", "-p", kPrompt, "--temp", "0"});
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_EQ(ran.out, kStory);
-  EXPECT_THAT(ran.err, HasSubstr("read     6 tokens in "));
+  EXPECT_THAT(ran.err, HasSubstr("prefill  6 tokens in "));
   EXPECT_THAT(ran.err, HasSubstr("the model ended it\npool     10 pages held, 640.0 KiB of 8.0 MiB\n"));
   EXPECT_THAT(ran.err, Not(HasSubstr("seed"))) << "none was used";
 }
@@ -107,8 +107,8 @@ TEST(Run, JsonSaysItAll) {
   EXPECT_EQ(out.at("ending"), "limit");
   EXPECT_EQ(out.at("context"), 64);
   EXPECT_EQ(out.at("threads"), 2);
-  EXPECT_EQ(out.at("read").at("tokens"), 6);
-  EXPECT_EQ(out.at("written").at("tokens"), 5);
+  EXPECT_EQ(out.at("prefill").at("tokens"), 6);
+  EXPECT_EQ(out.at("decode").at("tokens"), 5);
   EXPECT_EQ(out.at("pool").at("pages"), 1);
   EXPECT_EQ(out.at("pool").at("pool_bytes"), 4 * 64 * 1024);
 }
@@ -117,8 +117,7 @@ TEST(Run, EndsWhereTheContextDoes) {
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {
     const json::value out = json_of({"-m", demo_model(kind), "-p", kPrompt, "--temp", "0", "--ctx", "20"});
     EXPECT_EQ(out.at("ending"), "context") << kind;
-    // The last token is written and needs no room: nothing is computed from it.
-    EXPECT_EQ(out.at("written").at("tokens"), 20 - 6 + 1) << kind;
+    EXPECT_EQ(out.at("decode").at("tokens"), 20 - 6) << kind;
   }
 }
 
@@ -133,7 +132,7 @@ TEST(Run, ControlTokensInThePromptAreTextUnlessAskedFor) {
   EXPECT_EQ(parsed.at("text"), "5");
   EXPECT_EQ(parsed.at("ending"), "end");
   const json::value literal = json_of({"-p", chat, "-n", "1", "--temp", "0"});
-  EXPECT_GT(literal.at("read").at("tokens").to_number<int>(), parsed.at("read").at("tokens").to_number<int>());
+  EXPECT_GT(literal.at("prefill").at("tokens").to_number<int>(), parsed.at("prefill").at("tokens").to_number<int>());
 }
 
 TEST(Run, TheKindOfKeysAndValuesDecidesHowMuchThePoolTakes) {
@@ -180,7 +179,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--memory", "1M", "--ctx", "2048"},
        1,
        "a pool of 1.0 MiB is too small for one sequence of 2048 tokens, which takes 8.0 MiB"},
-      {{"-p", "a", "--memory", "900000G"}, 1, "more memory than this machine has"},
+      {{"-p", "a", "--memory", "900000G"}, 1, "more memory than the device has"},
       {{"-p", "a", "-m", broken}, 1, "broken.gguf"},
       {{"-p", "a", "-m", half}, 1, "half.gguf"},
       {{"-p", "a", "-m", folder / "none.gguf"}, 1, "none.gguf"},

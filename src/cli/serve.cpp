@@ -60,26 +60,18 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
     options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
   }
-  const auto kernels = kernels_of(options.model);
-  if (!kernels) return std::unexpected(kernels.error());
-  auto model = load_model(options.model, console);
-  if (!model) return std::unexpected(model.error());
-  engine::HostOptions host_options{.threads = options.model.threads,
-                                   .context = options.model.context,
-                                   .memory = options.model.memory,
-                                   .kv_type = options.model.kv_type,
-                                   .max_sequences = options.max_sequences,
-                                   .step_tokens = options.step_tokens,
-                                   .prefix_cache = !options.no_cache,
-                                   .kernels = *kernels,
-                                   .engine = {.queue_limit = options.queue}};
-  auto host = engine::HostedModel::create(std::move(*model), std::move(host_options));
+  auto host = load(options.model,
+                   {.max_sequences = options.max_sequences,
+                    .step_tokens = options.step_tokens,
+                    .prefix_cache = !options.no_cache,
+                    .engine = {.queue_limit = options.queue}},
+                   console);
   if (!host) return std::unexpected(host.error());
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const std::string facts =
-      fmt::format("context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once",
-                  (*host)->context(), mebibytes((*host)->model().arranged_bytes()),
-                  mebibytes((*host)->pool().stats().arena_bytes), (*host)->backend().threads(), options.max_sequences);
+  const std::string facts = fmt::format(
+      "context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once", (*host)->context(),
+      mebibytes((*host)->model().weight_bytes()), mebibytes((*host)->pool().stats().arena_bytes),
+      (*host)->backend().facts().threads, options.max_sequences);
 
   raise_descriptor_limit();
   options.server.http.signals = true;

@@ -1,5 +1,5 @@
-// One choice of a request, as the engine sees it: tokens it has, where its sequence stands in the pool, what it picks
-// the next token by. For the files of the engine only.
+// One choice of a request, as the engine sees it: the tokens it has, where its sequence stands in the pool, what it
+// picks the next token by. For the files of the engine only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace quire::engine {
 
-// Who goes first: the lower time does. A level of priority is so much time.
+// The order of choices: the lower time goes first. A level of priority is so much time.
 struct Rank {
   std::int64_t time = 0;
   std::uint64_t number = 0;  // of the request, in the order they came
@@ -37,18 +37,19 @@ struct Choice {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = 0;  // prompt and answer
   std::uint32_t position = 0;
-  SequenceId sequence;  // valid while Reading or Writing
+  SequenceId sequence;      // valid while in prefill or decode
+  bool all_logits = false;  // of every token of the prompt
 
-  // Recurrent states are kept where a piece of the prompt ends; these ends are asked for, in rising order.
-  std::vector<std::uint32_t> stops;
+  // Where recurrent states are to be kept, in rising order: a chunk of the prompt ends at each of them.
+  std::vector<std::uint32_t> checkpoint_positions;
 
   Hit hit;  // of the first admission
   bool admitted_before = false;
-  bool safe = false;  // from suspension: it has not written a token since it was brought back
+  bool just_resumed = false;  // it has not decoded a token since, and is not suspended before that
   std::uint32_t suspensions = 0;
   std::optional<SavedSequence> saved;  // Suspended by copy
-  // Waiting: who is reading what it needs, and how far that one has to come. The number tells whether it is still the
-  // same one.
+  // Waiting: whose prefill computes what it needs, and how far that one has to come. The number tells whether it is
+  // still the same one.
   const Choice* leader = nullptr;
   std::uint64_t leader_number = 0;
   std::uint32_t leader_until = 0;
@@ -58,6 +59,7 @@ struct Choice {
   Sampler sampler;
   std::unique_ptr<TextStream> text;
   StopMatcher stop;
+  std::optional<Sampled> picked;  // in this step, and not committed yet
   double logprob_sum = 0;
   bool done = false;
 
@@ -72,20 +74,19 @@ struct Choice {
   std::string told_text;
   std::vector<TokenLogprob> told_alternatives;
   Finish finish = Finish::Stop;
+  std::string finish_error;
   std::string finish_stop;
   Token finish_token = -1;
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size()) - prompt_tokens; }
   std::uint32_t pending() const { return static_cast<std::uint32_t>(tokens.size()) - position; }
-  bool writes() const { return state == State::Writing; }
+  bool decodes() const { return state == State::Decode; }
 };
 
-// A piece of work in a step.
-struct Scheduled {
-  Choice* choice = nullptr;
-  std::uint32_t tokens = 0;
-  bool logits = false;      // it comes to the end of what it has
-  bool checkpoint = false;  // keep the recurrent state there
+// A batch, and whose entries they are.
+struct Step {
+  Batch batch;
+  std::vector<Choice*> choices;  // by entry
 };
 
 }  // namespace quire::engine

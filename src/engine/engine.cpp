@@ -27,8 +27,8 @@ constexpr std::chrono::hours kMostPriorityWorth{1};
 const char* name(SequenceInfo::State state) {
   switch (state) {
     case State::Waiting: return "waiting";
-    case State::Reading: return "reading";
-    case State::Writing: return "writing";
+    case State::Prefill: return "prefill";
+    case State::Decode: return "decode";
     case State::Suspended: return "suspended";
   }
   return "?";
@@ -47,11 +47,9 @@ Engine::Engine(Executor& executor, SequencePool& pool, const EngineOptions& opti
     : executor_(&executor), pool_(&pool), options_(options), scratch_(executor.vocabulary()) {
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
-  // Each has a token in a step once it writes.
+  // Each has a token in a step once it decodes.
   const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), budget});
-  scheduler_ = std::make_unique<Scheduler>(pool, options_, budget, running);
-  work_.reserve(running);
-  sampled_.reserve(running + kMostChoices);
+  scheduler_ = std::make_unique<Scheduler>(pool, options_, budget, running, executor.max_logits());
 }
 
 Engine::~Engine() {
@@ -100,6 +98,10 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
   }
   const std::uint32_t context = pool_->config().max_tokens;
   const std::uint64_t needed = request.prompt.size() + (request.max_tokens > 0 ? 1 : 0);
+  if (request.prompt.size() > context) {
+    return no(Why::TooLong,
+              fmt::format("the prompt has {} tokens, and the context only {}", request.prompt.size(), context));
+  }
   if (needed > context) {
     return no(Why::TooLong, fmt::format("the prompt has {} tokens, and the context of {} leaves no room for an answer",
                                         request.prompt.size(), context));
@@ -143,7 +145,8 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->rank = {arrived.count() - asked.priority * worth, stats_.submitted, i};
     choice->priority = asked.priority;
     choice->name_space = asked.name_space;
-    choice->reuse = asked.reuse;
+    choice->reuse = asked.reuse && asked.prompt_logits != Logits::All;
+    choice->all_logits = asked.prompt_logits == Logits::All && i == 0;
     choice->prompt_tokens = prompt;
     choice->max_tokens = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(pool_->config().max_tokens, std::uint64_t{prompt} + asked.max_tokens));
@@ -175,22 +178,22 @@ void Engine::equip(const Job& job, Choice& choice) {
 bool Engine::cancel(RequestId id) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end() || found->second->ended) return false;
-  end_job(*found->second, Finish::Cancelled);
+  end_job(*found->second, {.why = Finish::Cancelled});
   forget_ended();
   return true;
 }
 
 void Engine::cancel_all(Finish why) {
   for (auto& [id, job] : jobs_) {
-    if (!job->ended) end_job(*job, why);
+    if (!job->ended) end_job(*job, {.why = why});
   }
   forget_ended();
 }
 
-void Engine::end_job(Job& job, Finish why) {
+void Engine::end_job(Job& job, const Ending& ending) {
   // Choices that have not begun are not in the scheduler, and nobody is to hear of more than was asked for.
   for (auto& choice : job.choices) {
-    if (!choice->done) finish(*choice, why);
+    if (!choice->done) finish(*choice, ending);
   }
 }
 
@@ -200,7 +203,7 @@ void Engine::expire(Clock::time_point time) {
   for (auto& [id, job] : jobs_) {
     if (job->ended) continue;
     if (job->request.deadline <= time) {
-      end_job(*job, Finish::Deadline);
+      end_job(*job, {.why = Finish::Deadline});
     } else {
       next_deadline_ = std::min(next_deadline_, job->request.deadline);
     }
@@ -214,15 +217,23 @@ bool Engine::idle() const { return jobs_.empty(); }
 bool Engine::step() {
   const Clock::time_point start = Clock::now();
   expire(now());
-  const std::span<const Scheduled> batch = scheduler_->schedule(stats_);
-  if (!batch.empty()) {
-    note_admissions(batch);
+  Step& step = scheduler_->schedule();
+  const bool failed = !scheduler_->failures().empty();
+  const bool worked = failed || !step.batch.empty();
+  if (failed) {
+    end_failed();  // who was to be in the step may have ended with it: the next call schedules anew
+  } else if (!step.batch.empty()) {
+    note_admissions(step);
     const Clock::time_point computing = Clock::now();
-    const Rows logits = forward(batch);
+    const auto logits = executor_->forward(step.batch);
     const double model_seconds = seconds(Clock::now() - computing);
-    scheduler_->measure(model_seconds);
-    sample(batch, logits);
-    commit(batch);
+    if (logits) {
+      scheduler_->measure(model_seconds);
+      sample(step, *logits);
+      commit(step);
+    } else {
+      lose_step(step, logits.error());
+    }
     ++stats_.steps;
     stats_.model_seconds += model_seconds;
     stats_.total_seconds += seconds(Clock::now() - start);
@@ -232,84 +243,129 @@ bool Engine::step() {
     const auto sound = pool_->check_integrity();
     QUIRE_CHECK(sound.has_value(), "the pool explains every page it has");
   }
-  return !batch.empty();
+  return worked;
 }
 
-// Who is in its first step has waited until now.
-void Engine::note_admissions(std::span<const Scheduled> batch) {
-  for (const Scheduled& item : batch) {
-    if (item.choice->writes()) continue;
-    Job& job = *jobs_.at(item.choice->request);
+// A choice is in its first step: it has waited until now.
+void Engine::note_admissions(const Step& step) {
+  for (const Choice* choice : step.choices) {
+    if (choice->decodes()) continue;
+    Job& job = *jobs_.at(choice->request);
     if (job.admitted) continue;
     job.admitted = true;
-    job.usage.hit = item.choice->hit;
+    job.usage.hit = choice->hit;
     job.usage.queued_seconds = seconds(now() - job.submitted);
   }
 }
 
-Rows Engine::forward(std::span<const Scheduled> batch) {
-  work_.clear();
-  for (const Scheduled& item : batch) {
-    const Choice& choice = *item.choice;
-    work_.push_back({.id = choice.sequence,
-                     .tokens = std::span(choice.tokens).subspan(choice.position, item.tokens),
-                     .logits = item.logits});
-  }
-  const auto logits = executor_->forward(work_);
-  QUIRE_CHECK(logits.has_value(), "what was scheduled can be computed");
-  return *logits;
-}
-
-void Engine::sample(std::span<const Scheduled> batch, const Rows& logits) {
-  sampled_.clear();
-  std::uint32_t row = 0;
-  for (const Scheduled& item : batch) {
-    if (!item.logits) continue;
-    const std::span<const float> values(logits.row(row++), logits.cols);
-    Choice& choice = *item.choice;
+void Engine::sample(const Step& step, const HostRows& logits) {
+  std::uint32_t row = 0;  // behind the last row of the entry
+  for (std::size_t i = 0; i < step.choices.size(); ++i) {
+    const BatchEntry& entry = step.batch.entries()[i];
+    if (entry.logits == Logits::None) continue;
+    row += entry.logits == Logits::All ? entry.rows : 1;
+    Choice& choice = *step.choices[i];
+    if (choice.position + entry.rows < choice.tokens.size()) continue;  // the prompt goes on
     Job& job = *jobs_.at(choice.request);
     // The others of a request begin where the first one's prompt ends, each with a token of its own.
     const bool first = !job.siblings_started;
-    for (std::uint32_t i = 0; i < (first ? job.choices.size() : 1); ++i) {
-      Choice& picks = first ? *job.choices[i] : choice;
-      if (first && i > 0) equip(job, picks);
-      sampled_.push_back(picks.max_tokens == picks.prompt_tokens
-                             ? Sampled{}
-                             : picks.sampler.sample(values, picks.tokens.size(), scratch_));
+    for (std::uint32_t c = 0; c < (first ? job.choices.size() : 1); ++c) {
+      Choice& picks = first ? *job.choices[c] : choice;
+      if (first && c > 0) equip(job, picks);
+      if (picks.max_tokens == picks.prompt_tokens) continue;  // it wants no token
+      picks.picked = picks.sampler.sample(logits.row(row - 1), picks.tokens.size(), scratch_);
     }
+  }
+  tell_prompt_logits(step, logits);
+}
+
+void Engine::tell_prompt_logits(const Step& step, const HostRows& logits) {
+  std::uint32_t row = 0;
+  for (std::size_t i = 0; i < step.choices.size(); ++i) {
+    const BatchEntry& entry = step.batch.entries()[i];
+    const Choice& choice = *step.choices[i];
+    const std::uint32_t count = entry.logits == Logits::All ? entry.rows : entry.logits == Logits::Last ? 1 : 0;
+    Job& job = *jobs_.at(choice.request);
+    const bool wanted = job.request.prompt_logits != Logits::None && !job.siblings_started;
+    for (std::uint32_t t = 0; wanted && t < count; ++t) {
+      const std::uint32_t position = choice.position + entry.rows - count + t;
+      tell(job, {.kind = Event::Kind::PromptLogits,
+                 .choice = choice.index,
+                 .index = position,
+                 .token = choice.tokens[position],
+                 .logits = logits.row(row + t)});
+    }
+    row += count;
   }
 }
 
-void Engine::commit(std::span<const Scheduled> batch) {
-  std::size_t next = 0;
-  for (const Scheduled& item : batch) {
-    Choice& choice = *item.choice;
-    const auto tokens = std::span(choice.tokens).subspan(choice.position, item.tokens);
-    const auto ok = pool_->commit(choice.sequence, tokens, item.checkpoint);
+// One after the other: what an answer that ends here gives back, the next one's checkpoint may take.
+void Engine::commit(const Step& step) {
+  for (std::size_t i = 0; i < step.choices.size(); ++i) {
+    const BatchEntry& entry = step.batch.entries()[i];
+    Choice& choice = *step.choices[i];
+    const auto ok = pool_->commit(entry.sequence, step.batch.tokens(entry), entry.checkpoint);
     QUIRE_CHECK(ok.has_value(), "what was scheduled was reserved");
-    choice.position += item.tokens;
-    Job& job = *jobs_.at(choice.request);
-    if (choice.writes()) {
+    choice.position += entry.rows;
+    if (choice.decodes()) {
       ++stats_.generated_tokens;
     } else {
-      stats_.computed_tokens += item.tokens;
+      stats_.computed_tokens += entry.rows;
     }
-    if (!item.logits) continue;
-    choice.state = State::Writing;
-    choice.safe = false;
+    if (choice.pending() > 0) continue;  // the prompt goes on
+    Job& job = *jobs_.at(choice.request);
+    choice.state = State::Decode;
+    choice.just_resumed = false;
     if (job.siblings_started) {
-      accept(choice, sampled_[next++]);
+      accept(choice);
       continue;
     }
     job.siblings_started = true;
     job.usage.first_token_seconds = seconds(now() - job.submitted);
     start_siblings(choice);
-    for (auto& each : job.choices) accept(*each, sampled_[next++]);
+    for (auto& each : job.choices) accept(*each);
   }
 }
 
-// The other choices of a request share the prompt that the first one has just read. Where there is no room for one now,
-// it comes in like one that was suspended.
+// --- device errors
+
+// The device refused what these choices needed to get on. If work was lost too, everybody is computed again.
+void Engine::end_failed() {
+  ++stats_.device_errors;
+  const bool lost = scheduler_->lost();
+  std::vector<std::pair<RequestId, std::string>> failed;
+  for (const Scheduler::Failure& failure : scheduler_->failures()) {
+    failed.emplace_back(failure.choice->request, failure.error.message());
+  }
+  for (const auto& [id, message] : failed) {
+    Job& job = *jobs_.at(id);
+    if (!job.ended) end_job(job, {.why = Finish::Failed, .error = message});
+  }
+  if (lost) recover();
+}
+
+// The step is void. Its requests end; whoever else runs has state on a device that cannot be trusted.
+void Engine::lose_step(const Step& step, const PoolError& error) {
+  ++stats_.device_errors;
+  const std::string message = error.message();
+  const std::vector<Choice*> lost = step.choices;
+  for (const Choice* choice : lost) {
+    Job& job = *jobs_.at(choice->request);
+    if (!job.ended) end_job(job, {.why = Finish::Failed, .error = message});
+  }
+  recover();
+}
+
+void Engine::recover() {
+  scheduler_->suspend_all();
+  const auto ok = pool_->recover();
+  QUIRE_CHECK(ok.has_value(), "no sequence is alive");
+  const auto sound = pool_->check_integrity();
+  QUIRE_CHECK(sound.has_value(), "an empty pool explains every page it has");
+}
+
+// The other choices of a request share the prompt that the first one has just computed. Where there is no room for one
+// now, it comes in like one that was suspended.
 void Engine::start_siblings(Choice& first) {
   Job& job = *jobs_.at(first.request);
   for (std::size_t i = 1; i < job.choices.size(); ++i) {
@@ -338,6 +394,14 @@ void Engine::forget_ended() {
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
+  const Scheduler::Counters& counters = scheduler_->counters();
+  stats.prompt_tokens = counters.prompt_tokens;
+  stats.cached_tokens = counters.cached_tokens;
+  stats.suspensions_by_copy = counters.suspensions_by_copy;
+  stats.suspensions_by_recompute = counters.suspensions_by_recompute;
+  stats.resumed = counters.resumed;
+  stats.bytes_saved = counters.bytes_saved;
+  stats.prefix_waits = counters.prefix_waits;
   stats.running = static_cast<std::uint32_t>(scheduler_->running().size());
   stats.waiting = scheduler_->queued();
   stats.suspended = static_cast<std::uint32_t>(scheduler_->waiting().size()) - stats.waiting;

@@ -4,19 +4,22 @@
 //   auto id = (*engine)->submit(request, listener);    // or why not
 //   while ((*engine)->step()) {}                       // events reach the listener in here
 //
-// A step schedules, computes, samples and commits. Running answers get their token first; what is left of the step's
-// token budget reads prompts, in the order of rank: priority, then first come, first served. A prompt that another
-// request is reading right now waits for those pages instead of computing them again.
+// A step schedules, computes, samples and commits. Decoding sequences get their token first; what is left of the step's
+// token budget goes to the prefill of prompts, in the order of rank: priority, then first come, first served. A prompt
+// whose beginning another request computes right now waits for those pages instead of computing them again.
 //
 // When memory is full the pool forgets cached pages and checkpoints first; then the running sequence that is cheapest
-// to bring back is suspended, its state copied to host memory or computed again later, whichever was measured cheaper.
-// It goes on where it was. A resumed sequence writes a token before it can be suspended again.
+// to bring back is suspended. Its state is copied to host memory or computed again later, whichever was measured
+// cheaper. It goes on where it was. A resumed sequence decodes a token before it can be suspended again.
+//
+// When the device fails, the requests of that step end with Finish::Failed and the error. Everything else on the device
+// is thrown away and computed again, and the engine goes on.
 //
 // Who may call: one thread (service.h runs an engine on a thread of its own). Executor and pool outlive the engine and
 //   are used by nobody else meanwhile.
 // What holds: the bytes of an answer depend on the model, the prompt and the sampling options, and on nothing else. An
-//   admitted request ends by itself, by its client or by its deadline, never for memory. In steady state a step takes
-//   nothing from the heap.
+//   admitted request ends by itself, by its client, by its deadline or by a device error, never for memory. In steady
+//   state a step takes nothing from the heap.
 // How it fails: submit() refuses with a reason; nothing else fails.
 #pragma once
 
@@ -38,15 +41,15 @@ namespace quire::engine {
 
 class Scheduler;
 struct Choice;
-struct Scheduled;
+struct Step;
 
 enum class SuspendBy : std::uint8_t { Cheaper, Copy, Recompute };
 
 struct EngineOptions {
   std::uint32_t step_tokens = 0;    // the most in one step, so no more than that run; 0: as many as the executor takes
   std::uint32_t queue_limit = 256;  // requests that wait; more are refused
-  // While answers are running, prompts are read in pieces that make a step longer by about this share of what it takes
-  // without them. 0: pieces as large as the budget.
+  // While sequences decode, prompts are computed in chunks that make a step longer by about this share of what it takes
+  // without them. 0: chunks as large as the budget.
   double patience = 0.5;
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
@@ -60,20 +63,21 @@ struct EngineStats {
   std::uint32_t running = 0;    // sequences
   std::uint32_t suspended = 0;  // sequences
   std::uint64_t steps = 0;
-  std::uint64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, expired = 0;
+  std::uint64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, expired = 0, failed = 0;
   std::uint64_t prompt_tokens = 0;     // of admitted requests
   std::uint64_t cached_tokens = 0;     // of those, found in the pool
-  std::uint64_t computed_tokens = 0;   // read: prompts, and answers again after a suspension
-  std::uint64_t generated_tokens = 0;  // written
+  std::uint64_t computed_tokens = 0;   // by prefill: prompts, and answers again after a suspension
+  std::uint64_t generated_tokens = 0;  // by decode
   std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
   std::uint64_t bytes_saved = 0, host_bytes = 0;  // ever; now
   std::uint64_t prefix_waits = 0;                 // requests that waited for another's pages
+  std::uint64_t device_errors = 0;                // steps that were thrown away
   double model_seconds = 0, total_seconds = 0;    // of all steps
 };
 
-// One choice of a request, for people who look.
+// One choice of a request, for people who look at the engine.
 struct SequenceInfo {
-  enum class State : std::uint8_t { Waiting, Reading, Writing, Suspended };
+  enum class State : std::uint8_t { Waiting, Prefill, Decode, Suspended };
   RequestId request = 0;
   std::uint32_t choice = 0;
   State state = State::Waiting;
@@ -82,7 +86,7 @@ struct SequenceInfo {
   std::uint32_t tokens = 0;       // prompt and answer
   std::uint32_t computed = 0;     // of them, in the pool
   std::uint32_t max_tokens = 0;   // prompt and answer at most
-  bool waits_for_prefix = false;  // Waiting: another request is reading what it needs
+  bool waits_for_prefix = false;  // Waiting: another request computes what it needs
   Hit hit;
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
@@ -99,7 +103,7 @@ class Engine {
   // Events for the request reach the listener until one that says `last`. `id`: one of the caller's own, not in use; 0:
   // the engine makes one up.
   std::expected<RequestId, Refusal> submit(Request request, std::shared_ptr<Listener> listener, RequestId id = 0);
-  // Frees everything it has, now; its listener hears that it is finished. False: there is no such request.
+  // Frees everything the request has, now; its listener hears that it is finished. False: there is no such request.
   bool cancel(RequestId id);
   void cancel_all(Finish why = Finish::Cancelled);
 
@@ -123,16 +127,25 @@ class Engine {
   std::optional<Refusal> refusal(const Request& request) const;
 
   void expire(Clock::time_point now);
-  void note_admissions(std::span<const Scheduled> batch);
-  Rows forward(std::span<const Scheduled> batch);
-  void sample(std::span<const Scheduled> batch, const Rows& logits);
-  void commit(std::span<const Scheduled> batch);
+  void note_admissions(const Step& step);
+  void sample(const Step& step, const HostRows& logits);
+  void commit(const Step& step);
+  void tell_prompt_logits(const Step& step, const HostRows& logits);
+  void end_failed();
+  void lose_step(const Step& step, const PoolError& error);
+  void recover();
 
   void equip(const Job& job, Choice& choice);
   void start_siblings(Choice& first);
-  void accept(Choice& choice, const Sampled& sampled);
-  void finish(Choice& choice, Finish why, std::string_view stop = {}, Token stop_token = -1);
-  void end_job(Job& job, Finish why);
+  void accept(Choice& choice);
+  struct Ending {  // what is told of an answer that is over
+    Finish why = Finish::Stop;
+    std::string_view stop = {};
+    Token stop_token = -1;
+    std::string_view error = {};
+  };
+  void finish(Choice& choice, Ending ending);
+  void end_job(Job& job, const Ending& ending);
   void tell_best(Job& job);
   void tell(Job& job, const Event& event);
   void forget_ended();
@@ -147,9 +160,7 @@ class Engine {
   Clock::time_point next_deadline_ = Clock::time_point::max();
   RequestId last_id_ = 0;
   SamplerScratch scratch_;
-  std::vector<Executor::Work> work_;  // scratch of a step
-  std::vector<Sampled> sampled_;      // by scheduled choice that wants one, then by sibling
-  EngineStats stats_;
+  EngineStats stats_;  // without what the scheduler counts
 };
 
 }  // namespace quire::engine

@@ -1,6 +1,7 @@
 // What becomes of a token that was picked: the answer grows, its listener hears of it, and it may be over.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "quire/engine/engine.h"
 #include "quire/engine/job.h"
@@ -19,15 +20,20 @@ const char* name(Finish finish) {
   return "?";
 }
 
-void Engine::accept(Choice& choice, const Sampled& sampled) {
+void Engine::accept(Choice& choice) {
   Job& job = *jobs_.at(choice.request);
-  if (choice.max_tokens == choice.prompt_tokens) return finish(choice, Finish::Length);
-  if (!sampled.token) return finish(choice, Finish::Failed);
+  const auto picked = std::exchange(choice.picked, std::nullopt);
+  if (!picked) return finish(choice, {.why = Finish::Length});  // it wanted no token
+  const Sampled& sampled = *picked;
+  if (!sampled.token) {
+    return finish(choice, {.why = Finish::Failed,
+                           .error = "the model computed no number to choose a token by: all its logits are NaN"});
+  }
   const Token token = *sampled.token;
   ++job.usage.completion_tokens;
   choice.logprob_sum += sampled.logprob;
   if (std::ranges::find(job.request.stop_tokens, token) != job.request.stop_tokens.end()) {
-    return finish(choice, Finish::Stop, {}, token);
+    return finish(choice, {.why = Finish::Stop, .stop_token = token});
   }
   choice.tokens.push_back(token);
   choice.sampler.see(token);
@@ -48,11 +54,11 @@ void Engine::accept(Choice& choice, const Sampled& sampled) {
                                     sampled.alternatives.end());
     choice.told.push_back({token, sampled.logprob, choice.told_text.size(), choice.told_alternatives.size()});
   }
-  if (choice.stop.matched()) return finish(choice, Finish::Stop, choice.stop.which());
-  if (choice.tokens.size() == choice.max_tokens) return finish(choice, Finish::Length);
+  if (choice.stop.matched()) return finish(choice, {.why = Finish::Stop, .stop = choice.stop.which()});
+  if (choice.tokens.size() == choice.max_tokens) return finish(choice, {.why = Finish::Length});
 }
 
-void Engine::finish(Choice& choice, Finish why, std::string_view stop, Token stop_token) {
+void Engine::finish(Choice& choice, Ending ending) {
   Job& job = *jobs_.at(choice.request);
   if (choice.index == 0 || job.siblings_started) scheduler_->remove(choice);
   choice.done = true;
@@ -63,10 +69,10 @@ void Engine::finish(Choice& choice, Finish why, std::string_view stop, Token sto
   job.text.clear();
   if (choice.text && !choice.stop.matched()) choice.text->flush(job.text);
   std::string tail(choice.stop.push(job.text));
-  if (choice.stop.matched() && why != Finish::Cancelled && why != Finish::Deadline && stop.empty()) {
+  const bool by_itself = ending.why == Finish::Stop || ending.why == Finish::Length;
+  if (choice.stop.matched() && by_itself && ending.stop.empty()) {
     // The rest of half a character completed a stop string.
-    why = Finish::Stop;
-    stop = choice.stop.which();
+    ending = {.why = Finish::Stop, .stop = choice.stop.which(), .stop_token = ending.stop_token};
   }
   if (!choice.stop.matched()) tail += choice.stop.finish();
   const bool last = job.open == 0;
@@ -74,21 +80,28 @@ void Engine::finish(Choice& choice, Finish why, std::string_view stop, Token sto
     tell(job, {.kind = Event::Kind::Finished,
                .choice = choice.index,
                .text = tail,
-               .finish = why,
-               .stop = stop,
-               .stop_token = stop_token,
+               .finish = ending.why,
+               .error = ending.error,
+               .stop = ending.stop,
+               .stop_token = ending.stop_token,
                .last = last,
                .usage = &job.usage});
   } else {
     choice.told_text += tail;
-    choice.finish = why;
-    choice.finish_stop = stop;
-    choice.finish_token = stop_token;
+    choice.finish = ending.why;
+    choice.finish_error = ending.error;
+    choice.finish_stop = ending.stop;
+    choice.finish_token = ending.stop_token;
     if (last) tell_best(job);
   }
   if (!last) return;
   job.ended = true;
-  ++(why == Finish::Cancelled ? stats_.cancelled : why == Finish::Deadline ? stats_.expired : stats_.finished);
+  switch (ending.why) {
+    case Finish::Cancelled: ++stats_.cancelled; break;
+    case Finish::Deadline: ++stats_.expired; break;
+    case Finish::Failed: ++stats_.failed; break;
+    default: ++stats_.finished;
+  }
   ended_.push_back(job.id);
 }
 
@@ -122,6 +135,7 @@ void Engine::tell_best(Job& job) {
                .choice = i,
                .text = std::string_view(choice.told_text).substr(text),
                .finish = choice.finish,
+               .error = choice.finish_error,
                .stop = choice.finish_stop,
                .stop_token = choice.finish_token,
                .last = i + 1 == job.request.n,

@@ -73,8 +73,8 @@ Seen seen(const Collector& heard, std::size_t choice = 0) {
 }
 
 TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
-  auto alone = host({.threads = 1, .prefix_cache = false});
-  const std::uint32_t vocabulary = alone->model().numbers().vocabulary;
+  auto alone = host({.backend = {.threads = 1}, .prefix_cache = false});
+  const std::uint32_t vocabulary = alone->model().hyperparameters().vocabulary;
   const auto request = [&](double temperature) {
     Request asked{.prompt = prompt_of(42, kPrompt, vocabulary), .max_tokens = kAnswer};
     asked.sampling = {.temperature = temperature, .top_k = 40, .top_p = 0.95, .min_p = 0.02, .seed = 9};
@@ -102,7 +102,7 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
     // Company, order of arrival, budgets, threads; the cache cold, and then warm.
     for (const std::uint32_t threads : {1u, 2u, 3u}) {
       const std::uint32_t budget = threads == 1 ? 256 : threads == 2 ? 40 : 33;
-      auto busy = host({.threads = threads, .max_sequences = 33, .step_tokens = budget});
+      auto busy = host({.backend = {.threads = threads}, .max_sequences = 33, .step_tokens = budget});
       std::mt19937 random(threads);
       const std::uint32_t others = threads == 2 ? 32 : 6;
       const std::uint32_t when = static_cast<std::uint32_t>(random() % others);
@@ -123,7 +123,8 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
 
     // Suspended while it writes, by one of higher priority, and everything that was cached of it forgotten meanwhile.
     for (const SuspendBy by : {SuspendBy::Copy, SuspendBy::Recompute}) {
-      auto narrow = host({.threads = 2, .max_sequences = 1, .step_tokens = 64, .engine = {.suspend_by = by}});
+      auto narrow =
+          host({.backend = {.threads = 2}, .max_sequences = 1, .step_tokens = 64, .engine = {.suspend_by = by}});
       const Asked stopped = ask(*narrow, asked);
       while (stopped.heard->choices.empty() || stopped.heard->choices[0].tokens.size() < 5) narrow->engine().step();
       Request urgent = other(3);
@@ -139,7 +140,7 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
     }
 
     // As one of n; with half of its prefix evicted; without the cache.
-    auto small = host({.threads = 2, .max_sequences = 4, .step_tokens = 64});
+    auto small = host({.backend = {.threads = 2}, .max_sequences = 4, .step_tokens = 64});
     Request several = asked;
     several.n = 3;
     several.sampling.seed -= 1;

@@ -55,7 +55,7 @@ class EngineHeapOnModels : public ::testing::TestWithParam<const char*> {};
 TEST_P(EngineHeapOnModels, AStepOfRunningAnswersAllocatesNothing) {
   auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/models/quire-demo-" + GetParam() + "-q8_0.gguf");
   ASSERT_TRUE(model.has_value());
-  auto host = *HostedModel::create(std::move(*model), {.threads = 2, .context = 256, .max_sequences = 8});
+  auto host = *HostedModel::create(std::move(*model), {.backend = {.threads = 2}, .context = 256, .max_sequences = 8});
   expect_no_allocation(host->engine(), 8, 60);
 }
 

@@ -184,13 +184,13 @@ TEST(Engine, ADeadlineEndsARequestWhereverItIs) {
   EXPECT_TRUE(fixture.engine->idle());
 }
 
-TEST(Engine, WaitingEndsWhenTheReadingBegins) {
+TEST(Engine, WaitingEndsWhenThePrefillBegins) {
   Clock::time_point time{};
   Options options{.max_tokens = 512};
   options.engine.step_tokens = 16;
   options.engine.now = [&] { return time; };
   Fixture fixture(options);
-  fixture.model->on_step = [&](auto) { time += std::chrono::seconds(1); };
+  fixture.model->on_step = [&](const auto&) { time += std::chrono::seconds(1); };
   const auto heard = fixture.submit(greedy(some_tokens(64), 3));
   time += std::chrono::seconds(5);
   fixture.run();

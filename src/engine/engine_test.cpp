@@ -342,7 +342,7 @@ TEST(Engine, WhatRunsAndWaitsCanBeSeen) {
   fixture.engine->step();
   const auto infos = fixture.engine->sequences();
   ASSERT_EQ(infos.size(), 2u);
-  EXPECT_EQ(infos[0].state, SequenceInfo::State::Reading);
+  EXPECT_EQ(infos[0].state, SequenceInfo::State::Prefill);
   EXPECT_EQ(infos[0].computed, 16u);
   EXPECT_TRUE(infos[0].sequence.valid());
   EXPECT_EQ(infos[1].state, SequenceInfo::State::Waiting);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "quire/backend/backend.h"
 #include "quire/base/error.h"
@@ -17,16 +16,12 @@ class Executor {
 
   virtual std::uint32_t vocabulary() const = 0;
   virtual std::uint32_t max_rows() const = 0;    // tokens in a step
-  virtual std::uint32_t max_logits() const = 0;  // sequences in a step whose logits are wanted
+  virtual std::uint32_t max_logits() const = 0;  // rows in a step whose logits are wanted
 
-  struct Work {
-    SequenceId id;
-    std::span<const Token> tokens;  // the sequence's next
-    bool logits = false;            // of the last of them
-  };
-  // Writes what the layers remember of these tokens into the pool and gives the logits that are wanted, in the order of
-  // the work, valid until the next step. The pool has reserved the room; the engine commits afterwards.
-  virtual PoolResult<Rows> forward(std::span<const Work> work) = 0;
+  // Binds the batch to the pool, writes what the layers remember of its tokens there, and gives the logits that it
+  // wants, in its order, valid until the next step. The pool has reserved the room; the engine commits afterwards.
+  // After an error the step is void, and nothing that was written to the device since the last step can be trusted.
+  virtual PoolResult<HostRows> forward(Batch& batch) = 0;
 };
 
 }  // namespace quire::engine

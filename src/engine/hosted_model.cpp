@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "quire/backend/cpu/cpu_backend.h"
-#include "quire/base/machine.h"
 #include "quire/engine/model_executor.h"
 #include "quire/engine/pool_size.h"
+#include "quire/model/fingerprint.h"
 #include "quire/model/state_layout.h"
 
 namespace quire::engine {
@@ -18,45 +17,56 @@ namespace {
 // are more.
 constexpr std::uint32_t kContexts = 16;
 
-// Recurrent states besides a sequence's own: what its prompt leaves behind for others to go on from.
-constexpr std::uint32_t kCheckpoints = 8;
-
 }  // namespace
 
 HostedModel::HostedModel() = default;
 HostedModel::~HostedModel() = default;
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model, HostOptions options) {
+  auto backend = make_backend(options.backend);
+  if (!backend) return std::unexpected(backend.error());
+  return create(std::move(model), std::move(*backend), std::move(options));
+}
+
+Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
+                                                         std::unique_ptr<Backend> backend, HostOptions options) {
   if (options.max_sequences == 0) return fail("a pool for no sequences");
+  if (!backend->stores(options.kv_type)) {
+    return fail(
+        fmt::format("keys and values cannot be kept as {} on {}", name(options.kv_type), backend->facts().device));
+  }
   std::unique_ptr<HostedModel> host(new HostedModel);
-  const auto layout = model->layout(model::kDefaultBlockSize, options.kv_type);
+  host->backend_ = std::move(backend);
+  host->model_ = std::move(model);
+  const auto layout = host->model_->layout(model::kDefaultBlockSize, options.kv_type);
   if (!layout) return std::unexpected(layout.error());
 
-  // A step has a row for everyone who is writing.
+  // A step has a row for everyone who decodes.
   const std::uint32_t rows = std::max({options.step_tokens, options.max_sequences, 1u});
-  // The weights come first: what is free afterwards is what a pool can have.
-  const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
-  host->backend_ =
-      std::make_unique<CpuBackend>(threads, options.kernels != nullptr ? *options.kernels : cpu::best_kernels());
-  host->model_ = std::move(model);
-  if (auto ok = host->model_->prepare(*host->backend_, rows, options.max_sequences); !ok) {
+  // The weights come first: what is free on the device afterwards is what a pool can have.
+  if (auto ok = host->model_->prepare(*host->backend_, rows, std::max(options.max_logits, options.max_sequences));
+      !ok) {
     return std::unexpected(ok.error());
   }
 
-  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? kCheckpoints : 0};
+  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? options.checkpoints : 0};
   const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
   const PoolWish wish{.context = options.context,
                       .memory = options.memory,
+                      .device = host->backend_->device().memory(),
                       .contexts = contexts,
                       .more_sequences = options.max_sequences - contexts};
-  const auto size = choose_pool_size(*layout, host->model_->numbers().context_length, wish, needs);
+  const auto size = choose_pool_size(*layout, host->model_->hyperparameters().context_length, wish, needs);
   if (!size) return std::unexpected(size.error());
 
   PoolConfig config{.layout = *layout,
                     .budget_bytes = size->bytes,
                     .max_sequences = options.max_sequences,
                     .max_tokens = size->context};
+  const BackendFacts facts = host->backend_->facts();
+  config.model = model::fingerprint(host->model_->file(), facts.device + " " + facts.variant);
   config.prefix_cache = options.prefix_cache;
+  config.checkpoint_interval = options.checkpoint_interval;
   config.event_capacity = options.event_capacity;
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {
@@ -65,7 +75,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   host->pool_ = std::move(*pool);
   if (auto ok = host->pool_->can_ever_fit(size->context, rows); !ok) return fail(ok.error().message());
 
-  auto executor = ModelExecutor::create(*host->model_, *host->backend_, *host->pool_);
+  auto executor = ModelExecutor::create(*host->model_, *host->pool_);
   if (!executor) return std::unexpected(executor.error());
   host->executor_ = std::move(*executor);
   auto engine = Engine::create(*host->executor_, *host->pool_, options.engine);

@@ -1,5 +1,5 @@
-// A model set up for many sequences: backend, pool, executor and engine, made together and in the order they need each
-// other. What a server and a benchmark stand on; one sequence for one person is session.h.
+// A model that is ready to answer: backend, pool, executor and engine, made together and in the order they need each
+// other. What the server, the commands and the benchmarks stand on.
 //
 //   auto host = HostedModel::create(std::move(*model), {.max_sequences = 64});
 //   (*host)->engine().submit(...);                          // on this thread
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "quire/backend/factory.h"
 #include "quire/base/error.h"
 #include "quire/engine/engine.h"
 #include "quire/engine/executor.h"
@@ -31,22 +32,27 @@ struct Kernels;
 namespace quire::engine {
 
 struct HostOptions {
-  std::uint32_t threads = 0;  // 0: one for each core this process may use
+  BackendOptions backend;
   std::uint32_t context = 0;  // tokens of one sequence; 0: the model's, or as many as the memory holds
   // Bytes of the pool; 0: room for some sequences of the whole context, but at most half of what is free.
   std::uint64_t memory = 0;
   ElementType kv_type = ElementType::F16;
-  std::uint32_t max_sequences = 64;  // alive at once
-  std::uint32_t step_tokens = 256;   // in one step, unless more sequences than that are writing
+  std::uint32_t max_sequences = 64;         // alive at once
+  std::uint32_t step_tokens = 256;          // in one step, unless more sequences than that decode
+  std::uint32_t max_logits = 0;             // rows of them in one step; at least one for each sequence
+  std::uint32_t checkpoints = 8;            // recurrent states that the pool has room for besides a sequence's own
+  std::uint32_t checkpoint_interval = 256;  // tokens between two that are kept
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
-  const cpu::Kernels* kernels = nullptr;   // null: the best this processor has
   EngineOptions engine;                    // its step_tokens is left 0
 };
 
 class HostedModel {
  public:
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, HostOptions options);
+  // On a backend of the caller's; options.backend is not looked at.
+  static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model,
+                                                     std::unique_ptr<Backend> backend, HostOptions options);
   ~HostedModel();
   HostedModel(const HostedModel&) = delete;
   HostedModel& operator=(const HostedModel&) = delete;
@@ -54,8 +60,7 @@ class HostedModel {
   const model::Model& model() const { return *model_; }
   SequencePool& pool() { return *pool_; }
   const SequencePool& pool() const { return *pool_; }
-  CpuBackend& backend() { return *backend_; }
-  const CpuBackend& backend() const { return *backend_; }
+  const Backend& backend() const { return *backend_; }
   Executor& executor() { return *executor_; }
   Engine& engine() { return *engine_; }  // until it is released
   std::unique_ptr<Engine> release_engine() { return std::move(engine_); }
@@ -64,7 +69,7 @@ class HostedModel {
  private:
   HostedModel();
 
-  std::unique_ptr<CpuBackend> backend_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<SequencePool> pool_;
   std::unique_ptr<Executor> executor_;

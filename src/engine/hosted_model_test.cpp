@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 Result<std::unique_ptr<HostedModel>> host(const char* name, HostOptions options) {
   auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR "/models/quire-demo-") + name + "-q8_0.gguf");
   EXPECT_TRUE(model.has_value());
-  if (options.threads == 0) options.threads = 1;
+  if (options.backend.threads == 0) options.backend.threads = 1;
   return HostedModel::create(std::move(*model), std::move(options));
 }
 
@@ -28,7 +28,7 @@ TEST(HostedModel, HasRoomForSequencesOfTheWholeContextUnlessToldOtherwise) {
     const auto made = host(name, {.max_sequences = 20});
     ASSERT_TRUE(made.has_value()) << made.error().message;
     SequencePool& pool = (*made)->pool();
-    EXPECT_EQ((*made)->context(), (*made)->model().numbers().context_length);
+    EXPECT_EQ((*made)->context(), (*made)->model().hyperparameters().context_length);
     // Sixteen of them at once, each as long as it may be.
     const std::vector<Token> prompt(2, 1);
     for (int i = 0; i < 16; ++i) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "quire/engine/executor.h"
 #include "quire/model/runner.h"
@@ -11,20 +10,19 @@ namespace quire::engine {
 
 class ModelExecutor final : public Executor {
  public:
-  // Model, backend and pool outlive it; the model has been prepared.
-  static Result<std::unique_ptr<ModelExecutor>> create(model::Model& model, Backend& backend, SequencePool& pool);
+  // Model and pool outlive it; the model has been prepared.
+  static Result<std::unique_ptr<ModelExecutor>> create(model::Model& model, SequencePool& pool);
 
-  std::uint32_t vocabulary() const override { return model_->numbers().vocabulary; }
+  std::uint32_t vocabulary() const override { return model_->hyperparameters().vocabulary; }
   std::uint32_t max_rows() const override { return model_->max_rows(); }
   std::uint32_t max_logits() const override { return model_->max_logits(); }
-  PoolResult<Rows> forward(std::span<const Work> work) override;
+  PoolResult<HostRows> forward(Batch& batch) override { return runner_.forward(batch); }
 
  private:
-  ModelExecutor(model::Model& model, model::Runner runner);
+  ModelExecutor(model::Model& model, model::Runner runner) : model_(&model), runner_(runner) {}
 
   model::Model* model_;
   model::Runner runner_;
-  std::vector<model::Runner::Work> work_;  // scratch of a step
 };
 
 }  // namespace quire::engine

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "quire/base/machine.h"
 #include "quire/base/numbers.h"
 #include "quire/state/arena.h"
 
@@ -96,10 +95,9 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
     return fail(fmt::format("a context of {} tokens is longer than the {} that the model was trained for", wish.context,
                             trained));
   }
-  const MachineMemory machine = machine_memory();
-  if (wish.memory > machine.total) {
-    return fail(fmt::format("a pool of {:.1f} MiB is more memory than this machine has ({:.1f} MiB)",
-                            mebibytes(wish.memory), mebibytes(machine.total)));
+  if (wish.memory > wish.device.total) {
+    return fail(fmt::format("a pool of {:.1f} MiB is more memory than the device has ({:.1f} MiB)",
+                            mebibytes(wish.memory), mebibytes(wish.device.total)));
   }
   needs.tokens = wish.context != 0 ? wish.context : trained;
   const auto one = bytes_for(layout, needs);
@@ -111,12 +109,12 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
     const auto many = checked_mul(*one, std::uint64_t{wish.contexts});
     const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
     const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
-    bytes = std::min(wanted.value_or(UINT64_MAX), machine.available / 2);
+    bytes = std::min(wanted.value_or(UINT64_MAX), wish.device.free / 2);
     // One sequence of the context that was asked for is tried, even if it takes more than half.
     if (wish.context != 0) bytes = std::max(bytes, *one);
-    if (bytes > machine.total) {
-      return fail(fmt::format("a context of {} tokens takes {:.1f} MiB, more memory than this machine has ({:.1f} MiB)",
-                              needs.tokens, mebibytes(*one), mebibytes(machine.total)));
+    if (bytes > wish.device.total) {
+      return fail(fmt::format("a context of {} tokens takes {:.1f} MiB, more memory than the device has ({:.1f} MiB)",
+                              needs.tokens, mebibytes(*one), mebibytes(wish.device.total)));
     }
   }
   const std::uint32_t tokens = tokens_within(layout, bytes, needs);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "quire/base/error.h"
+#include "quire/state/device.h"
 #include "quire/state/layout.h"
 
 namespace quire::engine {
@@ -27,6 +28,7 @@ std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, con
 struct PoolWish {
   std::uint32_t context = 0;         // tokens of one sequence; 0: the model's, or as many as the memory holds
   std::uint64_t memory = 0;          // bytes; 0: room for the sequences below, but at most half of what is free
+  DeviceMemory device;               // that the pool is to be on
   std::uint32_t contexts = 1;        // sequences of the whole context
   std::uint32_t more_sequences = 0;  // others, of which only the recurrent state is counted
 };

@@ -30,13 +30,17 @@ class TextStream {
 struct Request {
   std::vector<Token> prompt;
   std::uint32_t max_tokens = 16;  // of each choice; cut to what the context leaves
-  // Choices. All of them read the prompt once. The i-th has the answer that a request of its own with seed + i has.
+  // Choices. The prompt is computed once for all of them. The i-th has the answer that a request of its own with
+  // seed + i has.
   std::uint32_t n = 1;
   std::uint32_t best_of = 0;  // so many are computed and the n likeliest given; 0: n
   SamplerOptions sampling;
   // The likeliest so many tokens are told with each one; 0: only its own; negative: no log-probabilities at all. They
   // are the model's: before temperature, penalties and bias.
   std::int32_t logprobs = -1;
+  // Tell the logits of the prompt's tokens, of the last or of all (Event::Kind::PromptLogits). For all of them the
+  // prompt is computed anew.
+  Logits prompt_logits = Logits::None;
   std::vector<Token> stop_tokens;                     // end the answer and are no part of it
   std::vector<std::string> stop_strings;              // the same, wherever token borders fall; need `text`
   std::function<std::unique_ptr<TextStream>()> text;  // none: events carry no text
@@ -66,7 +70,7 @@ enum class Finish : std::uint8_t {
   Length,     // max_tokens, or the context is full
   Cancelled,  // by its client
   Deadline,   // its time was over
-  Failed,     // the model gave no number to choose by
+  Failed,     // the device failed, or the model computed no number to choose by: Event::error says which
 };
 const char* name(Finish finish);
 
@@ -84,19 +88,23 @@ struct Usage {
 // Valid during the call that hands it over.
 struct Event {
   enum class Kind : std::uint8_t {
-    Token,     // one more token of a choice
-    Finished,  // a choice has ended: finish, usage, and the rest of its text
-    Refused,   // the request was not taken (only from Service: Engine::submit says so itself)
+    Accepted,      // the request was taken (only from Service: Engine::submit says so itself)
+    Refused,       // it was not (likewise)
+    PromptLogits,  // of the next token of the prompt: index, token, logits; where asked for
+    Token,         // one more token of a choice
+    Finished,      // a choice has ended: finish, usage, and the rest of its text
   };
   Kind kind = Kind::Token;
   RequestId request = 0;
   std::uint32_t choice = 0;
-  std::uint32_t index = 0;  // Token: which one of its choice
+  std::uint32_t index = 0;  // Token: which one of its choice; PromptLogits: which one of the prompt
   Token token = 0;
   std::string_view text;                       // complete and beyond any stop string that could still come; often empty
   float logprob = 0;                           // where asked for
   std::span<const TokenLogprob> alternatives;  // the likeliest first, where asked for
+  std::span<const float> logits;               // PromptLogits: [vocabulary]
   Finish finish = Finish::Stop;
+  std::string_view error;            // Failed: one line for a person
   std::string_view stop;             // Finished at a stop string: which
   Token stop_token = -1;             // Finished at a stop token: which
   bool last = false;                 // nothing follows for this request

@@ -99,23 +99,6 @@ class Sampler {
   std::vector<TokenLogprob> alternatives_;
 };
 
-// A sampler with a scratch of its own, for who has one sequence.
-class LoneSampler {
- public:
-  LoneSampler(const SamplerOptions& options, std::uint32_t vocabulary)
-      : sampler_(options, vocabulary), scratch_(vocabulary) {}
-  void see_prompt(std::span<const Token> prompt) { sampler_.see_prompt(prompt); }
-  void see(Token token) { sampler_.see(token); }
-  std::optional<Token> sample(std::span<const float> logits, std::uint64_t position) {
-    return sampler_.sample(logits, position, scratch_).token;
-  }
-  const SamplerOptions& options() const { return sampler_.options(); }
-
- private:
-  Sampler sampler_;
-  SamplerScratch scratch_;
-};
-
 // Evenly distributed in [0, 1).
 double random_number(std::uint64_t seed, std::uint64_t position);
 

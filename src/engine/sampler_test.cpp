@@ -14,6 +14,22 @@
 namespace quire::engine {
 namespace {
 
+// A sampler with a scratch of its own.
+class LoneSampler {
+ public:
+  LoneSampler(const SamplerOptions& options, std::uint32_t vocabulary)
+      : sampler_(options, vocabulary), scratch_(vocabulary) {}
+  void see_prompt(std::span<const Token> prompt) { sampler_.see_prompt(prompt); }
+  void see(Token token) { sampler_.see(token); }
+  std::optional<Token> sample(std::span<const float> logits, std::uint64_t position) {
+    return sampler_.sample(logits, position, scratch_).token;
+  }
+
+ private:
+  Sampler sampler_;
+  SamplerScratch scratch_;
+};
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

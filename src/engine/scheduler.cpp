@@ -9,15 +9,15 @@ namespace {
 
 using State = Choice::State;
 
-// Those who wait for somebody's pages are passed over, but only so many of them in one step.
+// Choices that wait for another's pages are passed over, but only so many of them in one step.
 constexpr std::uint32_t kLooks = 128;
 // Nobody waits for more than so many others' pages, one after the other: in a small pool they may be gone each time.
 constexpr std::uint32_t kMostWaits = 4;
 // How much of what was measured before still counts.
 constexpr double kMemory = 0.8;
 constexpr double kRise = 0.1;
-constexpr std::uint32_t kLookAfter = 16;  // steps
-// By so many seconds a step may always be longer: nobody sees them, and small models read short prompts in them.
+constexpr std::uint32_t kMeasureEvery = 16;  // steps
+// A step may always be longer by so many seconds. Nobody sees them, and small models prefill short prompts in them.
 constexpr double kUnseen = 3e-3;
 // A queue of this length takes nothing from the heap as it grows.
 constexpr std::size_t kQueue = 1024;
@@ -30,15 +30,26 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 bool by_rank(const Choice* a, const Choice* b) { return a->rank < b->rank; }
 
+bool is_device_error(const PoolError& error) {
+  return error.code == PoolError::Code::DeviceFailure || error.code == PoolError::Code::WorkFailed;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint32_t step_tokens,
-                     std::uint32_t max_running)
-    : pool_(&pool), options_(&options), step_tokens_(step_tokens), max_running_(max_running) {
+                     std::uint32_t max_running, std::uint32_t max_logits)
+    : pool_(&pool),
+      options_(&options),
+      step_tokens_(step_tokens),
+      max_running_(max_running),
+      max_logits_(max_logits),
+      step_{Batch(step_tokens, max_running, static_cast<std::uint32_t>(pool.layout().groups.size())), {}} {
   for (const PageShape& group : pool.layout().groups) has_windows_ = has_windows_ || group.window != 0;
   running_.reserve(max_running);
-  batch_.reserve(max_running);
-  demands_.reserve(max_running + 1);
+  entries_.reserve(max_running);
+  step_.choices.reserve(max_running);
+  others_.reserve(max_running);
+  failures_.reserve(max_running);
   waiting_.reserve(std::min<std::size_t>(options.queue_limit, kQueue) + max_running);
 }
 
@@ -60,7 +71,7 @@ void Scheduler::add(Choice& choice) {
 
 void Scheduler::add_running(Choice& choice, SequenceId sequence) {
   choice.sequence = sequence;
-  choice.state = State::Writing;
+  choice.state = State::Decode;
   insert(running_, choice);
 }
 
@@ -77,131 +88,166 @@ void Scheduler::remove(Choice& choice) {
   choice.saved.reset();
 }
 
-std::span<const Scheduled> Scheduler::schedule(EngineStats& stats) {
+Step& Scheduler::schedule() {
+  failures_.clear();
+  lost_ = false;
   for (;;) {
-    batch_.clear();
-    admit(stats);
-    add_writers(stats);
-    add_readers(stats);
-    if (!batch_.empty() || running_.empty()) return batch_;
-    // Everybody waits in place for everybody else. The last in rank gives way, whether or not it got on since it came.
+    entries_.clear();
+    step_.choices.clear();
+    admit();
+    add_decodes();
+    add_prefills();
+    if (!entries_.empty() || running_.empty() || !failures_.empty() || lost_) break;
+    // Everybody waits in place for everybody else. The last in rank gives way, even if it was just resumed.
     QUIRE_CHECK(running_.size() > 1, "a request that is admitted fits into the pool alone");
-    suspend(*running_.back(), stats);
+    suspend(*running_.back(), true);
+  }
+  pack();
+  return step_;
+}
+
+// The batch of what was planned.
+void Scheduler::pack() {
+  step_.batch.clear();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Choice& choice = *step_.choices[i];
+    step_.batch.add(choice.sequence, std::span(choice.tokens).subspan(choice.position, entries_[i].rows),
+                    entries_[i].logits, entries_[i].checkpoint);
   }
 }
 
-// --- bringing in
+void Scheduler::plan(Choice& choice, std::uint32_t tokens, Logits logits, bool checkpoint) {
+  entries_.push_back({.sequence = choice.sequence, .rows = tokens, .logits = logits, .checkpoint = checkpoint});
+  step_.choices.push_back(&choice);
+}
 
-void Scheduler::admit(EngineStats& stats) {
+// A device error ends the choice that it concerns. Work that was lost concerns everybody.
+void Scheduler::note(Choice& choice, const PoolError& error) {
+  if (!is_device_error(error)) return;
+  lost_ = lost_ || error.code == PoolError::Code::WorkFailed;
+  failures_.push_back({&choice, error});
+}
+
+// --- admission
+
+void Scheduler::admit() {
   std::size_t at = 0;
-  for (std::uint32_t looks = 0; at < waiting_.size() && looks < kLooks; ++looks) {
+  for (std::uint32_t looks = 0; at < waiting_.size() && looks < kLooks && !lost_; ++looks) {
     Choice& choice = *waiting_[at];
-    if (choice.state == State::Waiting && waits_for_prefix(choice, stats)) {
+    if (choice.state == State::Waiting && waits_for_prefix(choice)) {
       ++at;
       continue;
     }
-    while (!bring_in(choice, stats)) {
-      if (!preempt_for(choice, stats)) return;  // nobody overtakes who waits for memory
+    Admission admission = bring_in(choice);
+    while (admission == Admission::NoRoom) {
+      if (!preempt_behind(choice, true)) return;  // nobody overtakes a choice that waits for memory
+      admission = bring_in(choice);
+    }
+    if (admission == Admission::Failed) {
+      ++at;  // the engine ends it
+      continue;
     }
     erase(waiting_, choice);
     insert(running_, choice);
   }
 }
 
-bool Scheduler::bring_in(Choice& choice, EngineStats& stats) {
-  if (running_.size() == max_running_) return false;
-  // Those who run shall not have to make room for it at once, nor stop half way through a prompt that has not all its
-  // room yet.
-  demands_.clear();
+Scheduler::Admission Scheduler::bring_in(Choice& choice) {
+  if (running_.size() == max_running_) return Admission::NoRoom;
+  // The running ones shall not have to make room for it at once, nor stop half way through a prompt.
+  others_.clear();
   for (const Choice* other : running_) {
     const std::uint32_t left = pool_->config().max_tokens - other->position;
-    demands_.push_back(
-        {other->sequence, other->writes() ? std::min(left, pool_->layout().block_size) : other->pending()});
+    others_.push_back({.sequence = other->sequence,
+                       .rows = other->decodes() ? std::min(left, pool_->layout().block_size) : other->pending()});
   }
-  if (choice.saved) {
-    if (!pool_->can_restore(*choice.saved, choice.pending(), demands_)) return false;
-    const auto start = Clock::now();
-    const auto sequence = pool_->restore(*choice.saved, choice.request);
-    if (!sequence) return false;
-    if (!pool_->reserve(*sequence, choice.pending())) {
-      const auto ok = pool_->release(*sequence);
-      QUIRE_CHECK(ok.has_value(), "the sequence was just made");
-      return false;
-    }
-    blend(copy_seconds_, seconds_since(start) / static_cast<double>(choice.saved->bytes));
-    choice.sequence = *sequence;
-    choice.position = static_cast<std::uint32_t>(choice.saved->tokens.size());
+  const Admission admission = choice.saved ? restore(choice) : start(choice);
+  if (admission != Admission::Done) return admission;
+  if (choice.state == State::Waiting) --queued_;
+  choice.just_resumed = choice.suspensions > 0;
+  if (choice.just_resumed) ++counters_.resumed;
+  choice.state = choice.generated() > 0 && choice.pending() == 1 ? State::Decode : State::Prefill;
+  choice.leader = nullptr;
+  return Admission::Done;
+}
+
+// The sequence as it was saved when the choice was suspended.
+Scheduler::Admission Scheduler::restore(Choice& choice) {
+  if (!pool_->can_restore(*choice.saved, choice.pending(), others_)) return Admission::NoRoom;
+  const auto begin = Clock::now();
+  const auto sequence = pool_->restore(*choice.saved, choice.request);
+  if (!sequence && sequence.error().code == PoolError::Code::Damaged) {
+    // The copy is of no use. Its tokens are: they are computed again.
     host_bytes_ -= choice.saved->bytes;
     choice.saved.reset();
-  } else if (!begin(choice, demands_, stats)) {
-    return false;
+    choice.position = 0;
+    return start(choice);
   }
-  if (choice.state == State::Waiting) --queued_;
-  choice.safe = choice.suspensions > 0;
-  if (choice.safe) ++stats.resumed;
-  choice.state = choice.generated() > 0 && choice.pending() == 1 ? State::Writing : State::Reading;
-  choice.leader = nullptr;
-  return true;
-}
-
-// A sequence for all the tokens the choice has; what the pool knows of them need not be computed.
-bool Scheduler::begin(Choice& choice, std::span<const SequencePool::Demand> others, EngineStats& stats) {
-  SequencePool::Request request{
-      .prompt = choice.tokens, .name_space = choice.name_space, .request = choice.request, .reuse = choice.reuse};
-  const auto length = static_cast<std::uint32_t>(choice.tokens.size());
-  if (!pool_->can_admit(request, length, step_tokens_, others)) return false;
-  for (;;) {
-    const auto created = pool_->create(request);
-    if (!created) return false;
-    // All the room is taken now, so that the reading does not stop half way. Where layers forget, that would be more
-    // than is ever needed at once: there it is the room for the first piece.
-    const std::uint32_t missing = length - created->hit.tokens;
-    const bool has_room = pool_->reserve(created->id, has_windows_ ? std::min(missing, step_tokens_) : missing) &&
-                          pool_->can_reserve(others);
-    if (has_room) {
-      choice.sequence = created->id;
-      choice.position = created->hit.tokens;
-      plan_stops(choice, created->hit);
-      if (!choice.admitted_before) {
-        choice.admitted_before = true;
-        choice.hit = created->hit;
-        stats.prompt_tokens += choice.prompt_tokens;
-        stats.cached_tokens += created->hit.tokens;
-      }
-      return true;
-    }
-    const auto ok = pool_->release(created->id);
+  if (!sequence) {
+    note(choice, sequence.error());
+    return is_device_error(sequence.error()) ? Admission::Failed : Admission::NoRoom;
+  }
+  if (const auto room = pool_->reserve(*sequence, choice.pending()); !room) {
+    const auto ok = pool_->release(*sequence);
     QUIRE_CHECK(ok.has_value(), "the sequence was just made");
-    // What it would reuse may itself be in the way: can_admit() may have found room only without it.
-    if (!request.reuse || !running_.empty()) return false;
-    request.reuse = false;
+    note(choice, room.error());
+    return is_device_error(room.error()) ? Admission::Failed : Admission::NoRoom;
   }
+  blend(copy_seconds_, seconds_since(begin) / static_cast<double>(choice.saved->bytes));
+  choice.sequence = *sequence;
+  choice.position = static_cast<std::uint32_t>(choice.saved->tokens.size());
+  host_bytes_ -= choice.saved->bytes;
+  choice.saved.reset();
+  return Admission::Done;
 }
 
-// Where recurrent states shall be kept while this prompt is read: at its last block boundary, and in growing steps
-// before it. Whoever shares all but the last d tokens then has to compute at most about d more again. And where the
-// pool knew the pages but had no state to go on from, so that the next one finds one.
-void Scheduler::plan_stops(Choice& choice, const Hit& hit) const {
-  choice.stops.clear();
+// A sequence for all the tokens the choice has. What the pool knows of them need not be computed.
+Scheduler::Admission Scheduler::start(Choice& choice) {
+  const SequencePool::Request request{
+      .prompt = choice.tokens, .name_space = choice.name_space, .request = choice.request, .reuse = choice.reuse};
+  const auto created = pool_->admit(request, static_cast<std::uint32_t>(choice.tokens.size()), step_tokens_, others_);
+  if (!created) {
+    note(choice, created.error());
+    return is_device_error(created.error()) ? Admission::Failed : Admission::NoRoom;
+  }
+  choice.sequence = created->id;
+  choice.position = created->hit.tokens;
+  plan_checkpoints(choice, created->hit);
+  if (!choice.admitted_before) {
+    choice.admitted_before = true;
+    choice.hit = created->hit;
+    counters_.prompt_tokens += choice.prompt_tokens;
+    counters_.cached_tokens += created->hit.tokens;
+  }
+  return Admission::Done;
+}
+
+// Where recurrent states shall be kept during the prefill of this prompt: at its last block boundary, and at growing
+// distances before it. A later prompt that shares all but the last d tokens then has to compute at most about d more
+// again. And where the pool knew the pages but had no state to go on from, so that the next prompt finds one.
+void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
+  choice.checkpoint_positions.clear();
   if (!pool_->layout().has_recurrent() || !choice.reuse || !pool_->config().prefix_cache) return;
   const std::uint32_t block = pool_->layout().block_size;
   const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / block * block;
   for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + block) {
     if (back >= pool_->config().checkpoint_interval) break;  // the pool keeps some that far apart by itself
-    choice.stops.push_back(last - back);
+    choice.checkpoint_positions.push_back(last - back);
   }
-  if (const std::uint32_t matched = hit.matched / block * block; matched > hit.tokens) choice.stops.push_back(matched);
-  std::ranges::sort(choice.stops);
+  if (const std::uint32_t matched = hit.matched / block * block; matched > hit.tokens) {
+    choice.checkpoint_positions.push_back(matched);
+  }
+  std::ranges::sort(choice.checkpoint_positions);
 }
 
 // Whether a running choice is about to publish pages that this one would reuse. Then it waits for them, and a recurrent
-// model is told to keep a state where the two part. Nobody waits for one behind it in rank, which may have to wait
-// itself for all those between them.
-bool Scheduler::waits_for_prefix(Choice& choice, EngineStats& stats) {
+// model is told to keep a state where the two part. Nobody waits for a choice behind it in rank, which may itself have
+// to wait for all those between them.
+bool Scheduler::waits_for_prefix(Choice& choice) {
   if (choice.leader != nullptr) {
     const auto at = std::ranges::find(running_, choice.leader);
     const bool same = at != running_.end() && (*at)->rank.number == choice.leader_number;
-    if (same && (*at)->state == State::Reading && (*at)->position < choice.leader_until) return true;
+    if (same && (*at)->state == State::Prefill && (*at)->position < choice.leader_until) return true;
     choice.leader = nullptr;
   }
   if (!choice.reuse || !pool_->config().prefix_cache || choice.waits == kMostWaits) return false;
@@ -210,7 +256,7 @@ bool Scheduler::waits_for_prefix(Choice& choice, EngineStats& stats) {
   std::uint32_t best_until = 0;
   for (Choice* other : running_) {
     if (choice.rank < other->rank) break;
-    if (other->state != State::Reading || other->name_space != choice.name_space || !other->reuse) continue;
+    if (other->state != State::Prefill || other->name_space != choice.name_space || !other->reuse) continue;
     const std::size_t usable = std::min(choice.tokens.size() - 1, other->tokens.size());
     const auto end = choice.tokens.begin() + static_cast<std::ptrdiff_t>(usable);
     const auto common = std::mismatch(choice.tokens.begin(), end, other->tokens.begin()).first - choice.tokens.begin();
@@ -227,169 +273,170 @@ bool Scheduler::waits_for_prefix(Choice& choice, EngineStats& stats) {
   choice.leader_number = best->rank.number;
   choice.leader_until = best_until;
   if (pool_->layout().has_recurrent()) {
-    const auto at = std::ranges::lower_bound(best->stops, best_until);
-    if (at == best->stops.end() || *at != best_until) best->stops.insert(at, best_until);
+    auto& positions = best->checkpoint_positions;
+    const auto at = std::ranges::lower_bound(positions, best_until);
+    if (at == positions.end() || *at != best_until) positions.insert(at, best_until);
   }
-  stats.prefix_waits += choice.waits++ == 0;
+  counters_.prefix_waits += choice.waits++ == 0;
   return true;
 }
 
 // --- the step
 
-void Scheduler::add_writers(EngineStats& stats) {
-  demands_.clear();
+void Scheduler::add_decodes() {
   for (Choice* choice : running_) {
-    if (!choice->writes()) continue;
-    batch_.push_back({.choice = choice, .tokens = 1, .logits = true});
-    demands_.push_back({choice->sequence, 1});
+    if (choice->decodes()) plan(*choice, 1, Logits::Last, false);
   }
-  if (demands_.empty() || pool_->reserve(demands_)) return;
+  if (entries_.empty() || pool_->reserve(entries_)) return;
 
   // There is not enough for all: in the order of rank, each takes from those behind it.
-  demands_.clear();
-  batch_.clear();
-  for (std::size_t i = 0; i < running_.size(); ++i) {  // whoever goes stands behind i
+  entries_.clear();
+  step_.choices.clear();
+  for (std::size_t i = 0; i < running_.size(); ++i) {  // whoever is suspended stands behind i
     Choice& choice = *running_[i];
-    if (!choice.writes()) continue;
-    demands_.push_back({choice.sequence, 1});
-    while (!pool_->can_reserve(demands_) && make_room_behind(choice, stats)) {
-    }
-    if (pool_->can_reserve(demands_)) {
-      batch_.push_back({.choice = &choice, .tokens = 1, .logits = true});
-    } else {
-      demands_.pop_back();
-    }
+    if (choice.decodes() && reserve(choice, 1)) plan(choice, 1, Logits::Last, false);
   }
-  if (!demands_.empty() && !pool_->reserve(demands_)) batch_.clear();  // the device refused: the next step tries again
 }
 
-void Scheduler::add_readers(EngineStats& stats) {
-  std::uint32_t budget =
-      step_tokens_ - std::min<std::uint32_t>(step_tokens_, static_cast<std::uint32_t>(batch_.size()));
-  if (!batch_.empty() && options_->patience > 0 && write_step_seconds_ > 0 && read_seconds_ > 0) {
-    // Now and then nothing is read, to know how long such a step takes by now.
-    if (++steps_with_reading_ % kLookAfter == 0) return;
-    const double tokens = std::max(options_->patience * write_step_seconds_, kUnseen) / read_seconds_;
+void Scheduler::add_prefills() {
+  const auto decodes = static_cast<std::uint32_t>(entries_.size());
+  std::uint32_t budget = step_tokens_ - std::min(step_tokens_, decodes);
+  std::uint32_t logits = max_logits_ - std::min(max_logits_, decodes);
+  if (decodes > 0 && options_->patience > 0 && decode_step_seconds_ > 0 && prefill_seconds_ > 0) {
+    // Now and then there is no prefill, to measure how long such a step takes by now.
+    if (++mixed_steps_ % kMeasureEvery == 0) return;
+    const double tokens = std::max(options_->patience * decode_step_seconds_, kUnseen) / prefill_seconds_;
     if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // however impatient they are
   }
-  for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+  for (std::size_t i = 0; i < running_.size() && budget > 0 && logits > 0; ++i) {
     Choice& choice = *running_[i];
-    if (choice.state != State::Reading) continue;
-    const std::uint32_t end = piece_end(choice, budget);
+    if (choice.state != State::Prefill) continue;
+    const std::uint32_t end = chunk_end(choice, choice.all_logits ? std::min(budget, logits) : budget);
     const std::uint32_t tokens = end - choice.position;
-    while (!pool_->reserve(choice.sequence, tokens) && make_room_behind(choice, stats)) {
-    }
-    if (!pool_->reserve(choice.sequence, tokens)) continue;
-    batch_.push_back({.choice = &choice,
-                      .tokens = tokens,
-                      .logits = end == choice.tokens.size(),
-                      .checkpoint = std::ranges::binary_search(choice.stops, end)});
+    if (!reserve(choice, tokens)) continue;
+    const bool complete = end == choice.tokens.size();
+    const Logits wanted = choice.all_logits ? Logits::All : complete ? Logits::Last : Logits::None;
+    plan(choice, tokens, wanted, std::ranges::binary_search(choice.checkpoint_positions, end));
     budget -= tokens;
+    logits -= wanted == Logits::All ? tokens : wanted == Logits::Last ? 1 : 0;
   }
 }
 
-// Where the next piece of a prompt ends. Recurrent states can be kept only there.
-std::uint32_t Scheduler::piece_end(const Choice& choice, std::uint32_t budget) const {
+// Room for the next tokens of a choice, if need be from those behind it in rank.
+bool Scheduler::reserve(Choice& choice, std::uint32_t tokens) {
+  for (;;) {
+    const auto ok = pool_->reserve(choice.sequence, tokens);
+    if (ok) return true;
+    if (is_device_error(ok.error())) {
+      note(choice, ok.error());
+      return false;
+    }
+    if (!preempt_behind(choice, false)) return false;
+  }
+}
+
+// Where the next chunk of a prompt ends. Recurrent states can be kept only there.
+std::uint32_t Scheduler::chunk_end(const Choice& choice, std::uint32_t budget) const {
   auto end = static_cast<std::uint32_t>(choice.tokens.size());
   end = std::min(end, choice.position + budget);
   if (!pool_->layout().has_recurrent()) return end;
   if (const auto due = pool_->next_checkpoint(choice.sequence); due && *due > choice.position) {
     end = std::min(end, *due);
   }
-  const auto stop = std::ranges::upper_bound(choice.stops, choice.position);
-  return stop == choice.stops.end() ? end : std::min(end, *stop);
+  const auto next = std::ranges::upper_bound(choice.checkpoint_positions, choice.position);
+  return next == choice.checkpoint_positions.end() ? end : std::min(end, *next);
 }
 
 // --- making room
 
-bool Scheduler::make_room_behind(const Choice& choice, EngineStats& stats) {
-  Choice* victim = cheapest(choice, false);
-  if (victim == nullptr) return false;
-  suspend(*victim, stats);
-  return true;
-}
-
-// A waiting choice may take the place of one of lower priority.
-bool Scheduler::preempt_for(const Choice& choice, EngineStats& stats) {
-  Choice* victim = cheapest(choice, true);
-  if (victim == nullptr) return false;
-  suspend(*victim, stats);
-  return true;
-}
-
-Choice* Scheduler::cheapest(const Choice& behind, bool lower_priority_only) {
-  Choice* best = nullptr;
-  double best_seconds = 0;
-  for (Choice* choice : running_) {
-    if (choice == &behind || choice->safe || choice->rank < behind.rank) continue;
-    if (lower_priority_only && choice->priority >= behind.priority) continue;
-    Cost cost;
-    if (!cost_of(*choice, cost)) continue;
-    if (best == nullptr || cost.seconds <= best_seconds) {
-      best = choice;
-      best_seconds = cost.seconds;
+// Suspends the running choice behind this one that is cheapest to bring back. False: there is none.
+bool Scheduler::preempt_behind(const Choice& choice, bool lower_priority_only) {
+  Choice* victim = nullptr;
+  Cost least;
+  for (Choice* other : running_) {
+    if (other == &choice || other->just_resumed || other->rank < choice.rank) continue;
+    if (lower_priority_only && other->priority >= choice.priority) continue;
+    const auto cost = cost_of(*other);
+    if (!cost) continue;
+    if (victim == nullptr || cost->seconds <= least.seconds) {
+      victim = other;
+      least = *cost;
     }
   }
-  return best;
+  if (victim == nullptr) return false;
+  suspend(*victim, least.copy);
+  return true;
 }
 
-// What it takes to bring the choice back; false: suspending it would give nothing.
-bool Scheduler::cost_of(const Choice& choice, Cost& cost) const {
+// What it takes to bring the choice back. None: suspending it would give nothing.
+std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   const auto holding = pool_->holding(choice.sequence);
-  if (!holding || holding->own_bytes == 0) return false;
+  if (!holding || holding->own_bytes == 0) return std::nullopt;
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
-  const double recompute = read_seconds_ * (choice.position - holding->shared_tokens);
-  // Of a prompt of which nothing was read there is nothing to copy. Where layers forget, one that is half read may
-  // never find the room that can_restore() wants for the rest of it in one piece.
-  const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Reading);
+  const double recompute = prefill_seconds_ * (choice.position - holding->shared_tokens);
+  // A sequence of no tokens has nothing to copy. In a model with windows, a prompt that is half computed may never find
+  // the room that can_restore() wants for the rest of it in one piece.
+  const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Prefill);
   const bool allowed =
       copyable && holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
+  Cost cost;
   cost.copy = allowed && options_->suspend_by != SuspendBy::Recompute &&
               (options_->suspend_by == SuspendBy::Copy || copy < recompute);
   cost.seconds = cost.copy ? copy : recompute;
-  cost.bytes = holding->saved_bytes;
-  return true;
+  return cost;
 }
 
-void Scheduler::suspend(Choice& choice, EngineStats& stats) {
-  Cost cost;
-  (void)cost_of(choice, cost);
-  if (cost.copy) {
+void Scheduler::suspend(Choice& choice, bool copy) {
+  const auto cost = copy ? cost_of(choice) : std::nullopt;
+  if (cost && cost->copy) {
     const auto start = Clock::now();
     if (auto saved = pool_->save(choice.sequence)) {
       blend(copy_seconds_, seconds_since(start) / static_cast<double>(std::max<std::uint64_t>(1, saved->bytes)));
       choice.saved = std::move(*saved);
       host_bytes_ += choice.saved->bytes;
-      stats.bytes_saved += choice.saved->bytes;
+      counters_.bytes_saved += choice.saved->bytes;
+    } else if (saved.error().code == PoolError::Code::WorkFailed) {
+      note(choice, saved.error());  // what is only refused is computed again instead
     }
   }
-  ++(choice.saved ? stats.suspensions_by_copy : stats.suspensions_by_recompute);
+  ++(choice.saved ? counters_.suspensions_by_copy : counters_.suspensions_by_recompute);
   const auto ok = pool_->release(choice.sequence);
   QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
+  // A prefill may take from a choice that was to decode in this step.
+  if (const auto at = std::ranges::find(step_.choices, &choice); at != step_.choices.end()) {
+    entries_.erase(entries_.begin() + (at - step_.choices.begin()));
+    step_.choices.erase(at);
+  }
   choice.sequence = SequenceId{};
   if (!choice.saved) choice.position = 0;
   choice.state = State::Suspended;
-  // A prompt that is being read may take from an answer that was to have its token in this step.
-  std::erase_if(batch_, [&](const Scheduled& item) { return item.choice == &choice; });
   ++choice.suspensions;
   erase(running_, choice);
   insert(waiting_, choice);
 }
 
+void Scheduler::suspend_all() {
+  while (!running_.empty()) suspend(*running_.back(), false);
+  failures_.clear();
+  lost_ = false;
+}
+
 void Scheduler::measure(double model_seconds) {
-  std::uint32_t written = 0, read = 0;
-  for (const Scheduled& item : batch_) (item.choice->writes() ? written : read) += item.tokens;
-  if (read == 0) {
+  std::uint32_t decoded = 0, prefilled = 0;
+  for (std::size_t i = 0; i < step_.choices.size(); ++i) {
+    (step_.choices[i]->decodes() ? decoded : prefilled) += step_.batch.entries()[i].rows;
+  }
+  if (prefilled == 0) {
     // A step that was held up by something else on this machine says little: down at once, up slowly.
-    if (write_step_seconds_ == 0 || model_seconds < write_step_seconds_) {
-      write_step_seconds_ = model_seconds;
+    if (decode_step_seconds_ == 0 || model_seconds < decode_step_seconds_) {
+      decode_step_seconds_ = model_seconds;
     } else {
-      write_step_seconds_ += kRise * (model_seconds - write_step_seconds_);
+      decode_step_seconds_ += kRise * (model_seconds - decode_step_seconds_);
     }
-  } else if (written == 0) {
-    blend(read_seconds_, model_seconds / read);
-  } else if (const double reading = model_seconds - write_step_seconds_; reading > 0) {
-    blend(read_seconds_, reading / read);
+  } else if (decoded == 0) {
+    blend(prefill_seconds_, model_seconds / prefilled);
+  } else if (const double prefill = model_seconds - decode_step_seconds_; prefill > 0) {
+    blend(prefill_seconds_, prefill / prefilled);
   }
 }
 

@@ -38,7 +38,11 @@ RequestId Service::submit(Request request, std::shared_ptr<Listener> listener) {
     to.on_event({.kind = Event::Kind::Refused, .request = id, .last = true, .refusal = &why});
   };
   const bool posted = post([this, id, refuse, listener, held = std::make_shared<Request>(std::move(request))] {
-    if (auto taken = engine_->submit(std::move(*held), listener, id); !taken) refuse(*listener, taken.error());
+    if (auto taken = engine_->submit(std::move(*held), listener, id); !taken) {
+      refuse(*listener, taken.error());
+    } else {
+      listener->on_event({.kind = Event::Kind::Accepted, .request = id});
+    }
   });
   if (!posted) refuse(*listener, {Refusal::Why::Stopping, "the engine has shut down"});
   return id;
@@ -87,7 +91,7 @@ void Service::run() {
   std::vector<std::function<void()>> commands;
   bool busy = false;
   bool checked = false;
-  Clock::time_point quiet_since = Clock::now();  // looking is no disturbance
+  Clock::time_point quiet_since = Clock::now();  // since the last step; looking at the pool does not count
   for (;;) {
     bool ending = false;
     Clock::time_point deadline;

@@ -1,7 +1,7 @@
 // An engine on a thread of its own, which any thread may talk to.
 //
 //   auto service = Service::start(std::move(engine));
-//   RequestId id = service->submit(request, listener);   // returns at once; the first event may say that it is refused
+//   RequestId id = service->submit(request, listener);   // returns at once; the first event is Accepted or Refused
 //   service->cancel(id);
 //
 // Who may call: any thread, all but the constructor and stop(). Listeners are called on the engine's thread, and must
@@ -33,8 +33,8 @@ class Service {
 
   RequestId submit(Request request, std::shared_ptr<Listener> listener);
   void cancel(RequestId id);
-  // Runs on the engine's thread between two steps: for those who look at the pool.
-  // False: the service has stopped, and nobody will look.
+  // Runs a function on the engine's thread between two steps: for those who look at the pool. False: the service has
+  // stopped, and nobody will look.
   bool inspect(std::function<void(Engine&)> look);
   // Takes nothing more, gives what is running until the deadline to finish, cancels the rest, ends the thread. Says
   // whether everything could finish.

@@ -63,45 +63,58 @@ class Weightless final : public Executor {
   std::uint32_t max_rows() const override { return max_rows_; }
   std::uint32_t max_logits() const override { return max_rows_; }
 
-  PoolResult<Rows> forward(std::span<const Work> work) override {
+  PoolResult<HostRows> forward(Batch& batch) override {
     ++steps;
-    std::uint32_t rows = 0, tokens = 0;
-    for (const Work& item : work) {
-      const std::uint64_t memory = step(item);
-      tokens += static_cast<std::uint32_t>(item.tokens.size());
-      if (item.logits) logits_after(memory, std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
+    const std::string before = problem;
+    if (auto ok = pool_->bind(batch); !ok) return std::unexpected(ok.error());
+    Device& device = pool_->arena().device();
+    if (before_kernels) before_kernels();
+    std::uint32_t rows = 0;
+    for (const BatchEntry& entry : batch.entries()) {
+      step(batch, entry);
+      for (std::uint32_t i = entry.logits == Logits::All ? 0 : entry.rows - 1; i < entry.rows; ++i) {
+        if (entry.logits == Logits::None) break;
+        logits_after(history_[entry.position + i],
+                     std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
+      }
     }
-    if (tokens > max_rows_) complain("more tokens in a step than it takes");
-    tokens_computed += tokens;
-    most_tokens = std::max(most_tokens, tokens);
-    if (on_step) on_step(work);
-    return Rows{logits_.data(), rows, vocabulary_, vocabulary_};
+    if (batch.rows() > max_rows_) complain("more tokens in a step than it takes");
+    if (rows != batch.wanted().size()) complain("the batch wants other logits than its entries");
+    tokens_computed += batch.rows();
+    most_tokens = std::max(most_tokens, batch.rows());
+    if (on_step) on_step(batch);
+    if (auto ok = device.fence(); !ok) {
+      problem = before;  // what a void step saw means nothing
+      return std::unexpected(ok.error());
+    }
+    return HostRows{logits_.data(), rows, vocabulary_, vocabulary_};
   }
 
   std::string problem;  // the first
   std::uint64_t steps = 0, tokens_computed = 0;
   std::uint32_t most_tokens = 0;  // in one step
-  std::function<void(std::span<const Work>)> on_step;
+  std::function<void(const Batch&)> on_step;
+  std::function<void()> before_kernels;  // for a device whose work is done late
 
  private:
   void complain(std::string what) {
     if (problem.empty()) problem = std::move(what);
   }
 
-  std::uint64_t step(const Work& item) {
+  void step(const Batch& batch, const BatchEntry& entry) {
     history_.clear();
     std::uint64_t memory = kBeginning;
-    const std::span<const Token> before = pool_->tokens(item.id).value();
+    const std::span<const Token> before = pool_->tokens(entry.sequence).value();
     for (const Token token : before) history_.push_back(memory = remember(memory, token));
     const auto held = static_cast<std::uint32_t>(history_.size());
-    for (const Token token : item.tokens) history_.push_back(memory = remember(memory, token));
+    if (held != entry.position) complain("the batch has another position than the sequence");
+    for (const Token token : batch.tokens(entry)) history_.push_back(memory = remember(memory, token));
     for (std::uint32_t group = 0; group < pool_->layout().groups.size(); ++group) {
       for (std::uint32_t layer = 0; layer < pool_->layout().groups[group].num_layers; ++layer) {
-        attend(*pool_->kv_view(item.id, group, layer), pool_->layout().groups[group].window, held);
+        attend(batch.kv()[group].sequence(entry.table, layer), pool_->layout().groups[group].window, held);
       }
     }
-    if (pool_->layout().has_recurrent()) recur(*pool_->state_view(item.id), held);
-    return memory;
+    if (pool_->layout().has_recurrent()) recur(batch.states().at(entry.state), held);
   }
 
   void attend(const KvView& view, std::uint32_t window, std::uint32_t held) {
@@ -152,13 +165,14 @@ inline Answer right_answer(const Request& request, std::uint32_t choice, std::ui
   for (const Token token : request.prompt) memory = remember(memory, token);
   SamplerOptions options = request.sampling;
   options.seed += choice;
-  LoneSampler sampler(options, vocabulary);
+  Sampler sampler(options, vocabulary);
+  SamplerScratch scratch(vocabulary);
   sampler.see_prompt(request.prompt);
   std::vector<float> logits(vocabulary);
   std::size_t length = request.prompt.size();
   while (answer.tokens.size() < request.max_tokens && length < context) {
     logits_after(memory, logits);
-    const Token token = *sampler.sample(logits, length++);
+    const Token token = *sampler.sample(logits, length++, scratch).token;
     if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
       answer.finish = Finish::Stop;
       break;
@@ -176,7 +190,7 @@ class Collector final : public Listener {
   struct Choice {
     std::vector<Token> tokens;
     std::vector<float> logprobs;
-    std::string text, stop;
+    std::string text, stop, error;
     Token stop_token = -1;
     bool finished = false;
     Finish finish = Finish::Stop;
@@ -199,7 +213,13 @@ class Collector final : public Listener {
       choice.finish = event.finish;
       choice.stop = event.stop;
       choice.stop_token = event.stop_token;
+      choice.error = event.error;
       usage = *event.usage;
+    } else if (event.kind == Event::Kind::PromptLogits) {
+      if (event.index != prompt_logits.size()) problem = "logits out of order";
+      prompt_logits.emplace_back(event.logits.begin(), event.logits.end());
+    } else if (event.kind == Event::Kind::Accepted) {
+      accepted = true;
     } else {
       refused = event.refusal->message;
     }
@@ -208,7 +228,8 @@ class Collector final : public Listener {
   std::vector<Choice> choices;
   std::vector<TokenLogprob> alternatives;
   Usage usage;
-  bool ended = false;
+  std::vector<std::vector<float>> prompt_logits;
+  bool accepted = false, ended = false;
   std::string problem, refused;
   std::function<void(const Event&)> on_token;
 };
@@ -223,6 +244,7 @@ struct Fixture {
     std::uint32_t vocabulary = 32;
     std::uint32_t rows = 64;
     bool prefix_cache = true;
+    Device* device = nullptr;  // none: host memory
     EngineOptions engine{.check_integrity = true};
   };
   explicit Fixture(const Options& options) {
@@ -234,7 +256,7 @@ struct Fixture {
                       .checkpoint_interval = 32,
                       .max_recompute = 64};
     config.event_capacity = 64;
-    pool = *SequencePool::create(device, config);
+    pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);
     model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows);
     engine = *Engine::create(*model, *pool, options.engine);
   }
@@ -258,7 +280,7 @@ struct Fixture {
     return right_answer(request, choice, model->vocabulary(), pool->config().max_tokens);
   }
 
-  HostDevice device;
+  HostDevice host;
   std::unique_ptr<SequencePool> pool;
   std::unique_ptr<Weightless> model;
   std::unique_ptr<Engine> engine;

@@ -7,39 +7,62 @@ namespace quire::model {
 
 namespace {
 
+constexpr BlockSpec kTransformer[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                      {BlockKind::FeedForward, "ffn_norm.weight"}};
+constexpr BlockSpec kPostNormed[] = {{BlockKind::Attention, "attn_norm.weight", "post_attention_norm.weight"},
+                                     {BlockKind::FeedForward, "ffn_norm.weight", "post_ffw_norm.weight"}};
+constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {BlockKind::FeedForward, "ffn_norm.weight"}};
+constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                 {BlockKind::Mamba2, "attn_norm.weight"},
+                                 {BlockKind::FeedForward, "ffn_norm.weight"}};
+
 constexpr std::array kArchitectures = {
     Architecture{.name = "gemma2",
                  .title = "Gemma 2",
+                 .blocks = kPostNormed,
                  .default_window = 4096,
                  .window_period = 2,
                  .activation = Activation::GeluTanh,
                  .embedding_times_root_of_width = true,
                  .layers_that_scale_by_width = 46,
                  .default_attention_cap = 50,
-                 .default_logit_cap = 30,
-                 .post_norms = true},
+                 .default_logit_cap = 30},
     Architecture{.name = "gemma3",
                  .title = "Gemma 3",
+                 .blocks = kPostNormed,
                  .window_period = 6,
                  .window_rope_base = 10000,
                  .activation = Activation::GeluTanh,
                  .embedding_times_root_of_width = true,
                  .layers_that_scale_by_width = 62,
-                 .head_norms = true,
-                 .post_norms = true},
+                 .head_norms = true},
     Architecture{.name = "granitehybrid",
                  .title = "Granite hybrid",
-                 .mixing = Mixing::hybrid,
+                 .blocks = kHybrid,
                  .rope_pairs = RopePairs::Neighbours,
                  .finetuned_switches_rope = true},
     // The first Mistral is a Llama that slides in every layer; its successors and Llama itself name no window.
-    Architecture{.name = "llama", .title = "Llama, Mistral", .window_period = 0, .rope_pairs = RopePairs::Neighbours},
-    Architecture{.name = "mamba2", .title = "Mamba-2", .mixing = Mixing::recurrent, .convolution_bias = true},
-    Architecture{.name = "phi3", .title = "Phi-3", .window_period = 0, .gate_in_up = true},
-    Architecture{.name = "qwen2", .title = "Qwen2", .projection_biases = true},
-    Architecture{.name = "qwen3", .title = "Qwen3", .head_norms = true},
+    Architecture{.name = "llama",
+                 .title = "Llama, Mistral",
+                 .blocks = kTransformer,
+                 .window_period = 0,
+                 .rope_pairs = RopePairs::Neighbours},
+    Architecture{.name = "mamba2", .title = "Mamba-2", .blocks = kMamba2, .convolution_bias = true},
+    Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
+    Architecture{.name = "qwen2", .title = "Qwen2", .blocks = kTransformer, .projection_biases = true},
+    Architecture{.name = "qwen3", .title = "Qwen3", .blocks = kTransformer, .head_norms = true},
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
+
+// Two blocks side by side read one normed input, which the first of them names.
+constexpr bool well_joined(const Architecture& row) {
+  for (std::size_t i = 0; i < row.blocks.size(); ++i) {
+    if (row.blocks[i].join != Join::Beside) continue;
+    if (i == 0 || row.blocks[i - 1].norm.empty() || !row.blocks[i].norm.empty()) return false;
+  }
+  return true;
+}
+static_assert(std::ranges::all_of(kArchitectures, well_joined));
 
 }  // namespace
 

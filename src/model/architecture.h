@@ -13,17 +13,43 @@
 
 namespace quire::model {
 
-// What mixes the tokens of a sequence.
-enum class Mixing : std::uint8_t {
-  attention,  // in every layer
-  recurrent,  // Mamba-2 in every layer
-  hybrid,     // a layer with no KV heads (metadata attention.head_count_kv) is recurrent
+// The parts that layers are made of. Each is a class of its own (block.h).
+enum class BlockKind : std::uint8_t { Attention, Mamba2, FeedForward };
+
+// What a block reads.
+enum class Join : std::uint8_t {
+  After,   // the residual stream, with what the blocks before it have added
+  Beside,  // what the block before it reads; both add to the stream
+};
+
+// A block of a layer. A layer has those of its row's blocks that its numbers speak of: attention where it has KV heads,
+// Mamba-2 where it is recurrent, a feed-forward part where that has a width.
+struct BlockSpec {
+  BlockKind kind = BlockKind::Attention;
+  std::string_view norm = {};       // tensor: RMS norm of what it reads; none for a block beside another
+  std::string_view post_norm = {};  // tensor: RMS norm of its output, before that is added
+  Join join = Join::After;
 };
 
 struct Architecture {
   std::string_view name;   // general.architecture; the metadata keys begin with it
   std::string_view title;  // for people
-  Mixing mixing = Mixing::attention;
+  std::span<const BlockSpec> blocks;
+
+  constexpr bool has(BlockKind kind) const {
+    for (const BlockSpec& block : blocks) {
+      if (block.kind == kind) return true;
+    }
+    return false;
+  }
+  // A layer is either recurrent or has attention: those without KV heads (attention.head_count_kv) are recurrent.
+  constexpr bool alternates() const {
+    bool beside = false;
+    for (const BlockSpec& block : blocks)
+      beside = beside || (block.join == Join::Beside && block.kind != BlockKind::FeedForward);
+    return has(BlockKind::Attention) && has(BlockKind::Mamba2) && !beside;
+  }
+
   // The window of layers that look back only so far, in tokens, where a file does not name one; 0: then there is none.
   std::uint32_t default_window = 0;
   // Which layers have the window, where a file does not say so (attention.sliding_window_pattern): all but each n-th.
@@ -48,7 +74,6 @@ struct Architecture {
   // Tensors that every file has in each layer that they can be in. One without them is refused, and so is one that has
   // them where the row says no: nobody knows what they do there.
   bool head_norms = false;  // of each head's query and key
-  bool post_norms = false;  // behind the mixer and behind the feed-forward part
   bool gate_in_up = false;  // one matrix for both, the gate's rows first; no: each has its own
   // The same, but where the row says no, a file may have them: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values

@@ -130,7 +130,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     return reader.refuse("expert_count", "mixtures of experts are not supported yet");
   }
   Constants constants;
-  const bool attends = model.count(Layer::Kind::attention) > 0;
+  const bool attends = model.count(BlockKind::Attention) > 0;
   float usual_scale = 1;
   if (attends) {
     const bool by_width = row.layers_that_scale_by_width != 0 && model.layers.size() == row.layers_that_scale_by_width;

@@ -91,7 +91,8 @@ class Pupil {
         tokenizer_(must(text::Tokenizer::from_gguf(model_->file()))),
         pool_(must(SequencePool::create(backend_.device(), config(*model_)))) {
     must(model_->prepare(backend_, kMaxRows, kQuestions));
-    runner_.emplace(must(Runner::create(*model_, backend_, *pool_)));
+    runner_.emplace(must(Runner::create(*model_, *pool_)));
+    batch_ = runner_->make_batch();
   }
 
   // Greedily, until the end of the turn or kMaxAnswer tokens, without the tokens that are not text.
@@ -133,28 +134,27 @@ class Pupil {
 
   // As much as fits into one step, of whoever is not done. False when all are.
   bool step(std::vector<Answer>& answers) {
-    std::vector<Runner::Work> work;
+    batch_.clear();
     std::vector<Answer*> whose;
     std::size_t room = kMaxRows;
     for (Answer& answer : answers) {
       if (answer.ended || room == 0) continue;
       const std::size_t left = answer.pending.size() - answer.done;
       const std::size_t now = std::min(left, room);
-      work.push_back({.id = answer.id,
-                      .tokens = std::span(answer.pending).subspan(answer.done, now),
-                      .logits = now == left ? Runner::Work::Logits::Last : Runner::Work::Logits::None});
+      batch_.add(answer.id, std::span(answer.pending).subspan(answer.done, now),
+                 now == left ? Logits::Last : Logits::None);
       whose.push_back(&answer);
       room -= now;
     }
-    if (work.empty()) return false;
-    const Rows logits = must(runner_->run(work));
+    if (batch_.empty()) return false;
+    const HostRows logits = must(runner_->run(batch_));
     std::uint32_t row = 0;
-    for (std::size_t i = 0; i < work.size(); ++i) {
+    for (std::size_t i = 0; i < batch_.entries().size(); ++i) {
       Answer& answer = *whose[i];
-      answer.done += work[i].tokens.size();
-      if (work[i].logits == Runner::Work::Logits::None) continue;
-      const float* values = logits.row(row++);
-      const auto next = static_cast<Token>(std::max_element(values, values + logits.cols) - values);
+      answer.done += batch_.entries()[i].rows;
+      if (batch_.entries()[i].logits == Logits::None) continue;
+      const std::span<const float> values = logits.row(row++);
+      const auto next = static_cast<Token>(std::ranges::max_element(values) - values.begin());
       answer.ended = next == static_cast<Token>(*tokenizer_.eos());
       if (answer.ended) continue;
       answer.tokens.push_back(static_cast<text::TokenId>(next));
@@ -170,6 +170,7 @@ class Pupil {
   text::Tokenizer tokenizer_;
   std::unique_ptr<SequencePool> pool_;
   std::optional<Runner> runner_;
+  Batch batch_;
 };
 
 // The model with its matrices in another type. As llama.cpp does it, embedding and output are Q6_K, and in the mixes

@@ -40,7 +40,7 @@ class Subject {
     if (auto ok = model_->prepare(backend_, 640, 640); !ok) throw std::runtime_error(ok.error().message);
   }
 
-  std::uint32_t vocabulary() const { return model_->numbers().vocabulary; }
+  std::uint32_t vocabulary() const { return model_->hyperparameters().vocabulary; }
 
   struct Way {
     std::uint32_t block_size = 16;
@@ -58,7 +58,8 @@ class Subject {
       config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 40 * config.layout.recurrent.bytes();
     auto pool = *SequencePool::create(backend_.device(), config);
-    auto runner = *Runner::create(*model_, backend_, *pool);
+    auto runner = *Runner::create(*model_, *pool);
+    Batch batch = runner.make_batch();
     if (way.scatter_pages) scatter(*pool);
 
     const SequenceId id = pool->create({.prompt = prompt, .reuse = false})->id;
@@ -75,7 +76,7 @@ class Subject {
     Bits bits;
     std::uint32_t done = 0;
     for (std::size_t step = 0; step < way.chunks.size(); ++step) {
-      std::vector<Runner::Work> work;
+      batch.clear();
       // Half of the others stand before the sequence in the batch, half behind it, with chunks and single tokens mixed.
       const auto add = [&](std::size_t from, std::size_t to) {
         for (std::size_t i = from; i < to; ++i) {
@@ -83,17 +84,14 @@ class Subject {
           const std::size_t count =
               std::min<std::size_t>(other.tokens.size() - other.done, i % 3 == 0 ? 1 : 3 + i % 13);
           if (count == 0) continue;
-          work.push_back({.id = other.id,
-                          .tokens = std::span(other.tokens).subspan(other.done, count),
-                          .logits = Runner::Work::Logits::None});
+          batch.add(other.id, std::span(other.tokens).subspan(other.done, count), Logits::None);
           other.done += count;
         }
       };
       add(0, others.size() / 2);
-      work.push_back(
-          {.id = id, .tokens = std::span(prompt).subspan(done, way.chunks[step]), .logits = Runner::Work::Logits::All});
+      batch.add(id, std::span(prompt).subspan(done, way.chunks[step]), Logits::All);
       add(others.size() / 2, others.size());
-      const auto rows = runner.run(work);
+      const auto rows = runner.run(batch);
       EXPECT_TRUE(rows.has_value()) << rows.error().message();
       append(bits, *rows);
       done += way.chunks[step];
@@ -104,8 +102,10 @@ class Subject {
   }
 
  private:
-  static void append(Bits& bits, const Rows& rows) {
-    for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i), rows.row(i) + rows.cols);
+  static void append(Bits& bits, const HostRows& rows) {
+    for (std::uint32_t i = 0; i < rows.rows; ++i) {
+      bits.insert(bits.end(), rows.row(i).begin(), rows.row(i).end());
+    }
   }
 
   // Takes all pages and gives most of them back in random order, so that the next ones come from anywhere.
@@ -121,46 +121,48 @@ class Subject {
     }
   }
 
-  // The same model over one contiguous cache: no pool, no table.
+  // The same model over one contiguous cache: no pool, and a single block as long as the cache.
   Bits contiguous(const std::vector<Token>& prompt, const Way& way) {
+    constexpr std::uint32_t kCapacity = 256;
     const StateLayout layout = *model_->layout(16, way.kv);
     std::vector<DeviceBuffer> memory;
-    std::vector<KvView> kv;
-    std::vector<std::uint64_t> layer_bytes;
+    std::vector<KvGroupView> kv;
+    memory.push_back(*DeviceBuffer::create(backend_.device(), sizeof(std::uint32_t)));  // the table: block 0 is at 0
     for (const PageShape& group : layout.groups) {
-      const std::uint64_t row = group.row_bytes(), plane = row * 256 * group.num_kv_heads;
+      const std::uint64_t row = group.row_bytes(), plane = row * kCapacity * group.num_kv_heads;
       memory.push_back(*DeviceBuffer::create(backend_.device(), 2 * plane * group.num_layers));
-      KvView view;
-      view.base = memory.back().data();
-      view.v_offset = plane;
-      view.head_stride = row * 256;
-      view.token_stride = row;
-      view.num_kv_heads = group.num_kv_heads;
-      view.head_dim = group.head_dim;
-      view.type = group.type;
-      view.capacity = 256;
-      kv.push_back(view);
-      layer_bytes.push_back(2 * plane);
+      kv.push_back({.base = memory.back().data(),
+                    .tables = reinterpret_cast<const std::uint32_t*>(memory.front().data()),
+                    .table_stride = 1,
+                    .block_size = kCapacity,
+                    .num_kv_heads = group.num_kv_heads,
+                    .head_dim = group.head_dim,
+                    .type = group.type,
+                    .page_unit = 1,
+                    .layer_stride = 2 * plane,
+                    .v_offset = plane,
+                    .head_stride = row * kCapacity,
+                    .token_stride = row});
     }
     std::optional<SequenceState> state;
-    if (layout.has_recurrent()) state.emplace(*SequenceState::create(backend_.device(), layout.recurrent));
+    StatesView states;
+    if (layout.has_recurrent()) {
+      state.emplace(*SequenceState::create(backend_.device(), layout.recurrent));
+      states = {.base = state->data(),
+                .unit = 1,
+                .layer_stride = layout.recurrent.layer_stride(),
+                .ssm_offset = layout.recurrent.conv_stride(),
+                .num_layers = layout.recurrent.num_layers};
+    }
     Bits bits;
     std::uint32_t done = 0;
+    Batch batch;
     for (const std::uint32_t chunk : way.chunks) {
-      std::vector<std::uint32_t> positions(chunk), wanted(chunk);
-      std::iota(positions.begin(), positions.end(), done);
-      std::iota(wanted.begin(), wanted.end(), 0u);
-      const Step::Part part{0, chunk, done};
-      std::vector<StateView> states;
-      if (state) states.push_back(state->view());
-      append(bits, model_->forward(backend_,
-                                   {.tokens = std::span(prompt).subspan(done, chunk),
-                                    .positions = positions,
-                                    .parts = std::span(&part, 1),
-                                    .kv = kv,
-                                    .layer_bytes = layer_bytes,
-                                    .states = states},
-                                   wanted));
+      batch.clear();
+      batch.add(SequenceId{}, std::span(prompt).subspan(done, chunk), Logits::All);
+      batch.bind(kv, states)[0].position = done;
+      batch.set_positions();
+      append(bits, *model_->forward(batch));
       done += chunk;
     }
     return bits;
@@ -233,7 +235,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   CpuBackend backend(2);
   auto model = *Model::load(path);
   ASSERT_TRUE(model->prepare(backend, 256, 256).has_value());
-  const std::uint32_t vocabulary = model->numbers().vocabulary;
+  const std::uint32_t vocabulary = model->hyperparameters().vocabulary;
   const auto prompt = prompt_of(42, kPrompt, vocabulary);
 
   PoolConfig config{.layout = *model->layout(8, ElementType::F16), .max_sequences = 8, .max_tokens = 128};
@@ -242,7 +244,8 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   for (const PageShape& shape : config.layout.groups) config.budget_bytes += 48 * shape.page_bytes();
   if (config.layout.has_recurrent()) config.budget_bytes += 12 * config.layout.recurrent.bytes();
   auto pool = *SequencePool::create(backend.device(), config);
-  auto runner = *Runner::create(*model, backend, *pool);
+  auto runner = *Runner::create(*model, *pool);
+  Batch batch = runner.make_batch();
 
   // Computes from where the sequence stands to the end of the prompt, in chunks that end where checkpoints fall due.
   const auto finish = [&](SequenceId id) {
@@ -250,10 +253,10 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
     for (std::uint32_t at = *pool->length(id); at < kPrompt; at = *pool->length(id)) {
       std::uint32_t end = kPrompt;
       if (const auto due = pool->next_checkpoint(id)) end = std::min(end, *due);
-      const Runner::Work work{
-          .id = id, .tokens = std::span(prompt).subspan(at, end - at), .logits = Runner::Work::Logits::All};
-      const Rows rows = *runner.run(std::span(&work, 1));
-      for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i), rows.row(i) + rows.cols);
+      batch.clear();
+      batch.add(id, std::span(prompt).subspan(at, end - at), Logits::All);
+      const HostRows rows = *runner.run(batch);
+      for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i).begin(), rows.row(i).end());
     }
     return bits;
   };
@@ -291,9 +294,9 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
     const auto other = pool->create({.prompt = std::span(prompt).first(1), .name_space = 1 + i});
     ASSERT_TRUE(other.has_value());
     const auto tokens = prompt_of(500 + i, 40, vocabulary);
-    const Runner::Work work{
-        .id = other->id, .tokens = tokens, .logits = Runner::Work::Logits::None, .checkpoint = true};
-    ASSERT_TRUE(runner.run(std::span(&work, 1)).has_value());
+    batch.clear();
+    batch.add(other->id, tokens, Logits::None, true);
+    ASSERT_TRUE(runner.run(batch).has_value());
     ASSERT_TRUE(pool->release(other->id).has_value());
     hit = pool->lookup(prompt);
   }

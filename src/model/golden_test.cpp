@@ -37,6 +37,7 @@ struct Loaded {
   std::unique_ptr<Model> model;
   std::unique_ptr<SequencePool> pool;
   std::optional<Runner> runner;
+  Batch batch;
 
   Loaded(const std::string& path, const cpu::Kernels& kernels, ElementType kv) : backend(2, kernels) {
     auto loaded = Model::load(path);
@@ -45,16 +46,18 @@ struct Loaded {
     PoolConfig config{.layout = *model->layout(16, kv), .budget_bytes = 8 << 20, .max_sequences = 4, .max_tokens = 512};
     pool = *SequencePool::create(backend.device(), config);
     if (auto ok = model->prepare(backend, 256, 256); !ok) throw std::runtime_error(ok.error().message);
-    runner.emplace(*Runner::create(*model, backend, *pool));
+    runner.emplace(*Runner::create(*model, *pool));
+    batch = runner->make_batch();
   }
-  Rows run(SequenceId id, std::span<const Token> tokens, Runner::Work::Logits logits) {
-    const Runner::Work work{.id = id, .tokens = tokens, .logits = logits};
-    return *runner->run(std::span(&work, 1));
+  HostRows run(SequenceId id, std::span<const Token> tokens, Logits logits) {
+    batch.clear();
+    batch.add(id, tokens, logits);
+    return *runner->run(batch);
   }
 };
 
-Token argmax(const float* logits, std::uint32_t count) {
-  return static_cast<Token>(std::max_element(logits, logits + count) - logits);
+Token argmax(std::span<const float> logits) {
+  return static_cast<Token>(std::ranges::max_element(logits) - logits.begin());
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};
@@ -67,7 +70,7 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
     const cpu::Kernels* kernels = cpu::kernels_by_name(variant);
     if (kernels == nullptr) continue;
     Loaded loaded(folder + "/model.gguf", *kernels, ElementType::F32);
-    const std::uint32_t vocabulary = loaded.model->numbers().vocabulary;
+    const std::uint32_t vocabulary = loaded.model->hyperparameters().vocabulary;
     for (const json::value& item : golden.at("cases").as_array()) {
       const auto prompt = tokens_of(item.at("tokens"));
       const double spread = item.at("logit_std").to_number<double>();
@@ -77,9 +80,9 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
       std::memcpy(expected.data(), raw.data(), raw.size());
 
       const SequenceId id = loaded.pool->create({.prompt = prompt, .reuse = false})->id;
-      const Rows logits = loaded.run(id, prompt, Runner::Work::Logits::All);
+      const HostRows logits = loaded.run(id, prompt, Logits::All);
       double worst = 0;
-      const float* last = logits.row(logits.rows - 1);
+      const std::span<const float> last = logits.row(logits.rows - 1);
       for (std::uint32_t i = 0; i < vocabulary; ++i) worst = std::max(worst, std::fabs(double{last[i]} - expected[i]));
       EXPECT_LE(worst, 1e-3 * spread) << variant << ", prompt of " << prompt.size();
 
@@ -87,7 +90,7 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
       const auto& best = item.at("argmax").as_array();
       for (std::uint32_t row = 0; row < logits.rows; ++row) {
         double sum = 0;
-        const float highest = *std::max_element(logits.row(row), logits.row(row) + vocabulary);
+        const float highest = *std::ranges::max_element(logits.row(row));
         for (std::uint32_t i = 0; i < vocabulary; ++i) sum += std::exp(double{logits.row(row)[i]} - highest);
         if (row < log_probabilities.size()) {
           const double got = logits.row(row)[prompt[row + 1]] - highest - std::log(sum);
@@ -95,7 +98,7 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
         }
         // Equal unless two tokens are nearly tied.
         const auto wanted = static_cast<Token>(best[row].to_number<std::int64_t>());
-        const Token mine = argmax(logits.row(row), vocabulary);
+        const Token mine = argmax(logits.row(row));
         if (mine != wanted) {
           EXPECT_LE(logits.row(row)[mine] - logits.row(row)[wanted], 0.01 * spread) << variant << ", row " << row;
         }
@@ -103,13 +106,13 @@ TEST_P(Golden, LogitsAreHuggingFacesForEveryInstructionSet) {
 
       const auto greedy = tokens_of(item.at("greedy"));
       const auto& margins = item.at("greedy_margin").as_array();
-      Token next = argmax(last, vocabulary);
+      Token next = argmax(last);
       for (std::size_t i = 0; i < greedy.size(); ++i) {
         if (margins[i].to_number<double>() > 0.01 * spread) {
           ASSERT_EQ(next, greedy[i]) << variant << ", greedy token " << i;
         }
         const Token follow = greedy[i];
-        next = argmax(loaded.run(id, std::span(&follow, 1), Runner::Work::Logits::Last).row(0), vocabulary);
+        next = argmax(loaded.run(id, std::span(&follow, 1), Logits::Last).row(0));
       }
       ASSERT_TRUE(loaded.pool->release(id).has_value());
       ASSERT_TRUE(loaded.pool->check_integrity().has_value());

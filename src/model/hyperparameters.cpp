@@ -146,7 +146,7 @@ Result<std::uint32_t> read_vocabulary_size(const Reader& reader) {
 Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kHeads = "attention.head_count";
   constexpr std::string_view kKvHeads = "attention.head_count_kv";
-  const bool hybrid = model.architecture->mixing == Mixing::hybrid;
+  const bool hybrid = model.architecture->alternates();
   // A hybrid may have zeros for its recurrent layers.
   const Range range = {hybrid ? 0U : 1U, kMaxHeads};
   const std::size_t layers = model.layers.size();
@@ -158,7 +158,7 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
   for (std::size_t i = 0; i < layers; ++i) {
     Layer& layer = model.layers[i];
     if (hybrid && (*kv_heads)[i] == 0) {
-      layer.kind = Layer::Kind::recurrent;
+      layer.recurrent = true;
       continue;
     }
     layer.heads = (*heads)[i];
@@ -175,7 +175,7 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
 Result<void> read_head_lengths(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kKeyLength = "attention.key_length";
   constexpr std::string_view kValueLength = "attention.value_length";
-  const auto layer = std::ranges::find(model.layers, Layer::Kind::attention, &Layer::kind);
+  const auto layer = std::ranges::find_if(model.layers, [](const Layer& l) { return l.has(BlockKind::Attention); });
   if (layer == model.layers.end()) return {};
   std::uint32_t usual = 0;
   if (!reader.has(kKeyLength) || !reader.has(kValueLength)) {
@@ -203,7 +203,7 @@ Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
   if (*window == 0) return {};
   if (auto ok = reader.apply_window(*window, model.architecture->window_period, model.layers); !ok) return ok;
   for (Layer& layer : model.layers) {
-    if (layer.kind == Layer::Kind::recurrent) layer.window = 0;
+    if (!layer.has(BlockKind::Attention)) layer.window = 0;
   }
   return {};
 }
@@ -222,7 +222,7 @@ constexpr RecurrentKey kRecurrentKeys[] = {
 };
 
 Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
-  if (model.count(Layer::Kind::recurrent) == 0) return {};
+  if (model.count(BlockKind::Mamba2) == 0) return {};
   RecurrentShape& shape = model.recurrent;
   for (const RecurrentKey& key : kRecurrentKeys) {
     const auto value = reader.number(key.name, key.range);
@@ -242,8 +242,8 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
 
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
-  // Mamba-2 has none, and need not say so.
-  if (reader.has(kFeedForward) || model.architecture->mixing != Mixing::recurrent) {
+  // A model of Mamba-2 alone has none, and need not say so.
+  if (reader.has(kFeedForward) || model.architecture->has(BlockKind::Attention)) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
     if (!widths) return std::unexpected(widths.error());
     for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].feed_forward = (*widths)[i];
@@ -259,12 +259,12 @@ Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
 
 }  // namespace
 
-std::uint32_t Hyperparameters::count(Layer::Kind kind) const {
-  return static_cast<std::uint32_t>(std::ranges::count(layers, kind, &Layer::kind));
+std::uint32_t Hyperparameters::count(BlockKind kind) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(layers, [&](const Layer& layer) { return layer.has(kind); }));
 }
 
-Result<Hyperparameters> read_hyperparameters(const gguf::File& file) {
-  const auto architecture = read_architecture(file);
+Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Architecture* row) {
+  const auto architecture = row != nullptr ? Result<const Architecture*>(row) : read_architecture(file);
   if (!architecture) return std::unexpected(architecture.error());
   Hyperparameters model;
   model.architecture = *architecture;
@@ -283,9 +283,10 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file) {
   model.vocabulary = *vocabulary;
   model.layers.resize(*layers);
 
-  if (model.architecture->mixing == Mixing::recurrent) {
-    for (Layer& layer : model.layers) layer.kind = Layer::Kind::recurrent;
-  } else {
+  if (model.architecture->has(BlockKind::Mamba2) && !model.architecture->alternates()) {
+    for (Layer& layer : model.layers) layer.recurrent = true;
+  }
+  if (model.architecture->has(BlockKind::Attention)) {
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_head_lengths(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());

@@ -25,13 +25,20 @@ namespace quire::model {
 constexpr std::uint32_t kMaxLayers = 1024;
 
 struct Layer {
-  enum class Kind : std::uint8_t { attention, recurrent };
-  Kind kind = Kind::attention;
-  std::uint32_t heads = 0;         // query heads; 0 in a recurrent layer
-  std::uint32_t kv_heads = 0;      // 0 in a recurrent layer
+  bool recurrent = false;
+  std::uint32_t heads = 0;         // query heads; 0 without attention
+  std::uint32_t kv_heads = 0;      // 0 without attention
   std::uint32_t window = 0;        // a token sees so many positions, itself included; 0: all before it
   std::uint32_t feed_forward = 0;  // inner width; 0: the layer has none
 
+  bool has(BlockKind kind) const {
+    switch (kind) {
+      case BlockKind::Attention: return kv_heads > 0;
+      case BlockKind::Mamba2: return recurrent;
+      case BlockKind::FeedForward: return feed_forward > 0;
+    }
+    return false;
+  }
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
@@ -61,9 +68,10 @@ struct Hyperparameters {
   std::uint32_t experts_used = 0;  // for each token
   std::vector<Layer> layers;
 
-  std::uint32_t count(Layer::Kind kind) const;
+  std::uint32_t count(BlockKind kind) const;  // layers that have such a block
 };
 
-Result<Hyperparameters> read_hyperparameters(const gguf::File& file);
+// `row`: of an architecture that is not in the table, for tests.
+Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Architecture* row = nullptr);
 
 }  // namespace quire::model

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/model/model.h"
 #include "quire/model/model_testing.h"
 #include "quire/model/state_layout.h"
-#include "quire/model/tensors.h"
 
 namespace quire::model {
 namespace {
@@ -46,9 +46,9 @@ TEST(Hyperparameters, EveryRowOfTheTableReadsAModelOfItsKind) {
   for (const Architecture& row : architectures()) {
     SCOPED_TRACE(row.name);
     const std::string name(row.name);
-    const TestModel model = row.mixing == Mixing::recurrent ? TestModel::recurrent(name)
-                            : row.mixing == Mixing::hybrid  ? TestModel::hybrid(name, {0, 1})
-                                                            : TestModel::attention(name);
+    const TestModel model = row.alternates()             ? TestModel::hybrid(name, {0, 1})
+                            : row.has(BlockKind::Mamba2) ? TestModel::recurrent(name)
+                                                         : TestModel::attention(name);
     const Hyperparameters numbers = read(model);
     EXPECT_EQ(numbers.architecture, &row);
     EXPECT_EQ(numbers.layers.size(), 2u);
@@ -79,8 +79,8 @@ TEST(Hyperparameters, NumbersMayDifferFromLayerToLayer) {
 
 TEST(Hyperparameters, ALayerOfAHybridWithoutKvHeadsIsRecurrent) {
   const Hyperparameters model = read(TestModel::hybrid("granitehybrid", {0, 0, 1, 0}));
-  EXPECT_EQ(model.count(Layer::Kind::recurrent), 3u);
-  EXPECT_EQ(model.layers[2].kind, Layer::Kind::attention);
+  EXPECT_EQ(model.count(BlockKind::Mamba2), 3u);
+  EXPECT_FALSE(model.layers[2].recurrent);
   EXPECT_EQ(model.layers[0].heads, 0u);
   EXPECT_EQ(model.recurrent, (RecurrentShape{.conv_kernel = 4, .inner = 32, .state = 4, .groups = 1, .heads = 4}));
 }
@@ -188,13 +188,13 @@ TEST(RealModels, TheDemoModelsAreWhatTheyAre) {
   EXPECT_THAT(llama.layers, AllOf(SizeIs(8), Each(Layer{.heads = 4, .kv_heads = 2, .feed_forward = 768})));
   EXPECT_EQ(llama.key_length, 64u);
   const Hyperparameters mamba2 = open("mamba2");
-  EXPECT_THAT(mamba2.layers, AllOf(SizeIs(16), Each(Layer{.kind = Layer::Kind::recurrent})));
+  EXPECT_THAT(mamba2.layers, AllOf(SizeIs(16), Each(Layer{.recurrent = true})));
   EXPECT_EQ(mamba2.recurrent, (RecurrentShape{.conv_kernel = 4, .inner = 512, .state = 64, .groups = 1, .heads = 8}));
   const Hyperparameters hybrid = open("hybrid");
   EXPECT_EQ(hybrid.layers.size(), 8u);
-  EXPECT_EQ(hybrid.count(Layer::Kind::attention), 2u);
-  EXPECT_EQ(hybrid.layers[3].kind, Layer::Kind::attention);
-  EXPECT_EQ(hybrid.layers[7].kind, Layer::Kind::attention);
+  EXPECT_EQ(hybrid.count(BlockKind::Attention), 2u);
+  EXPECT_FALSE(hybrid.layers[3].recurrent);
+  EXPECT_FALSE(hybrid.layers[7].recurrent);
 }
 
 TEST(RealModels, TheGoldenModelsAreReadAndHaveTheirTensors) {

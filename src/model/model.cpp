@@ -3,11 +3,70 @@
 #include <algorithm>
 #include <utility>
 
-#include "quire/base/numbers.h"
+#include "quire/model/loader.h"
 #include "quire/model/state_layout.h"
-#include "quire/model/tensors.h"
 
 namespace quire::model {
+namespace {
+
+struct ModelTensors {
+  Weight embedding, output;
+  Tensor norm;
+};
+
+// The table of all tensors: the model's own, then those of each layer's blocks.
+void declare(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks, Weight& embedding,
+             Weight& output, Tensor& norm) {
+  const bool tied = !table.file_has("output.weight");
+  table.matrix("token_embd.weight", model.vocabulary, model.embedding, embedding, Presence::Required,
+               tied ? WeightUse::Product : WeightUse::Lookup);
+  table.vector("output_norm.weight", model.embedding, norm);
+  table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
+  if (model.count(BlockKind::Attention) > 0) {
+    // Read by constants.cpp, which also says of which kinds of scaling it knows nothing yet.
+    table.known("rope_freqs.weight");
+    table.known("rope_factors_long.weight");
+    table.known("rope_factors_short.weight");
+  }
+  auto block = blocks.begin();
+  for (std::uint32_t i = 0; i < model.layers.size(); ++i) {
+    table.enter(i);
+    for (const BlockSpec& spec : model.architecture->blocks) {
+      if (!model.layers[i].has(spec.kind)) continue;
+      if (!spec.norm.empty()) table.vector(spec.norm, model.embedding, block->norm);
+      block->block->declare(table);
+      if (!spec.post_norm.empty()) table.vector(spec.post_norm, model.embedding, block->post_norm);
+      ++block;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<JoinedBlock> make_blocks(const Hyperparameters& model) {
+  std::vector<JoinedBlock> blocks;
+  blocks.reserve(model.layers.size() * model.architecture->blocks.size());  // tables point at their tensors
+  for (const Layer& layer : model.layers) {
+    const std::size_t first = blocks.size();
+    for (const BlockSpec& spec : model.architecture->blocks) {
+      if (!layer.has(spec.kind)) continue;
+      JoinedBlock& to = blocks.emplace_back();
+      to.join = spec.join;
+      to.post_normed = !spec.post_norm.empty();
+      to.block = make_block(spec.kind, model, layer);
+      if (spec.join == Join::Beside && blocks.size() - first > 1) blocks[blocks.size() - 2].shares_input = true;
+    }
+  }
+  return blocks;
+}
+
+Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model) {
+  std::vector<JoinedBlock> blocks = make_blocks(model);
+  ModelTensors own;
+  TensorTable table(file);
+  declare(table, model, blocks, own.embedding, own.output, own.norm);
+  return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name);
+}
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path) {
   auto file = gguf::File::open(path);
@@ -15,239 +74,138 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path) {
   return create(std::move(*file));
 }
 
-Result<std::unique_ptr<Model>> Model::create(gguf::File file) {
+Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row) {
   std::unique_ptr<Model> model(new Model(std::move(file)));
-  auto numbers = read_hyperparameters(model->file_);
-  if (!numbers) return std::unexpected(numbers.error());
-  model->numbers_ = std::move(*numbers);
-  auto constants = read_constants(model->file_, model->numbers_);
+  auto hyperparameters = read_hyperparameters(model->file_, row);
+  if (!hyperparameters) return std::unexpected(hyperparameters.error());
+  model->hyperparameters_ = std::move(*hyperparameters);
+  auto constants = read_constants(model->file_, model->hyperparameters_);
   if (!constants) return std::unexpected(constants.error());
   model->constants_ = std::move(*constants);
-  const auto layout = state_layout(model->numbers_);
-  if (!layout) return std::unexpected(layout.error());
-  model->places_ = layout->places;
-  if (auto ok = check_tensors(model->file_, model->numbers_); !ok) return std::unexpected(ok.error());
-  auto weights = load_weights(model->file_, model->numbers_);
-  if (!weights) return std::unexpected(weights.error());
-  model->bound_ = std::move(*weights);
+  if (const auto layout = state_layout(model->hyperparameters_); !layout) return std::unexpected(layout.error());
+
+  model->blocks_ = make_blocks(model->hyperparameters_);
+  TensorTable table(model->file_);
+  model->tied_ = !table.file_has("output.weight");
+  declare(table, model->hyperparameters_, model->blocks_, model->embedding_, model->output_, model->norm_);
+  const auto layers = static_cast<std::uint32_t>(model->hyperparameters_.layers.size());
+  if (auto ok = table.check(layers, model->hyperparameters_.architecture->name); !ok) {
+    return std::unexpected(ok.error());
+  }
+  auto bindings = table.bind();
+  if (!bindings) return std::unexpected(bindings.error());
+  model->bindings_ = std::move(*bindings);
   return model;
 }
 
 Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type) const {
-  return state_layout(numbers_, block_size, kv_type);
+  return state_layout(hyperparameters_, block_size, kv_type);
 }
 
 Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits) {
-  std::uint32_t heads = 0, kv_heads = 0, wide = 0;
-  for (const Layer& layer : numbers_.layers) {
-    heads = std::max(heads, layer.heads);
-    kv_heads = std::max(kv_heads, layer.kv_heads);
-    wide = std::max(wide, layer.feed_forward);
+  const auto layout = state_layout(hyperparameters_);
+  if (!layout) return std::unexpected(layout.error());
+  backend_ = &backend;
+  Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
+                       .cols = hyperparameters_.embedding,
+                       .groups = static_cast<std::uint32_t>(layout->groups.size())};
+  auto place = layout->places.begin();
+  for (JoinedBlock& joined : blocks_) {
+    const bool remembers = joined.block->state(ElementType::F16).kind != LayerDesc::Kind::Stateless;
+    joined.block->place(backend, remembers ? *place++ : StateLayout::Place{});
+    joined.block->widen(sizes);
   }
-  const std::uint32_t width = numbers_.embedding, head = numbers_.key_length;
-  const auto inner = numbers_.recurrent.inner;
-  const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
-  const std::uint32_t cols[kSlots] = {
-      width,                                                        // kResidual
-      width,                                                        // kMade
-      heads * head,                                                 // kQuery
-      kv_heads * head,                                              // kKey
-      kv_heads * head,                                              // kValue
-      std::max(heads * head, inner),                                // kMixed
-      static_cast<std::uint32_t>(numbers_.recurrent.projection()),  // kWide
-      wide,                                                         // kGate
-      wide,                                                         // kUp
-      angles,                                                       // kCos
-      angles,                                                       // kSin
-      angles,                                                       // kWindowCos
-      angles,                                                       // kWindowSin
-      width,                                                        // kLast
-      numbers_.vocabulary,                                          // kLogits
-  };
-  for (std::uint8_t slot = 0; slot < kSlots; ++slot) {
-    const std::uint64_t rows = slot == kLast || slot == kLogits ? max_logits : max_rows;
-    auto memory = DeviceBuffer::create(backend.device(), rows * cols[slot] * sizeof(float));
-    if (!memory) return fail(memory.error().message());
-    buffers_[slot].memory = std::move(*memory);
-    buffers_[slot].cols = cols[slot];
-  }
-  std::uint32_t groups = 0;
-  for (const StateLayout::Place& place : places_) groups = std::max(groups, place.group + 1);
-  const Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
-                             .cols = std::max({width, heads * head, inner, wide}),
-                             .heads = heads,
-                             .groups = groups,
-                             .recurrent_heads = numbers_.recurrent.heads};
   if (auto ok = backend.prepare(sizes); !ok) return fail(ok.error().message());
-  if (auto ok = arrange_weights(backend); !ok) return ok;
+  if (auto ok = take_buffers(max_rows, max_logits); !ok) return ok;
+
+  const HostVector computed[] = {{constants_.frequencies, &frequencies_},
+                                 {constants_.window_frequencies, &window_frequencies_}};
+  weights_ = {};
+  auto weights = load_weights(backend, file_, bindings_, computed);
+  if (!weights) return std::unexpected(weights.error());
+  weights_ = std::move(*weights);
+  if (tied_) output_ = embedding_;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
 }
 
-// Every matrix that is multiplied goes into the backend's order, one after the other into one piece of memory, whose
-// pages can then be huge; what was read of the file for it is given back to the system at once, so that no matrix is in
-// memory twice. The embedding is looked up row by row and stays in the file, unless it is the output too.
-Result<void> Model::arrange_weights(Backend& backend) {
-  weights_ = bound_;
-  weights_.converted.clear();  // its vectors are bound_'s
-  arranged_ = {};
-  std::vector<Weight*> matrices;
-  for (LayerWeights& layer : weights_.layers) {
-    if (auto* attention = std::get_if<AttentionWeights>(&layer.mixer)) {
-      matrices.insert(matrices.end(), {&attention->q, &attention->k, &attention->v, &attention->out});
-    } else {
-      auto& mamba = std::get<Mamba2Weights>(layer.mixer);
-      matrices.insert(matrices.end(), {&mamba.in, &mamba.out});
-    }
-    if (layer.feed_forward) {
-      matrices.insert(matrices.end(), {&layer.feed_forward->gate, &layer.feed_forward->up, &layer.feed_forward->down});
-    }
+Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logits) {
+  const std::uint32_t width = hyperparameters_.embedding;
+  const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
+  const bool shares = std::ranges::any_of(blocks_, &JoinedBlock::shares_input);
+  const bool post_norms = std::ranges::any_of(blocks_, &JoinedBlock::post_normed);
+  const std::uint32_t cols[kBuffers] = {
+      width, shares ? width : 0,         post_norms ? width : 0, angles, angles, angles, angles,
+      width, hyperparameters_.vocabulary};
+  for (std::uint8_t which = 0; which < kBuffers; ++which) {
+    const std::uint64_t rows = which == kLast || which == kLogits ? max_logits : max_rows;
+    auto memory = DeviceBuffer::create(backend_->device(), rows * cols[which] * sizeof(float));
+    if (!memory) return fail(memory.error().message());
+    buffers_[which] = std::move(*memory);
   }
-  matrices.push_back(&weights_.output);
-  const auto room = [&](const Weight& matrix) { return round_up(backend.arranged_bytes(matrix), std::uint64_t{64}); };
-  std::uint64_t bytes = 0;
-  for (const Weight* matrix : matrices) bytes += room(*matrix);
-  auto memory = DeviceBuffer::create(backend.device(), bytes);
+  std::uint64_t scratch = 0;
+  for (const JoinedBlock& joined : blocks_) scratch = std::max(scratch, joined.block->scratch_bytes(max_rows));
+  auto memory = DeviceBuffer::create(backend_->device(), scratch);
   if (!memory) return fail(memory.error().message());
-  arranged_ = std::move(*memory);
-  std::byte* to = arranged_.data();
-  for (Weight* matrix : matrices) {
-    const std::uint64_t taken = room(*matrix);
-    if (taken == 0) continue;
-    const std::byte* from = matrix->data;
-    *matrix = backend.arrange(*matrix, to);
-    file_.forget({from, matrix->file_bytes()});
-    to += taken;
-  }
-  if (bound_.output.data == bound_.embedding.data) weights_.embedding = weights_.output;
+  scratch_ = std::move(*memory);
   return {};
 }
 
-Rows Model::forward(Backend& backend, const Step& step, std::span<const std::uint32_t> wanted) {
-  const std::uint32_t rows = step.rows(), width = numbers_.embedding;
-  backend.begin(step);
-  const Rows x = buffer(kResidual, rows, width);
-  backend.embed(x, weights_.embedding, constants_.embedding_scale);
-  if (!constants_.frequencies.empty()) {
-    const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
-    backend.rope_angles(buffer(kCos, rows, angles), buffer(kSin, rows, angles), constants_.frequencies);
-    backend.rope_angles(buffer(kWindowCos, rows, angles), buffer(kWindowSin, rows, angles),
-                        constants_.window_frequencies);
+PoolResult<HostRows> Model::forward(const Batch& batch) {
+  const std::uint32_t width = hyperparameters_.embedding;
+  const Tensor x = buffer(kResidual, batch.rows(), width);
+  backend_->begin(batch);
+  backend_->embed(x, embedding_, constants_.embedding_scale);
+  walk_layers(begin_step(batch), x);
+
+  const auto wanted = static_cast<std::uint32_t>(batch.wanted().size());
+  HostRows rows{.cols = hyperparameters_.vocabulary};
+  if (wanted > 0) {
+    const Tensor last = buffer(kLast, wanted, width), logits = buffer(kLogits, wanted, hyperparameters_.vocabulary);
+    backend_->gather_wanted(last, x);
+    const Product product{.out = logits, .weight = &output_};
+    backend_->matmul({&product, 1}, Input::normed(last, norm_, constants_.epsilon));
+    backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
+    rows = backend_->read(logits);
   }
-  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
-    const LayerWeights& layer = weights_.layers[i];
-    // What a mixer and a feed-forward part make is added to x; where it is normed first, it goes through `made`.
-    const bool normed_after = !layer.post_norm.empty();
-    const Rows made = buffer(kMade, rows, width);
-    const Input in = Input::normed(x, layer.norm.data(), constants_.epsilon);
-    const Product out{.out = normed_after ? made : x, .add = !normed_after, .scale = constants_.residual_scale};
-    if (const auto* attention = std::get_if<AttentionWeights>(&layer.mixer)) {
-      attention_layer(backend, i, *attention, in, out);
-    } else {
-      mamba2_layer(backend, i, std::get<Mamba2Weights>(layer.mixer), in, out);
-    }
-    if (normed_after) add_normed(backend, x, made, layer.post_norm);
-    if (!layer.feed_forward) continue;
-    const bool feed_normed = !layer.feed_forward->post_norm.empty();
-    feed_forward(backend, *layer.feed_forward, x,
-                 {.out = feed_normed ? made : x, .add = !feed_normed, .scale = constants_.residual_scale});
-    if (feed_normed) add_normed(backend, x, made, layer.feed_forward->post_norm);
-  }
-  const auto count = static_cast<std::uint32_t>(wanted.size());
-  const Rows logits = buffer(kLogits, count, numbers_.vocabulary);
-  if (count > 0) {
-    const Rows last = buffer(kLast, count, width);
-    backend.gather(last, x, wanted);
-    const Product product{.out = logits, .weight = &weights_.output};
-    backend.matmul({&product, 1}, Input::normed(last, weights_.norm.data(), constants_.epsilon));
-    backend.cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
-  }
-  backend.finish();
-  return logits;
+  if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
+  return rows;
 }
 
-void Model::add_normed(Backend& backend, Rows x, Rows made, Vector norm) {
-  backend.rms_norm(made, made, norm.data(), constants_.epsilon);
-  backend.add(x, made, constants_.residual_scale);
-}
-
-namespace {
-const float* data_or_null(Vector vector) { return vector.empty() ? nullptr : vector.data(); }
-}  // namespace
-
-void Model::attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, const Input& in,
-                            Product out) {
-  const Layer& numbers = numbers_.layers[layer];
-  const std::uint32_t head = numbers_.key_length, rows = in.x.rows;
-  const Rows q = buffer(kQuery, rows, numbers.heads * head);
-  const Rows k = buffer(kKey, rows, numbers.kv_heads * head);
-  const Rows v = buffer(kValue, rows, numbers.kv_heads * head);
-  const Product products[] = {{.out = q, .weight = &weights.q, .bias = data_or_null(weights.q_bias)},
-                              {.out = k, .weight = &weights.k, .bias = data_or_null(weights.k_bias)},
-                              {.out = v, .weight = &weights.v, .bias = data_or_null(weights.v_bias)}};
-  backend.matmul(products, in);
-  const AttentionShape shape{.group = places_[layer].group,
-                             .layer = places_[layer].index,
-                             .heads = numbers.heads,
-                             .kv_heads = numbers.kv_heads,
-                             .head_dim = head,
-                             .scale = constants_.attention_scale,
-                             .soft_cap = constants_.attention_cap,
-                             .window = numbers.window};
+// What is the same for all layers: rotary angles of the step's positions.
+BlockStep Model::begin_step(const Batch& batch) {
+  BlockStep step{.constants = constants_, .scratch = scratch_.data()};
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
-  const bool window = numbers.window != 0;
-  backend.store_kv(shape, q, k, v,
-                   {.q_norm = data_or_null(weights.q_norm),
-                    .k_norm = data_or_null(weights.k_norm),
-                    .epsilon = constants_.epsilon,
-                    .cosines = buffer(window ? kWindowCos : kCos, rows, angles),
-                    .sines = buffer(window ? kWindowSin : kSin, rows, angles),
-                    .pairs = numbers_.architecture->rope_pairs});
-  const Rows mixed = buffer(kMixed, rows, numbers.heads * head);
-  backend.attention(mixed, q, shape);
-  out.weight = &weights.out;
-  out.bias = data_or_null(weights.out_bias);
-  backend.matmul({&out, 1}, Input::plain(mixed));
+  if (angles == 0) return step;
+  step.cosines = buffer(kCos, batch.rows(), angles);
+  step.sines = buffer(kSin, batch.rows(), angles);
+  step.window_cosines = buffer(kWindowCos, batch.rows(), angles);
+  step.window_sines = buffer(kWindowSin, batch.rows(), angles);
+  backend_->rope_angles(step.cosines, step.sines, frequencies_);
+  backend_->rope_angles(step.window_cosines, step.window_sines, window_frequencies_);
+  return step;
 }
 
-void Model::mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, const Input& in,
-                         Product out) {
-  const RecurrentShape& numbers = numbers_.recurrent;
-  const Mamba2Shape shape{.layer = places_[layer].index,
-                          .heads = numbers.heads,
-                          .head_dim = numbers.inner / numbers.heads,
-                          .groups = numbers.groups,
-                          .state_dim = numbers.state,
-                          .conv_width = numbers.conv_kernel};
-  const std::uint32_t rows = in.x.rows;
-  const Rows wide = buffer(kWide, rows, static_cast<std::uint32_t>(numbers.projection()));
-  const Product product{.out = wide, .weight = &weights.in};
-  backend.matmul({&product, 1}, in);
-  const std::uint32_t inner = numbers.inner, shared = numbers.groups * numbers.state;
-  const Rows gate = wide.columns(0, inner);
-  const Rows convolved = wide.columns(inner, shape.conv_channels());
-  const Rows dt = wide.columns(inner + shape.conv_channels(), numbers.heads);
-  backend.mamba2_conv(convolved, weights.conv.data(), data_or_null(weights.conv_bias), shape);
-  const Rows mixed = buffer(kMixed, rows, inner);
-  backend.mamba2_scan(mixed, convolved.columns(0, inner), convolved.columns(inner, shared),
-                      convolved.columns(inner + shared, shared), dt, weights.dt_bias.data(), weights.a.data(),
-                      weights.d.data(), shape);
-  out.weight = &weights.out;
-  backend.matmul({&out, 1}, {.kind = Input::Kind::GatedNormed,
-                             .x = mixed,
-                             .gate = gate,
-                             .weight = weights.norm.data(),
-                             .epsilon = constants_.epsilon,
-                             .groups = numbers.groups});
-}
-
-void Model::feed_forward(Backend& backend, const FeedForwardWeights& weights, Rows x, Product out) {
-  const Rows gate = buffer(kGate, x.rows, weights.gate.rows), up = buffer(kUp, x.rows, weights.up.rows);
-  const Product products[] = {{.out = gate, .weight = &weights.gate}, {.out = up, .weight = &weights.up}};
-  backend.matmul(products, Input::normed(x, weights.norm.data(), constants_.epsilon));
-  out.weight = &weights.down;
-  backend.matmul({&out, 1}, Input::gated(gate, up, numbers_.architecture->activation));
+// A block's output is added to the residual stream x, directly or, where it is normed first, through a buffer. Two
+// blocks side by side read a normed copy of the stream, since the first of them adds to it before the second reads.
+void Model::walk_layers(const BlockStep& step, Tensor x) {
+  const Tensor normed = buffer(kNormed, x.rows, x.cols), output = buffer(kOutput, x.rows, x.cols);
+  Input in = Input::plain(x);
+  for (const JoinedBlock& joined : blocks_) {
+    if (joined.join == Join::After) {
+      in = joined.norm.valid() ? Input::normed(x, joined.norm, constants_.epsilon) : Input::plain(x);
+      if (joined.shares_input) {
+        backend_->rms_norm(normed, x, joined.norm, constants_.epsilon);
+        in = Input::plain(normed);
+      }
+    }
+    const bool post = joined.post_normed;
+    joined.block->forward(step, in, {.out = post ? output : x, .add = !post, .scale = constants_.residual_scale});
+    if (!post) continue;
+    backend_->rms_norm(output, output, joined.post_norm, constants_.epsilon);
+    backend_->add(x, output, constants_.residual_scale);
+  }
 }
 
 }  // namespace quire::model

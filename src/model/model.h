@@ -1,94 +1,106 @@
-// A model that can be run: its file, its numbers, its weights, and the walk of a batch of tokens through its layers.
-// State is none of it: keys, values and recurrent states are in the pool that the step's views point into.
+// A model that can be run: its file, its hyperparameters, its weights on a device, and the walk of a batch through its
+// layers. State is none of it: keys, values and recurrent states are in the pool that the batch points into.
 //
 //   auto model = Model::load(path);
 //   auto ok = model->prepare(backend, 256, 32);       // the largest step: rows, and rows whose logits are wanted
-//   Rows logits = model->forward(backend, step, wanted);
+//   auto logits = model->forward(batch);              // of a batch that the pool has bound
 //
 // Who may call: one thread at a time; forward() uses the buffers that prepare() took and allocates nothing.
-// How it fails: load() with one line that names the file and what is wrong with it; forward() not at all.
+// How it fails: load() and prepare() with one line that names the file and what is wrong; forward() with the device's
+//   error, after which the step is void.
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include "quire/backend/backend.h"
+#include "quire/model/block.h"
 #include "quire/model/constants.h"
 #include "quire/model/hyperparameters.h"
-#include "quire/model/weights.h"
+#include "quire/model/tensor_table.h"
 #include "quire/state/layout.h"
 
 namespace quire::model {
 
+// A layer is a list of these.
+struct JoinedBlock {
+  Join join = Join::After;
+  bool shares_input = false;  // the next one stands beside it
+  bool post_normed = false;
+  Tensor norm;       // [embedding], of what it reads; not valid: none
+  Tensor post_norm;  // [embedding], of its output
+  std::unique_ptr<Block> block;
+};
+
+// The blocks of all layers, in order, with nothing bound yet.
+std::vector<JoinedBlock> make_blocks(const Hyperparameters& model);
+
+// Whether the file's tensors are those that its hyperparameters and its architecture's row speak of (tensor_table.h).
+// Nothing is loaded.
+Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model);
+
 class Model {
  public:
   static Result<std::unique_ptr<Model>> load(const std::string& path);
-  static Result<std::unique_ptr<Model>> create(gguf::File file);
+  // `row`: of an architecture that is not in the table, for tests.
+  static Result<std::unique_ptr<Model>> create(gguf::File file, const Architecture* row = nullptr);
 
   const gguf::File& file() const { return file_; }
-  const Hyperparameters& numbers() const { return numbers_; }
+  const Hyperparameters& hyperparameters() const { return hyperparameters_; }
   const Constants& constants() const { return constants_; }
   // What the model remembers, for a pool: groups and places in it are what forward() addresses.
   Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type) const;
 
-  // Takes memory for steps of up to so many tokens, of which so many want logits, and brings the weights into the order
-  // that the backend wants.
+  // Brings the weights to the backend's device, and takes memory there for steps of up to so many tokens, of which so
+  // many want logits. The backend outlives the model.
   Result<void> prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits);
-  std::uint64_t arranged_bytes() const { return arranged_.size(); }  // memory that the weights take besides the file's
+  std::uint64_t weight_bytes() const { return weights_.size(); }  // device memory that the weights take
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
 
-  // Computes the step and writes its keys, values and states through its views. Gives the logits of the `wanted` rows,
-  // in that order: [wanted][vocabulary], valid until the next step.
-  Rows forward(Backend& backend, const Step& step, std::span<const std::uint32_t> wanted);
+  // Computes a batch that the pool has bound, and writes its keys, values and states. Gives the logits that the batch
+  // wants, in its order: [wanted][vocabulary], valid until the next step.
+  PoolResult<HostRows> forward(const Batch& batch);
 
  private:
   explicit Model(gguf::File file) : file_(std::move(file)) {}
-  Result<void> arrange_weights(Backend& backend);
-  // From `in`, or from the residual stream, to `out`, which lacks only its weight.
-  void attention_layer(Backend& backend, std::size_t layer, const AttentionWeights& weights, const Input& in,
-                       Product out);
-  void mamba2_layer(Backend& backend, std::size_t layer, const Mamba2Weights& weights, const Input& in, Product out);
-  void feed_forward(Backend& backend, const FeedForwardWeights& weights, Rows x, Product out);
-  void add_normed(Backend& backend, Rows x, Rows made, Vector norm);
+  void walk_layers(const BlockStep& step, Tensor x);
+  BlockStep begin_step(const Batch& batch);
+  Result<void> take_buffers(std::uint32_t max_rows, std::uint32_t max_logits);
 
-  // Activations of a step: [max_rows][width] each.
-  struct Buffer {
-    DeviceBuffer memory;
-    std::uint32_t cols = 0;
-    Rows rows(std::uint32_t count, std::uint32_t width) const {
-      return {reinterpret_cast<float*>(memory.data()), count, width, width};
-    }
-  };
-  enum Slot : std::uint8_t {
+  // Activations of a step: [rows][cols] each, and the scratch memory of blocks.
+  enum Buffer : std::uint8_t {
     kResidual,
-    kMade,
-    kQuery,
-    kKey,
-    kValue,
-    kMixed,
-    kWide,
-    kGate,
-    kUp,
+    kNormed,  // what two blocks side by side read
+    kOutput,  // of a block, before it is normed and added
     kCos,
     kSin,
     kWindowCos,
     kWindowSin,
-    kLast,
+    kLast,  // rows whose logits are wanted
     kLogits,
-    kSlots
+    kBuffers
   };
-  Rows buffer(Slot slot, std::uint32_t count, std::uint32_t width) const { return buffers_[slot].rows(count, width); }
+  Tensor buffer(Buffer which, std::uint32_t rows, std::uint32_t cols) const {
+    return {buffers_[which].data(), rows, cols, cols, ElementType::F32};
+  }
 
   gguf::File file_;
-  Hyperparameters numbers_;
+  Hyperparameters hyperparameters_;
   Constants constants_;
-  Weights bound_;    // as the file has them
-  Weights weights_;  // as the backend wants them; small vectors are those of bound_
-  DeviceBuffer arranged_;
-  std::vector<StateLayout::Place> places_;  // by layer
-  Buffer buffers_[kSlots];
+  std::vector<Binding> bindings_;  // tensors of the file and where they go
+
+  Backend* backend_ = nullptr;
+  DeviceBuffer weights_;
+  std::vector<JoinedBlock> blocks_;  // of all layers
+  Weight embedding_;                 // [vocabulary][embedding]
+  Weight output_;                    // [vocabulary][embedding]; the embedding again where the file has no other
+  bool tied_ = false;                // the file has no other
+  Tensor norm_;                      // [embedding], before the output
+  Tensor frequencies_, window_frequencies_;
+  DeviceBuffer buffers_[kBuffers];
+  DeviceBuffer scratch_;
   std::uint32_t max_rows_ = 0;
   std::uint32_t max_logits_ = 0;
 };

@@ -1,13 +1,8 @@
-// A model on a pool: takes tokens for sequences of the pool, in a ragged batch, and does with them what a step does:
-// reserve, compute, commit. The tables that kernels read are made once per step.
+// A model on a pool: a batch is bound to the pool and computed; or reserved, computed and committed in one call.
 //
 // Who may call: the thread that owns the pool. Nothing is allocated after create().
-// How it fails: with the pool's error where there is no room; then nothing has happened.
+// How it fails: with the pool's error where there is no room, or the device's; then nothing has been committed.
 #pragma once
-
-#include <memory>
-#include <span>
-#include <vector>
 
 #include "quire/model/model.h"
 #include "quire/state/sequence_pool.h"
@@ -16,35 +11,23 @@ namespace quire::model {
 
 class Runner {
  public:
-  // Model, backend and pool must outlive the runner; the model has been prepared.
-  static Result<Runner> create(Model& model, Backend& backend, SequencePool& pool);
+  // Model and pool must outlive the runner. The model has been prepared, on the device that the pool is on.
+  static Result<Runner> create(Model& model, SequencePool& pool);
 
-  struct Work {
-    SequenceId id;
-    std::span<const Token> tokens;
-    enum class Logits : std::uint8_t { None, Last, All } logits = Logits::Last;
-    bool checkpoint = false;  // keep the recurrent state where these tokens end, if that is a block boundary
-  };
-  // One step: at most model.max_rows() tokens, and max_logits() rows of logits. Logits come in the order of the work.
-  PoolResult<Rows> run(std::span<const Work> work);
-  // The middle of it alone, for who reserves and commits himself.
-  PoolResult<Rows> forward(std::span<const Work> work);
+  // An empty batch, large enough for any step of this model.
+  Batch make_batch() const;
+  // The forward pass alone. The caller has reserved the room and commits afterwards. Gives the logits that the batch
+  // wants, in its order. At most model.max_rows() tokens and max_logits() rows of logits.
+  PoolResult<HostRows> forward(Batch& batch);
+  // A whole step: reserve, compute, commit.
+  PoolResult<HostRows> run(Batch& batch);
 
  private:
-  PoolResult<void> check(std::span<const Work> work) const;
-  Runner(Model& model, Backend& backend, SequencePool& pool) : model_(&model), backend_(&backend), pool_(&pool) {}
+  Runner(Model& model, SequencePool& pool) : model_(&model), pool_(&pool) {}
+  PoolResult<void> check(const Batch& batch) const;
 
   Model* model_;
-  Backend* backend_;
   SequencePool* pool_;
-  std::vector<Token> tokens_;
-  std::vector<std::uint32_t> positions_;
-  std::vector<std::uint32_t> wanted_;
-  std::vector<Step::Part> parts_;
-  std::vector<KvView> kv_;
-  std::vector<std::uint64_t> layer_bytes_;
-  std::vector<StateView> states_;
-  std::vector<SequencePool::Demand> demands_;
 };
 
 }  // namespace quire::model

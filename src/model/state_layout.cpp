@@ -6,22 +6,9 @@
 #include <fmt/format.h>
 
 #include "quire/base/numbers.h"
+#include "quire/model/block.h"
 
 namespace quire::model {
-
-namespace {
-
-LayerDesc describe(const Hyperparameters& model, const Layer& layer, ElementType kv_type) {
-  if (layer.kind == Layer::Kind::attention) {
-    return LayerDesc::attention(layer.kv_heads, model.key_length, kv_type, layer.window);
-  }
-  const RecurrentShape& shape = model.recurrent;
-  // The convolution sees the token itself and conv_kernel - 1 before it; those are remembered.
-  return LayerDesc::recurrent((shape.conv_kernel - 1) * shape.conv_channels() * sizeof(float),
-                              std::uint64_t{shape.inner} * shape.state * sizeof(float));
-}
-
-}  // namespace
 
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size, ElementType kv_type) {
   if (model.key_length != model.value_length) {
@@ -30,7 +17,13 @@ Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t blo
   }
   std::vector<LayerDesc> layers;
   layers.reserve(model.layers.size());
-  for (const Layer& layer : model.layers) layers.push_back(describe(model, layer, kv_type));
+  for (const Layer& layer : model.layers) {
+    for (const BlockSpec& spec : model.architecture->blocks) {
+      if (!layer.has(spec.kind)) continue;
+      const LayerDesc state = make_block(spec.kind, model, layer)->state(kv_type);
+      if (state.kind != LayerDesc::Kind::Stateless) layers.push_back(state);
+    }
+  }
   auto layout = StateLayout::from_layers(layers, block_size);
   if (!layout) return fail(fmt::format("{}: {}", model.architecture->name, layout.error().message()));
   return std::move(*layout);

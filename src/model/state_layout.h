@@ -17,6 +17,7 @@ namespace quire::model {
 
 constexpr std::uint32_t kDefaultBlockSize = 16;
 
+// The places of the layout are those of the model's blocks that remember something, in their order.
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size = kDefaultBlockSize,
                                  ElementType kv_type = ElementType::F16);
 

@@ -65,11 +65,6 @@ void Completion::submit(Namespace name_space) {
   responder_->headers.emplace_back("x-request-id", std::to_string(ids_.front()));
   format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
                                                fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model);
-  if (!request_.stream) return;
-  // Commands are obeyed in their order: when this one is, all prompts have been taken, or a refusal is on its way.
-  Loop& loop = context_.loop;
-  context_.service.inspect(
-      [self = shared_from_this(), &loop](engine::Engine&) { loop.post([self] { self->accepted(); }); });
 }
 
 void Completion::accepted() {
@@ -109,6 +104,11 @@ void Completion::receive(const Arrival& arrival) {
   if (over_) return;
   const std::uint32_t index = arrival.prompt * request_.options.n + arrival.choice;
   switch (arrival.kind) {
+    case engine::Event::Kind::Accepted:
+      // A stream begins when the engine has taken all its prompts: until then it may still be refused as a whole.
+      if (++accepted_ == request_.prompts.size() && request_.stream) accepted();
+      return;
+    case engine::Event::Kind::PromptLogits: return;
     case engine::Event::Kind::Refused: return fail(from_refusal(*arrival.refusal), outcome_of(*arrival.refusal));
     case engine::Event::Kind::Token: return token(arrival, index);
     case engine::Event::Kind::Finished: return finished(arrival, index);
@@ -156,10 +156,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
                    .code = "timeout"},
                   Outcome::Deadline);
     case Finish::Failed:
-      return fail({.status = 500,
-                   .type = "server_error",
-                   .message = "the model gave no number to choose a token by",
-                   .code = "model_failed"},
+      return fail({.status = 500, .type = "server_error", .message = arrival.error, .code = "model_failed"},
                   Outcome::Failed);
   }
   if (request_.stream) {

@@ -69,7 +69,8 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   std::size_t open_ = 0;  // prompts whose last event has not come
   std::string early_;     // events from before it was known that all prompts are taken
   std::string scratch_;
-  bool begun_ = false;  // the stream has
+  std::size_t accepted_ = 0;  // prompts that the engine has taken
+  bool begun_ = false;        // the stream has
   bool over_ = false;
 };
 

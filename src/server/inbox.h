@@ -28,6 +28,7 @@ struct Arrival {
   float logprob = 0;
   std::vector<engine::TokenLogprob> alternatives;
   engine::Finish finish = engine::Finish::Stop;
+  std::string error;  // of an answer that failed
   bool last = false;
   engine::Usage usage;
   std::optional<engine::Refusal> refusal;
@@ -42,6 +43,7 @@ struct Arrival {
         logprob(event.logprob),
         alternatives(event.alternatives.begin(), event.alternatives.end()),
         finish(event.finish),
+        error(event.error),
         last(event.last),
         at(engine::Clock::now()) {
     if (event.usage != nullptr) usage = *event.usage;

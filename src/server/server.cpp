@@ -61,7 +61,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   auto keys = Keys::create(std::move(options.keys));
   if (!keys) return std::unexpected(keys.error());
   impl->grace = options.grace;
-  auto text = TextModel::create(host->model().file(), host->context(), host->model().numbers().vocabulary,
+  auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
                                 std::move(options.alias));
   if (!text) return std::unexpected(text.error());
   impl->text = std::move(*text);

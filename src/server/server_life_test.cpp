@@ -181,7 +181,7 @@ TEST(ServerPool, ShowsSequencesUnderTheIdsTheirClientsGot) {
   while (client.bytes().find("\r\n\r\n") == std::string::npos) ASSERT_TRUE(client.receive());
   EXPECT_THAT(client.bytes(), HasSubstr(fmt::format("x-request-id: {}\r\n", sequence.at("request").as_int64())));
   EXPECT_EQ(sequence.at("choice").as_int64(), 1);
-  EXPECT_EQ(sequence.at("state").as_string(), "writing");
+  EXPECT_EQ(sequence.at("state").as_string(), "decode");
   const auto& group = pool.at("groups").at(0);
   std::set<std::int64_t> listed;
   for (const json::value& page : group.at("pages").as_array()) listed.insert(page.at(0).as_int64());

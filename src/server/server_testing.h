@@ -224,7 +224,7 @@ class Running {
                    const std::string& file = "quire-demo-llama-q8_0.gguf") {
     auto model = model::Model::load(models_dir() + "/" + file);
     EXPECT_TRUE(model.has_value());
-    if (host.threads == 0) host.threads = 1;
+    if (host.backend.threads == 0) host.backend.threads = 1;
     auto hosted = engine::HostedModel::create(std::move(*model), host);
     EXPECT_TRUE(hosted.has_value()) << hosted.error().message;
     options.http.port = 0;

@@ -1,8 +1,7 @@
 // Logical block -> physical page of one sequence; one table serves all layers of a group.
 // Token t lives in page t / block_size, slot t % block_size. Room for the longest sequence is taken at construction.
 //
-// Beside each page's id stands its location as kernels want it. Blocks at the front may have been given back (sliding
-// windows): they count, but have no page.
+// Blocks at the front may have been given back (sliding windows): they count, but have no page.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,7 @@ namespace quire {
 
 class BlockTable {
  public:
-  BlockTable(std::uint32_t block_size, std::uint32_t max_blocks)
-      : block_size_(block_size), pages_(max_blocks), locations_(max_blocks, kNoIndex) {}
+  BlockTable(std::uint32_t block_size, std::uint32_t max_blocks) : block_size_(block_size), pages_(max_blocks) {}
 
   struct Place {
     PageId page;
@@ -32,18 +30,15 @@ class BlockTable {
   std::uint32_t max_blocks() const { return static_cast<std::uint32_t>(pages_.size()); }
   PageId page(std::uint32_t block) const { return pages_[block]; }
   std::span<const PageId> pages() const { return {pages_.data(), size_}; }
-  std::span<const std::uint32_t> locations() const { return {locations_.data(), size_}; }
 
-  void push(PageId page, std::uint32_t location) {
+  void push(PageId page) {
     QUIRE_CHECK(size_ < pages_.size(), "a table does not outgrow its room");
-    pages_[size_] = page;
-    locations_[size_] = location;
-    ++size_;
+    pages_[size_++] = page;
   }
   // A block that was given back before this sequence came to hold it.
   void push_given_back() {
     QUIRE_CHECK(first_ == size_, "only blocks at the front are given back");
-    push(PageId{}, kNoIndex);
+    push(PageId{});
     first_ = size_;
   }
   PageId pop() {
@@ -52,20 +47,16 @@ class BlockTable {
     if (first_ > size_) first_ = size_;
     return pages_[size_];
   }
-  void set(std::uint32_t block, PageId page, std::uint32_t location) {
-    pages_[block] = page;
-    locations_[block] = location;
-  }
+  void set(std::uint32_t block, PageId page) { pages_[block] = page; }
   // The reverse of give_back_first: the block before first() has a page again.
-  void take_back(PageId page, std::uint32_t location) {
+  void take_back(PageId page) {
     QUIRE_CHECK(first_ > 0, "only a block that was given back is taken back");
-    set(--first_, page, location);
+    set(--first_, page);
   }
   PageId give_back_first() {
     QUIRE_CHECK(first_ < size_, "an empty table has nothing to give");
     const PageId page = pages_[first_];
     pages_[first_] = PageId{};
-    locations_[first_] = kNoIndex;
     ++first_;
     return page;
   }
@@ -75,7 +66,6 @@ class BlockTable {
   std::uint32_t size_ = 0;
   std::uint32_t first_ = 0;
   std::vector<PageId> pages_;
-  std::vector<std::uint32_t> locations_;
 };
 
 }  // namespace quire

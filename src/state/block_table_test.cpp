@@ -10,9 +10,9 @@ PageId page(std::uint32_t index) { return {index, 1}; }
 
 TEST(BlockTable, ATokenLivesInItsBlocksPageAtItsPlaceInTheBlock) {
   BlockTable table(4, 8);
-  table.push(page(7), 70);
-  table.push(page(2), 20);
-  table.push(page(5), 50);
+  table.push(page(7));
+  table.push(page(2));
+  table.push(page(5));
   EXPECT_EQ(table.place(0).page, page(7));
   EXPECT_EQ(table.place(0).slot, 0u);
   EXPECT_EQ(table.place(3).page, page(7));
@@ -32,30 +32,26 @@ TEST(BlockTable, StartsEmptyWithRoomForTheLongestSequence) {
   EXPECT_TRUE(table.pages().empty());
 }
 
-TEST(BlockTable, PagesAndLocationsStandSideBySide) {
+TEST(BlockTable, AnEntryCanNameAnotherPage) {
   BlockTable table(4, 8);
-  table.push(page(7), 70);
-  table.push(page(2), 20);
+  table.push(page(7));
+  table.push(page(2));
   ASSERT_EQ(table.pages().size(), 2u);
-  ASSERT_EQ(table.locations().size(), 2u);
-  EXPECT_EQ(table.locations()[1], 20u);
-  table.set(1, page(3), 30);
+  table.set(1, page(3));
   EXPECT_EQ(table.page(1), page(3));
-  EXPECT_EQ(table.locations()[1], 30u);
   EXPECT_EQ(table.pop(), page(3));
   EXPECT_EQ(table.size(), 1u);
 }
 
 TEST(BlockTable, BlocksGivenBackAtTheFrontStillCount) {
   BlockTable table(4, 8);
-  for (std::uint32_t i = 0; i < 3; ++i) table.push(page(i), i * 10);
+  for (std::uint32_t i = 0; i < 3; ++i) table.push(page(i));
   EXPECT_EQ(table.give_back_first(), page(0));
   EXPECT_EQ(table.first(), 1u);
   EXPECT_EQ(table.size(), 3u);
   EXPECT_FALSE(table.page(0).valid());
-  EXPECT_EQ(table.locations()[0], kNoIndex);
   EXPECT_EQ(table.place(5).page, page(1));
-  table.take_back(page(9), 90);
+  table.take_back(page(9));
   EXPECT_EQ(table.first(), 0u);
   EXPECT_EQ(table.place(0).page, page(9));
 }
@@ -64,7 +60,7 @@ TEST(BlockTable, ATableCanStartWithBlocksThatWereGivenBack) {
   BlockTable table(4, 8);
   table.push_given_back();
   table.push_given_back();
-  table.push(page(4), 40);
+  table.push(page(4));
   EXPECT_EQ(table.size(), 3u);
   EXPECT_EQ(table.first(), 2u);
   EXPECT_EQ(table.place(8).page, page(4));
@@ -72,22 +68,22 @@ TEST(BlockTable, ATableCanStartWithBlocksThatWereGivenBack) {
 
 TEST(BlockTable, PoppingThroughTheFrontLeavesAnEmptyTable) {
   BlockTable table(4, 8);
-  table.push(page(0), 0);
-  table.push(page(1), 1);
+  table.push(page(0));
+  table.push(page(1));
   (void)table.give_back_first();
   EXPECT_EQ(table.pop(), page(1));
   EXPECT_FALSE(table.pop().valid());
   EXPECT_EQ(table.size(), 0u);
   EXPECT_EQ(table.first(), 0u);
-  table.push(page(2), 2);
+  table.push(page(2));
   EXPECT_EQ(table.first(), 0u);
   EXPECT_EQ(table.page(0), page(2));
 }
 
 TEST(BlockTableDeathTest, OutgrowingItsRoomIsABugThatStopsTheProgram) {
   BlockTable table(4, 1);
-  table.push(page(0), 0);
-  EXPECT_DEATH(table.push(page(1), 1), "a table does not outgrow its room");
+  table.push(page(0));
+  EXPECT_DEATH(table.push(page(1)), "a table does not outgrow its room");
 }
 
 }  // namespace

@@ -95,14 +95,23 @@ class CountingDevice final : public Device {
     if (failed) return std::unexpected(PoolError::failed_at_fence());
     return {};
   }
+  PoolResult<void> upload_words(void* to, std::span<const Word> words) override {
+    const std::size_t bytes = words.size() * sizeof(std::uint32_t);
+    if (refuse()) return std::unexpected(PoolError::device_failure("upload", bytes));
+    ++counts_.uploads;
+    counts_.uploaded_bytes += bytes;
+    const auto* from = reinterpret_cast<const std::byte*>(words.data());
+    queue_.push_back({Work::Kind::Words, to, nullptr, words.size(), {from, from + words.size_bytes()}});
+    return {};
+  }
 
  private:
   struct Work {
-    enum class Kind : std::uint8_t { Upload, Download, Copy, Zero };
+    enum class Kind : std::uint8_t { Upload, Words, Download, Copy, Zero };
     Kind kind;
     void* to;
     const void* from;
-    std::size_t bytes;
+    std::size_t bytes;            // or words
     std::vector<std::byte> host;  // upload: what the caller handed over; download: what it will get
   };
 
@@ -114,13 +123,16 @@ class CountingDevice final : public Device {
     if (fails) {
       fail_work_in_.reset();
       failed_ = true;
-      scribble(to, work.bytes);
+      if (work.kind != Work::Kind::Words) scribble(to, work.bytes);
       return;
     }
     switch (work.kind) {
       case Work::Kind::Upload:
         check_untouched(work);
         (void)host_.upload(to, work.from, work.bytes);
+        break;
+      case Work::Kind::Words:
+        (void)host_.upload_words(to, {reinterpret_cast<const Word*>(work.host.data()), work.bytes});
         break;
       case Work::Kind::Download: (void)host_.download(to, work.from, work.bytes); break;
       case Work::Kind::Copy: (void)host_.copy(to, work.from, work.bytes); break;

@@ -90,6 +90,12 @@ PoolResult<void> HostDevice::zero(void* to, std::size_t bytes) {
   return {};
 }
 
+PoolResult<void> HostDevice::upload_words(void* to, std::span<const Word> words) {
+  auto* const entries = static_cast<std::uint32_t*>(to);
+  for (const Word& word : words) entries[word.index] = word.value;
+  return {};
+}
+
 PoolResult<DeviceBuffer> DeviceBuffer::create(Device& device, std::size_t bytes, std::size_t alignment) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;

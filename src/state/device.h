@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "quire/state/pool_error.h"
@@ -46,6 +47,13 @@ class Device {
   virtual PoolResult<void> copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual PoolResult<void> zero(void* to, std::size_t bytes) = 0;
   virtual PoolResult<void> fence() = 0;
+  // Writes single 32-bit words: words[i].value at to + 4 * words[i].index. One transfer, however scattered they are.
+  // The words may be reused as soon as the call returns.
+  struct Word {
+    std::uint64_t index = 0;
+    std::uint32_t value = 0;
+  };
+  virtual PoolResult<void> upload_words(void* to, std::span<const Word> words) = 0;
 };
 
 // Host memory. Large blocks are mapped and populated at once, so that a pool that does not fit fails when it is made
@@ -61,6 +69,7 @@ class HostDevice final : public Device {
   PoolResult<void> copy(void* to, const void* from, std::size_t bytes) override;
   PoolResult<void> zero(void* to, std::size_t bytes) override;
   PoolResult<void> fence() override { return {}; }
+  PoolResult<void> upload_words(void* to, std::span<const Word> words) override;
 };
 
 // Owns one allocation of a device.

@@ -275,7 +275,7 @@ TEST(CountingDevice, WorkThatFailsShowsAtTheNextFenceOnce) {
     ASSERT_TRUE(done(device.zero(buffer->data(), 8)));
     if (waited) DeviceBuffer::create(device, 8)->size();  // giving memory back waits, and says nothing
     const auto fenced = device.fence();
-    ASSERT_TRUE(refused(fenced, Code::DeviceFailure));
+    ASSERT_TRUE(refused(fenced, Code::WorkFailed));
     EXPECT_EQ(fenced.error().message(), "the device failed at work that was submitted before the fence");
     EXPECT_FALSE(all_zero({buffer->data(), 8}));
     EXPECT_TRUE(done(device.fence()));
@@ -309,7 +309,7 @@ TEST(Staging, WhatFailedBeforeAFenceOfTheRingIsPassedOn) {
   const auto piece = pattern(12, 1);
   device.fail_work_after(0);
   ASSERT_TRUE(done(staging->upload(buffer->data(), piece.data(), 12)));
-  EXPECT_TRUE(refused(staging->upload(buffer->data(), piece.data(), 12), Code::DeviceFailure));
+  EXPECT_TRUE(refused(staging->upload(buffer->data(), piece.data(), 12), Code::WorkFailed));
   ASSERT_TRUE(done(staging->upload(buffer->data(), piece.data(), 12)));
   ASSERT_TRUE(done(device.fence()));
   EXPECT_EQ(bytes_at(buffer->data(), 12), piece);

@@ -48,7 +48,7 @@ struct Life {
     }
     const auto forked = pool->fork(created->id, *pool->length(created->id));
     if (forked) {
-      const SequencePool::Demand both[] = {{created->id, 3}, {forked->id, 5}};
+      const BatchEntry both[] = {{created->id, 3}, {forked->id, 5}};
       const Token tokens[] = {1, 2, 3, 4, 5};
       if (pool->reserve(both)) {
         done += pool->commit(created->id, std::span(tokens).first(3)).has_value();

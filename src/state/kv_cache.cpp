@@ -87,7 +87,7 @@ PoolResult<void> KvCache::check_alive() const {
 
 KvView KvCache::host_view() const {
   KvView result = plain_view();
-  if (sequence_ != nullptr) result.table = sequence_->table().locations().data();
+  if (sequence_ != nullptr) result.table = sequence_->locations().data();
   return result;
 }
 

@@ -291,11 +291,11 @@ TEST_F(KvCacheTest, AWriteThatFailsAtTheFenceCannotBeRead) {
   for (KvCache* cache : {&whole, &paged}) {
     ASSERT_TRUE(done(write(*cache, 0, rows(2, 1))));
     device_.fail_work_after(1);
-    EXPECT_TRUE(refused(write(*cache, 2, rows(4, 2)), Code::DeviceFailure));
+    EXPECT_TRUE(refused(write(*cache, 2, rows(4, 2)), Code::WorkFailed));
     EXPECT_EQ(*read(*cache, 0, 2), rows(2, 1));
     EXPECT_TRUE(refused_at(read(*cache, 0, 3), Code::NotWritten, 2));
     device_.fail_work_after(0);
-    EXPECT_TRUE(refused(read(*cache, 0, 1), Code::DeviceFailure));
+    EXPECT_TRUE(refused(read(*cache, 0, 1), Code::WorkFailed));
     EXPECT_EQ(*read(*cache, 0, 2), rows(2, 1));
   }
 }

@@ -38,6 +38,9 @@ class PretendingDevice final : public Device {
     return is_real(to) ? host_.zero(to, bytes) : PoolResult<void>();
   }
   PoolResult<void> fence() override { return {}; }
+  PoolResult<void> upload_words(void* to, std::span<const Word> words) override {
+    return is_real(to) ? host_.upload_words(to, words) : PoolResult<void>();
+  }
 
  private:
   static constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 60;  // no program on this machine has memory there

@@ -7,30 +7,31 @@
 
 namespace quire {
 
-PagedSeqState::PagedSeqState(BlockPool& pool, std::uint32_t max_blocks)
-    : pool_(&pool), table_(pool.shape().block_size, max_blocks), written_(pool.shape().num_layers, 0) {}
+PagedSeqState::PagedSeqState(BlockPool& pool, PageTables& tables, std::uint32_t row)
+    : pool_(&pool),
+      table_(pool.shape().block_size, tables.blocks()),
+      tables_(&tables),
+      row_(row),
+      written_(pool.shape().num_layers, 0) {}
 
 PagedSeqState::PagedSeqState(PagedSeqState&& other) noexcept
     : pool_(other.pool_),
       table_(std::move(other.table_)),
-      device_table_(std::move(other.device_table_)),
-      device_length_(std::move(other.device_length_)),
+      own_tables_(std::move(other.own_tables_)),
+      tables_(std::exchange(other.tables_, nullptr)),
+      row_(other.row_),
       length_(std::exchange(other.length_, 0)),
-      dirty_begin_(std::exchange(other.dirty_begin_, UINT32_MAX)),
-      dirty_end_(std::exchange(other.dirty_end_, 0)),
       written_(std::move(other.written_)) {
   other.table_ = BlockTable(table_.block_size(), 0);
 }
 
 PoolResult<PagedSeqState> PagedSeqState::create(BlockPool& pool, std::uint32_t max_blocks_per_seq) {
   return or_out_of_memory("the table of a sequence", [&]() -> PoolResult<PagedSeqState> {
-    PagedSeqState state(pool, max_blocks_per_seq);
-    auto table = DeviceBuffer::create(pool.device(), std::uint64_t{max_blocks_per_seq} * sizeof(std::uint32_t));
-    if (!table) return std::unexpected(table.error());
-    auto length = DeviceBuffer::create(pool.device(), sizeof(std::uint32_t));
-    if (!length) return std::unexpected(length.error());
-    state.device_table_ = std::move(*table);
-    state.device_length_ = std::move(*length);
+    auto tables = PageTables::create(pool.device(), 1, max_blocks_per_seq);
+    if (!tables) return std::unexpected(tables.error());
+    auto own = std::make_unique<PageTables>(std::move(*tables));
+    PagedSeqState state(pool, *own, 0);
+    state.own_tables_ = std::move(own);
     return state;
   });
 }
@@ -72,10 +73,6 @@ PoolResult<PagedSeqState::Growth> PagedSeqState::grow(std::uint32_t target_len) 
     replace(growth.replaced_block, copy);
   }
   while (table_.size() < blocks) adopt(take_page());
-  if (auto ok = sync(); !ok) {
-    undo(growth);
-    return std::unexpected(ok.error());
-  }
   return growth;
 }
 
@@ -103,23 +100,26 @@ void PagedSeqState::undo_finished(const Growth& growth) {
 PoolResult<void> PagedSeqState::ensure_capacity(std::uint32_t target_len) {
   auto growth = grow(target_len);
   if (!growth) return std::unexpected(growth.error());
+  if (auto ok = sync(); !ok) {
+    undo(*growth);
+    return std::unexpected(ok.error());
+  }
   finish(*growth);
   return {};
 }
 
 PoolResult<void> PagedSeqState::sync_context_len(std::uint32_t length) {
   if (length > capacity()) return std::unexpected(PoolError::not_reserved(length, capacity()));
-  if (auto ok = pool_->upload_copy(device_length_.data(), &length, sizeof length); !ok) return ok;
+  if (auto ok = pool_->upload_copy(tables_->device_length(row_), &length, sizeof length); !ok) return ok;
   length_ = length;
   return {};
 }
 
 void PagedSeqState::release() {
+  if (tables_ == nullptr) return;  // it has been moved away
   ++generation_;
   drop_pages_from(0);
   length_ = 0;
-  dirty_begin_ = UINT32_MAX;
-  dirty_end_ = 0;
   std::fill(written_.begin(), written_.end(), 0);
 }
 
@@ -129,7 +129,7 @@ void PagedSeqState::drop_pages_from(std::uint32_t blocks) {
     const PageId page = table_.pop();
     if (page.valid()) (void)pool_->free(page);
   }
-  dirty_end_ = std::min(dirty_end_, table_.size());
+  tables_->cut(row_, table_.size());
 }
 
 void PagedSeqState::truncate(std::uint32_t length) {
@@ -138,26 +138,16 @@ void PagedSeqState::truncate(std::uint32_t length) {
   for (std::uint32_t& written : written_) written = std::min(written, length);
 }
 
-void PagedSeqState::mark(std::uint32_t begin, std::uint32_t end) {
-  if (in_step()) {
-    dirty_begin_ = begin;
-    dirty_end_ = end;
-  } else {
-    dirty_begin_ = std::min(dirty_begin_, begin);
-    dirty_end_ = std::max(dirty_end_, end);
-  }
-}
-
 void PagedSeqState::adopt(PageId page) {
-  table_.push(page, pool_->location(page.index));
-  mark(table_.size() - 1, table_.size());
+  tables_->set(row_, table_.size(), pool_->location(page.index));
+  table_.push(page);
 }
 
 void PagedSeqState::adopt_given_back() { table_.push_given_back(); }
 
 void PagedSeqState::replace(std::uint32_t block, PageId page) {
-  table_.set(block, page, pool_->location(page.index));
-  mark(block, block + 1);
+  table_.set(block, page);
+  tables_->set(row_, block, pool_->location(page.index));
 }
 
 void PagedSeqState::give_back_before(std::uint32_t position) {
@@ -167,8 +157,8 @@ void PagedSeqState::give_back_before(std::uint32_t position) {
 }
 
 void PagedSeqState::take_back(PageId page) {
-  table_.take_back(page, pool_->location(page.index));
-  mark(table_.first(), table_.first() + 1);
+  table_.take_back(page);
+  tables_->set(row_, table_.first(), pool_->location(page.index));
 }
 
 void PagedSeqState::share(const PagedSeqState& other, std::uint32_t length) {
@@ -185,16 +175,6 @@ void PagedSeqState::share(const PagedSeqState& other, std::uint32_t length) {
     adopt(page);
   }
   length_ = length;
-}
-
-PoolResult<void> PagedSeqState::sync() {
-  if (in_step()) return {};
-  const std::uint32_t* from = table_.locations().data() + dirty_begin_;
-  std::byte* to = device_table_.data() + dirty_begin_ * sizeof(std::uint32_t);
-  if (auto ok = pool_->upload_copy(to, from, (dirty_end_ - dirty_begin_) * sizeof(std::uint32_t)); !ok) return ok;
-  dirty_begin_ = UINT32_MAX;
-  dirty_end_ = 0;
-  return {};
 }
 
 KvView PagedSeqState::view(std::uint32_t layer) const {

@@ -4,15 +4,18 @@
 // Pages are references into a BlockPool. A page that somebody else can see (another holder, or the prefix index) is
 // never written: ensure_capacity() gives the sequence a copy of its half-full last page first.
 //
-// Mirror: changes mark a range of the table; ensure_capacity() and sync() upload that range and nothing more. After an
-// error the device may hold newer entries than the host, but the range stays marked, so the next sync mends it.
+// Mirror: locations of pages stand in a row of PageTables, a row of its own or one of a matrix that many sequences
+// share. Changes are noted there; ensure_capacity() and sync() upload what changed and nothing more.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "quire/state/block_pool.h"
 #include "quire/state/block_table.h"
+#include "quire/state/page_tables.h"
 #include "quire/state/views.h"
 
 namespace quire {
@@ -21,6 +24,8 @@ class PagedSeqState {
  public:
   // The pool must outlive the state and not move. No page is taken.
   static PoolResult<PagedSeqState> create(BlockPool& pool, std::uint32_t max_blocks_per_seq);
+  // The same with a row of a matrix that others share. The matrix must outlive the state and not move.
+  PagedSeqState(BlockPool& pool, PageTables& tables, std::uint32_t row);
   PagedSeqState(PagedSeqState&& other) noexcept;
   PagedSeqState& operator=(PagedSeqState&&) = delete;
   ~PagedSeqState() { release(); }
@@ -37,8 +42,9 @@ class PagedSeqState {
   std::uint32_t capacity() const { return table_.size() * table_.block_size(); }
   const BlockTable& table() const { return table_; }
   BlockPool& pool() const { return *pool_; }
-  const std::uint32_t* device_table() const { return reinterpret_cast<const std::uint32_t*>(device_table_.data()); }
-  const std::uint32_t* device_length() const { return reinterpret_cast<const std::uint32_t*>(device_length_.data()); }
+  std::span<const std::uint32_t> locations() const { return {tables_->host_row(row_), table_.size()}; }
+  const std::uint32_t* device_table() const { return tables_->device_row(row_); }
+  const std::uint32_t* device_length() const { return tables_->device_length(row_); }
   KvView view(std::uint32_t layer) const;  // of a mirror that is in step
 
   // --- for those who plan (SequencePool)
@@ -48,8 +54,8 @@ class PagedSeqState {
   std::uint32_t pages_needed(std::uint32_t target_len) const {
     return pages_missing(target_len) + (target_len > length_ && must_copy() ? 1 : 0);
   }
-  // ensure_capacity in two halves: grow() does all that can fail and keeps the page it replaced; finish() lets go of
-  // that page; undo() puts everything back.
+  // ensure_capacity in two halves: grow() takes and copies pages and keeps the one it replaced; finish() lets go of
+  // that page; undo() puts everything back. The mirror is not brought up to date: sync() does that.
   struct Growth {
     std::uint32_t old_blocks = 0;
     PageId replaced;  // of block `replaced_block`, if valid
@@ -75,26 +81,23 @@ class PagedSeqState {
   void take_back(PageId page);
   // Shares the pages of the first `length` positions of another sequence of the same pool. This one must be empty.
   void share(const PagedSeqState& other, std::uint32_t length);
-  bool in_step() const { return dirty_begin_ >= dirty_end_; }
-  PoolResult<void> sync();
+  bool in_step() const { return tables_->in_step(row_); }
+  PoolResult<void> sync() { return tables_->sync(); }
   // Whether position `length` falls into a half-full page that must be copied before it is written: one that another
   // sequence holds, or (`copy_kept`) that the index knows.
   bool must_copy(bool copy_kept = true) const;
 
  private:
   friend class KvCache;
-  PagedSeqState(BlockPool& pool, std::uint32_t max_blocks);
-  void mark(std::uint32_t begin, std::uint32_t end);
   PageId take_page();
   void drop_pages_from(std::uint32_t blocks);
 
   BlockPool* pool_;
   BlockTable table_;
-  DeviceBuffer device_table_;   // [max_blocks] u32
-  DeviceBuffer device_length_;  // [1] u32
+  std::unique_ptr<PageTables> own_tables_;  // of a state that stands alone
+  PageTables* tables_;
+  std::uint32_t row_ = 0;
   std::uint32_t length_ = 0;
-  std::uint32_t dirty_begin_ = UINT32_MAX;
-  std::uint32_t dirty_end_ = 0;
   std::uint32_t generation_ = 0;        // lives ended: release() was called so often with something to give back
   std::vector<std::uint32_t> written_;  // by layer: how far KvCache wrote beyond `length`
 };

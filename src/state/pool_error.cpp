@@ -17,6 +17,7 @@ const char* name(PoolError::Code code) {
     case PoolError::Code::SharedPage: return "SharedPage";
     case PoolError::Code::ShapeMismatch: return "ShapeMismatch";
     case PoolError::Code::DeviceFailure: return "DeviceFailure";
+    case PoolError::Code::WorkFailed: return "WorkFailed";
     case PoolError::Code::Incompatible: return "Incompatible";
     case PoolError::Code::Damaged: return "Damaged";
     case PoolError::Code::OutOfMemory: return "OutOfMemory";
@@ -47,9 +48,8 @@ std::string sentence(const PoolError& error) {
     case Code::SharedPage: return "page " + number(index) + " is shared and must be copied before it is written";
     case Code::ShapeMismatch:
       return thing + " of another shape: " + number(wanted) + " expected, " + number(available) + " given";
-    case Code::DeviceFailure:
-      return thing == "fence" ? "the device failed at work that was submitted before the fence"
-                              : "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::DeviceFailure: return "the device refused to " + thing + " " + number(wanted) + " bytes";
+    case Code::WorkFailed: return "the device failed at work that was submitted before the fence";
     case Code::Incompatible:
       return "what was saved has another " + thing + " than this pool" +
              (wanted == available ? "" : ": " + number(wanted) + " expected, " + number(available) + " given");

@@ -20,7 +20,8 @@ struct PoolError {
     NotWritten,       // a read of a position this sequence never wrote: index
     SharedPage,       // a write to a page that somebody else can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
-    DeviceFailure,    // the device refused an operation of so many bytes, or work failed before a fence: wanted
+    DeviceFailure,    // the device refused an operation of so many bytes; nothing else is touched: wanted
+    WorkFailed,       // work that was submitted since the last fence has failed: nothing of it can be trusted
     Incompatible,     // saved elsewhere, by another model, layout or version: `what`; wanted, available of versions
     Damaged,          // saved bytes that are cut short or changed: `what`; wanted, available of lengths
     OutOfMemory,      // the heap has no room for bookkeeping or copies: `what`, wanted bytes where known
@@ -54,7 +55,7 @@ struct PoolError {
   static PoolError device_failure(const char* operation, std::uint64_t bytes) {
     return {Code::DeviceFailure, 0, bytes, 0, operation};
   }
-  static PoolError failed_at_fence() { return {Code::DeviceFailure, 0, 0, 0, "fence"}; }
+  static PoolError failed_at_fence() { return {Code::WorkFailed, 0, 0, 0, "fence"}; }
   static PoolError incompatible(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
     return {Code::Incompatible, 0, wanted, got, what};
   }

@@ -128,7 +128,9 @@ class RandomOps {
   }
   template <typename T>
   bool refused_by_device(const PoolResult<T>& result) const {
-    return device_may_fail_ && !result && result.error().code == PoolError::Code::DeviceFailure;
+    return device_may_fail_ && !result &&
+           (result.error().code == PoolError::Code::DeviceFailure ||
+            result.error().code == PoolError::Code::WorkFailed);
   }
   Live* pick(std::uint32_t which) { return live_.empty() ? nullptr : &live_[which % live_.size()]; }
 
@@ -185,7 +187,7 @@ class RandomOps {
     if (live == nullptr) return create();
     const std::uint32_t count = b_ % 9;
     const auto tokens = next_tokens(live->sequence, count, c_);
-    const SequencePool::Demand demand{live->sequence.id, count};
+    const BatchEntry demand{live->sequence.id, count};
     const bool promised = pool().can_reserve(std::span(&demand, 1)).has_value();
     const auto ok = pool().reserve(live->sequence.id, count);
     if (refused_by_device(ok)) return verify_all();
@@ -209,7 +211,7 @@ class RandomOps {
 
   void append_batch() {
     if (live_.size() < 2) return append();
-    std::vector<SequencePool::Demand> demands;
+    std::vector<BatchEntry> demands;
     std::vector<std::pair<int, std::uint32_t>> naive_demands;
     const std::size_t many = std::min<std::size_t>(live_.size(), 2 + a_ % 3);
     for (std::size_t i = 0; i < many; ++i) {
@@ -230,11 +232,11 @@ class RandomOps {
       }
       return check_refusal(ok.error(), demands);
     }
-    for (std::size_t i = 0; i < many; ++i) commit(live_[i], next_tokens(live_[i].sequence, demands[i].tokens, c_));
+    for (std::size_t i = 0; i < many; ++i) commit(live_[i], next_tokens(live_[i].sequence, demands[i].rows, c_));
   }
 
   // A refusal must be true: the objects that are held, and those asked for, do not fit into the slabs.
-  void check_refusal(const PoolError& error, const std::vector<SequencePool::Demand>& demands) {
+  void check_refusal(const PoolError& error, const std::vector<BatchEntry>& demands) {
     if (error.code == PoolError::Code::TooLong) return;
     if (error.code != PoolError::Code::Exhausted) return report("reserve: " + error.message());
     const PoolStats stats = pool().stats();
@@ -243,11 +245,11 @@ class RandomOps {
     for (std::size_t g = 0; g < stats.pages.size(); ++g) {
       std::uint64_t objects = stats.pages[g].held;
       for (const auto& demand : demands) {
-        const std::uint64_t length = *pool().length(demand.id);
-        const std::uint64_t have = pool().pages(demand.id, static_cast<std::uint32_t>(g))->size();
-        const std::uint64_t blocks = (length + demand.tokens + layout.block_size - 1) / layout.block_size;
+        const std::uint64_t length = *pool().length(demand.sequence);
+        const std::uint64_t have = pool().pages(demand.sequence, static_cast<std::uint32_t>(g))->size();
+        const std::uint64_t blocks = (length + demand.rows + layout.block_size - 1) / layout.block_size;
         objects += blocks > have ? blocks - have : 0;
-        objects += demand.tokens > 0 && length % layout.block_size != 0 ? 1 : 0;  // a copy, perhaps
+        objects += demand.rows > 0 && length % layout.block_size != 0 ? 1 : 0;  // a copy, perhaps
       }
       const std::uint64_t cells = pool().arena().slab_bytes() / stats.pages[g].object_bytes;
       slabs += (objects + cells - 1) / cells;
@@ -385,7 +387,7 @@ class RandomOps {
     if (pool().rewind(live->sequence.id, length + 1)) report("rewind: beyond the end");
     const std::vector<Token> too_many(64, 1);
     if (pool().commit(live->sequence.id, too_many)) report("commit: without a reservation");
-    const SequencePool::Demand twice[] = {{live->sequence.id, 1}, {live->sequence.id, 1}};
+    const BatchEntry twice[] = {{live->sequence.id, 1}, {live->sequence.id, 1}};
     if (pool().reserve(twice)) report("reserve: the same sequence twice");
     if (pool().layout().has_attention()) {
       const auto pages = pool().pages(live->sequence.id, 0);

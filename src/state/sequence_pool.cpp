@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "quire/base/check.h"
 #include "quire/base/machine.h"
@@ -111,14 +112,17 @@ PoolResult<void> SequencePool::build(Device& device) {
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
                                          states_ != nullptr, config_.hash_bits, *seed);
 
+  auto tables = PageTables::create(device, groups() * config_.max_sequences, max_blocks_);
+  if (!tables) return std::unexpected(tables.error());
+  tables_ = std::make_unique<PageTables>(std::move(*tables));
+  see_groups();
+
   sequences_.reserve(config_.max_sequences);
   for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {
     Sequence& sequence = sequences_.emplace_back();
     sequence.groups.reserve(pools_.size());
-    for (auto& pool : pools_) {
-      auto state = PagedSeqState::create(*pool, max_blocks_);
-      if (!state) return std::unexpected(state.error());
-      sequence.groups.push_back(std::move(*state));
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      sequence.groups.emplace_back(*pools_[g], *tables_, g * config_.max_sequences + i);
     }
     sequence.nodes.resize(max_blocks_);
     sequence.tokens = std::make_unique_for_overwrite<Token[]>(std::size_t{max_blocks_} * layout.block_size);
@@ -128,6 +132,32 @@ PoolResult<void> SequencePool::build(Device& device) {
   growths_.resize(std::size_t{config_.max_sequences} * pools_.size());
   asked_in_.resize(config_.max_sequences);
   return {};
+}
+
+// What kernels see of each group and of the states. It does not change while the pool lives.
+void SequencePool::see_groups() {
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const PageShape& shape = layout().groups[g];
+    kv_groups_.push_back({.base = pools_[g]->base(),
+                          .tables = tables_->device_row(g * config_.max_sequences),
+                          .table_stride = max_blocks_,
+                          .block_size = shape.block_size,
+                          .num_kv_heads = shape.num_kv_heads,
+                          .head_dim = shape.head_dim,
+                          .type = shape.type,
+                          .page_unit = pools_[g]->unit(),
+                          .layer_stride = shape.layer_bytes(),
+                          .v_offset = shape.plane_bytes(),
+                          .head_stride = shape.head_bytes(),
+                          .token_stride = shape.row_bytes()});
+  }
+  if (!states_) return;
+  const StateShape& shape = layout().recurrent;
+  states_view_ = {.base = arena_->base(),
+                  .unit = std::gcd(arena_->slab_bytes(), shape.bytes()),
+                  .layer_stride = shape.layer_stride(),
+                  .ssm_offset = shape.conv_stride(),
+                  .num_layers = shape.num_layers};
 }
 
 const BlockAllocator& SequencePool::allocator(std::uint32_t cls) const {
@@ -232,11 +262,15 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   Need need = need_to_attach(found, path_);
   if (!feasible(need) && found.length() > 0) {
     // Holding the prefix leaves no room for the state: without the prefix there may be.
-    found = Match{.hit = {.tokens = 0, .matched = found.hit.matched, .end = HitEnd::NoRoom}};
+    found = found.left_alone();
     need = need_to_attach(found, path_);
   }
   if (!feasible(need)) return refuse(refusal(need));
+  return create_from(request, found, look);
+}
 
+// A sequence on the matched prefix, whose path is in path_. There is room for it.
+PoolResult<SequencePool::Created> SequencePool::create_from(const Request& request, const Match& found, bool looked) {
   const std::uint32_t index = free_sequences_.back();
   Sequence& sequence = sequences_[index];
   sequence.live = true;
@@ -249,7 +283,7 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   }
   free_sequences_.pop_back();
   if (found.length() > 0) std::memcpy(sequence.tokens.get(), request.prompt.data(), found.length() * sizeof(Token));
-  if (look) {
+  if (looked) {
     ++counters_.lookups;
     counters_.lookup_tokens += request.prompt.size();
     counters_.hit_tokens += found.length();
@@ -288,10 +322,7 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
   }
   sequence.stand_at(match.length(), block_size());
   if (states_) {
-    if (auto ok = give_slot(sequence, match.blocks > 0 ? path[match.blocks - 1] : kNoIndex); !ok) return ok;
-  }
-  for (PagedSeqState& group : sequence.groups) {
-    if (auto ok = group.sync(); !ok) return ok;
+    return give_slot(sequence, match.blocks > 0 ? path[match.blocks - 1] : kNoIndex);
   }
   return {};
 }
@@ -346,6 +377,28 @@ PoolResult<void> SequencePool::release(SequenceId id) {
 }
 
 // --- views
+
+PoolResult<void> SequencePool::bind(Batch& batch) {
+  for (const BatchEntry& entry : batch.entries()) {
+    const Sequence* sequence = find(entry.sequence);
+    if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(entry.sequence.index));
+    const std::uint64_t target = std::uint64_t{sequence->length} + entry.rows;
+    if (target > sequence->writable_until) {
+      return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
+    }
+  }
+  if (auto ok = tables_->sync(); !ok) return ok;
+  for (BatchEntry& entry : batch.bind(kv_groups_, states_view_)) {
+    const Sequence& sequence = *find(entry.sequence);
+    entry.position = sequence.length;
+    entry.table = entry.sequence.index;
+    if (!states_) continue;
+    const std::byte* state = states_->at(sequence.slot.index).state().data();
+    entry.state = static_cast<std::uint32_t>(static_cast<std::uint64_t>(state - states_view_.base) / states_view_.unit);
+  }
+  batch.set_positions();
+  return {};
+}
 
 PoolResult<KvView> SequencePool::kv_view(SequenceId id, std::uint32_t group, std::uint32_t layer) {
   Sequence* sequence = find(id);

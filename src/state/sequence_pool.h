@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/state/batch.h"
 #include "quire/state/block_pool.h"
 #include "quire/state/kv_cache.h"
 #include "quire/state/paged_seq_state.h"
@@ -158,20 +159,28 @@ class SequencePool {
   // A sequence that already has the reusable prefix of `prompt`; at least one token is always left to compute.
   PoolResult<Created> create(const Request& request);
 
-  struct Demand {
-    SequenceId id;
-    std::uint32_t tokens;
-  };
+  // create() and room for all `tokens` the sequence is to have, such that there is still room for what the others need:
+  // all of it, or a refusal. The prompt is matched once. Layers with a window get room for `chunk` tokens only, since
+  // they never hold all. If the prefix itself is in the way, the sequence begins without it.
+  PoolResult<Created> admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                            std::span<const BatchEntry> others);
+
+  // Room for the tokens of a step. Of an entry only the sequence and its rows count.
   PoolResult<void> reserve(SequenceId id, std::uint32_t tokens);
-  PoolResult<void> reserve(std::span<const Demand> demands);  // each sequence at most once
+  PoolResult<void> reserve(std::span<const BatchEntry> entries);  // each sequence at most once
   // Whether reserve() would succeed now. Changes nothing.
-  PoolResult<void> can_reserve(std::span<const Demand> demands) const;
+  PoolResult<void> can_reserve(std::span<const BatchEntry> entries) const;
+  // Says where the sequences of a batch lie, for kernels: positions, rows of the page tables, recurrent states. Table
+  // entries that changed since the last time are uploaded, all in one call of the device. The room must have been
+  // reserved. Valid until the next call that is not a view.
+  PoolResult<void> bind(Batch& batch);
   // Whether a sequence of so many tokens, written in chunks of `chunk`, could ever fit into an otherwise empty pool.
   PoolResult<void> can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const;
 
   // The next tokens of the sequence have been written (they must have been reserved). A checkpoint is kept at block
   // boundaries when one is due, and, where `checkpoint` says so, at this very boundary. Never fails for memory.
   PoolResult<void> commit(SequenceId id, std::span<const Token> tokens, bool checkpoint = false);
+  PoolResult<void> commit(const Batch& batch);
   // The position up to which an engine should write next for a checkpoint to fall due there.
   PoolResult<std::uint32_t> next_checkpoint(SequenceId id) const;
 
@@ -210,13 +219,17 @@ class SequencePool {
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
   // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand. Looks at
   // everything that restore() looks at except the checksum, which takes a walk over all bytes.
-  PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::span<const Demand> others) const;
+  PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more,
+                               std::span<const BatchEntry> others) const;
   // The same for create() and room for `tokens` in all; layers with a window are written in chunks of `chunk`.
   PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
-                             std::span<const Demand> others) const;
+                             std::span<const BatchEntry> others) const;
 
   // Forgets everything that no sequence holds.
   void drop_cache();
+  // After the device has failed: nothing that was written since the last fence can be trusted, so everything cached is
+  // forgotten, and no free state counts as zero. Sequences must have been released.
+  PoolResult<void> recover();
 
   // --- looking
   const StateLayout& layout() const { return config_.layout; }
@@ -246,6 +259,8 @@ class SequencePool {
     std::uint32_t partial_node = kNoIndex;  // whose page is shared in part
     std::uint32_t partial_tokens = 0;
     std::uint32_t length() const { return hit.tokens; }
+    // What is left of it for a sequence that cannot hold the prefix beside its own state.
+    Match left_alone() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
   };
   enum class Effort : std::uint8_t { Gentle, Everything };  // Gentle: for what is only nice to have
 
@@ -291,6 +306,11 @@ class SequencePool {
 
   // sequences (sequence_pool.cpp)
   Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;
+  PoolResult<Created> create_from(const Request& request, const Match& found, bool looked);
+  PoolResult<Created> take_in(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
+                              std::uint32_t chunk, std::span<const BatchEntry> others);
+  Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
+  void see_groups();
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
@@ -300,7 +320,7 @@ class SequencePool {
   std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
   PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
-  PoolResult<void> fits_beside(Need need, std::span<const Demand> others) const;
+  PoolResult<void> fits_beside(Need need, std::span<const BatchEntry> others) const;
   struct ResumePoint {
     std::uint32_t position = 0;
     bool in_place = true;  // tables and state of the sequence serve as they are
@@ -310,9 +330,9 @@ class SequencePool {
     Need need{};
     bool unpublish = false;  // there is room only if half-full pages that the index shares are taken out of it
   };
-  PoolResult<Plan> plan(std::span<const Demand> demands) const;
-  bool copies(std::span<const Demand> demands, std::size_t index, std::uint32_t group, bool copy_kept) const;
-  void unpublish_last_page(std::span<const Demand> demands, std::size_t index);
+  PoolResult<Plan> plan(std::span<const BatchEntry> entries) const;
+  bool copies(std::span<const BatchEntry> entries, std::size_t index, std::uint32_t group, bool copy_kept) const;
+  void unpublish_last_page(std::span<const BatchEntry> entries, std::size_t index);
   void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
   RequestId request_or_own(RequestId request) {
     return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63);
@@ -329,6 +349,9 @@ class SequencePool {
   std::unique_ptr<PrefixIndex> index_;
   std::vector<LargeVector<PageInfo>> page_infos_;  // [group][page]
   std::vector<SlotInfo> slot_infos_;               // [slot]
+  std::unique_ptr<PageTables> tables_;             // [groups][sequences][blocks]
+  std::vector<KvGroupView> kv_groups_;             // what kernels see of the groups
+  StatesView states_view_;                         // and of the states
   std::vector<Sequence> sequences_;
   std::vector<std::uint32_t> free_sequences_;   // a stack
   mutable std::vector<std::uint32_t> path_;     // scratch for lookups

@@ -60,7 +60,6 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
     for (std::uint32_t g = 0; g < groups(); ++g) child.groups[g].share(parent->groups[g], point.position);
     if (states_) ok = give_slot(child, kNoIndex);
     if (states_ && ok && point.position > 0) ok = states_->copy(child.slot, parent->slot);
-    for (std::uint32_t g = 0; ok && g < groups(); ++g) ok = child.groups[g].sync();
   } else {
     ok = attach(child, through_index, parent->nodes);
   }

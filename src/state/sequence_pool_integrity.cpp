@@ -54,7 +54,7 @@ std::expected<void, std::string> SequencePool::recount() const {
         if (page.valid() != (b >= table.first())) return wrong(who + "a hole in its table");
         if (!page.valid()) continue;
         if (!allocator(g).is_live(page)) return wrong(who + "its table names a page that is not live");
-        if (table.locations()[b] != pools_[g]->location(page.index)) return wrong(who + "a page is elsewhere");
+        if (s.groups[g].locations()[b] != pools_[g]->location(page.index)) return wrong(who + "a page is elsewhere");
         if (page_infos_[g][page.index].block != b) return wrong(who + "a page has another block number");
         ++references[g][page.index];
         // Whatever may be written now is seen by nobody else.

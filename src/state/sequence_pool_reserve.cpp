@@ -13,43 +13,43 @@ using Kind = PoolEvent::Kind;
 
 }  // namespace
 
-// Whether a demand has to copy its half-full page. Demands are served in order, and who copied a page has let go of it:
-// of all that hold it the last one may write in place.
-bool SequencePool::copies(std::span<const Demand> demands, std::size_t index, std::uint32_t group,
+// Whether an entry has to copy its half-full page. Entries are served in order, and a sequence that copied a page has
+// let go of it: of all that hold it the last one may write in place.
+bool SequencePool::copies(std::span<const BatchEntry> entries, std::size_t index, std::uint32_t group,
                           bool copy_kept) const {
-  const Sequence& sequence = *find(demands[index].id);
-  if (demands[index].tokens == 0 || !sequence.groups[group].must_copy(copy_kept)) return false;
+  const Sequence& sequence = *find(entries[index].sequence);
+  if (entries[index].rows == 0 || !sequence.groups[group].must_copy(copy_kept)) return false;
   const PageId page = sequence.groups[group].table().page(sequence.length / block_size());
   if (copy_kept && allocator(group).is_kept(page.index)) return true;
   std::uint32_t holders = allocator(group).references_at(page.index);
   for (std::size_t i = 0; i < index; ++i) {
-    const Sequence& earlier = *find(demands[i].id);
+    const Sequence& earlier = *find(entries[i].sequence);
     const std::uint32_t block = earlier.length / block_size();
-    const bool same = demands[i].tokens > 0 && earlier.length % block_size() != 0 &&
+    const bool same = entries[i].rows > 0 && earlier.length % block_size() != 0 &&
                       block < earlier.groups[group].table().size() && earlier.groups[group].table().page(block) == page;
     if (same) --holders;
   }
   return holders > 1;
 }
 
-PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demands) const {
+PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const BatchEntry> entries) const {
   Plan plan;
   Need without_copies{};
   ++plans_;
-  for (std::size_t index = 0; index < demands.size(); ++index) {
-    const Demand& demand = demands[index];
-    const Sequence* sequence = find(demand.id);
-    if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(demand.id.index));
-    if (asked_in_[demand.id.index] == plans_) {
+  for (std::size_t index = 0; index < entries.size(); ++index) {
+    const BatchEntry& entry = entries[index];
+    const Sequence* sequence = find(entry.sequence);
+    if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(entry.sequence.index));
+    if (asked_in_[entry.sequence.index] == plans_) {
       return std::unexpected(PoolError::invalid_argument("a sequence stands twice in one reservation"));
     }
-    asked_in_[demand.id.index] = plans_;
-    const std::uint64_t target = std::uint64_t{sequence->length} + demand.tokens;
+    asked_in_[entry.sequence.index] = plans_;
+    const std::uint64_t target = std::uint64_t{sequence->length} + entry.rows;
     if (target > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", target, config_.max_tokens));
     for (std::uint32_t g = 0; g < groups(); ++g) {
       const std::uint32_t missing = sequence->groups[g].pages_missing(static_cast<std::uint32_t>(target));
-      plan.need[g] += missing + (copies(demands, index, g, true) ? 1 : 0);
-      without_copies[g] += missing + (copies(demands, index, g, false) ? 1 : 0);
+      plan.need[g] += missing + (copies(entries, index, g, true) ? 1 : 0);
+      without_copies[g] += missing + (copies(entries, index, g, false) ? 1 : 0);
     }
   }
   if (feasible(plan.need)) return plan;
@@ -57,13 +57,13 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const Demand> demand
   return Plan{without_copies, true};
 }
 
-// Takes the half-full last page of a demand out of the index where only the index shares it once those before have
+// Takes the half-full last page of an entry out of the index where only the index shares it once those before have
 // their copies, so that it can be written without one.
-void SequencePool::unpublish_last_page(std::span<const Demand> demands, std::size_t index) {
-  const Sequence& sequence = *find(demands[index].id);
+void SequencePool::unpublish_last_page(std::span<const BatchEntry> entries, std::size_t index) {
+  const Sequence& sequence = *find(entries[index].sequence);
   const std::uint32_t block = sequence.length / block_size();
   for (std::uint32_t g = 0; g < groups(); ++g) {
-    if (!copies(demands, index, g, true) || copies(demands, index, g, false)) continue;
+    if (!copies(entries, index, g, true) || copies(entries, index, g, false)) continue;
     const PageId page = sequence.groups[g].table().page(block);
     const std::uint32_t node = page_infos_[g][page.index].node;
     if (index_->node(node).holders > 0) {
@@ -82,8 +82,8 @@ void SequencePool::unpublish_last_page(std::span<const Demand> demands, std::siz
   }
 }
 
-PoolResult<void> SequencePool::can_reserve(std::span<const Demand> demands) const {
-  const auto planned = plan(demands);
+PoolResult<void> SequencePool::can_reserve(std::span<const BatchEntry> entries) const {
+  const auto planned = plan(entries);
   if (!planned) return std::unexpected(planned.error());
   return {};
 }
@@ -91,29 +91,29 @@ PoolResult<void> SequencePool::can_reserve(std::span<const Demand> demands) cons
 PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
   const Sequence* sequence = find(id);
   if (sequence != nullptr && std::uint64_t{sequence->length} + tokens <= sequence->writable_until) return {};
-  const Demand demand{id, tokens};
-  return reserve(std::span(&demand, 1));
+  const BatchEntry entry{.sequence = id, .rows = tokens};
+  return reserve(std::span(&entry, 1));
 }
 
-PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
-  const auto planned = plan(demands);
+PoolResult<void> SequencePool::reserve(std::span<const BatchEntry> entries) {
+  const auto planned = plan(entries);
   if (!planned) return refuse(planned.error());
   if (planned->unpublish) {
-    for (std::size_t index = 0; index < demands.size(); ++index) unpublish_last_page(demands, index);
+    for (std::size_t index = 0; index < entries.size(); ++index) unpublish_last_page(entries, index);
   }
   if (auto ok = make_room(planned->need, Effort::Everything); !ok) return refuse(ok.error());
 
   std::size_t grown = 0;
   const auto undo_all = [&] {
     while (grown-- > 0) {
-      Sequence& sequence = *find(demands[grown / groups()].id);
+      Sequence& sequence = *find(entries[grown / groups()].sequence);
       sequence.groups[grown % groups()].undo_finished(growths_[grown]);
     }
   };
-  for (const Demand& demand : demands) {
-    Sequence& sequence = *find(demand.id);
+  for (const BatchEntry& entry : entries) {
+    Sequence& sequence = *find(entry.sequence);
     for (PagedSeqState& group : sequence.groups) {
-      const auto growth = group.grow(sequence.length + demand.tokens);
+      const auto growth = group.grow(sequence.length + entry.rows);
       if (!growth) {
         undo_all();
         return refuse(growth.error());
@@ -123,16 +123,16 @@ PoolResult<void> SequencePool::reserve(std::span<const Demand> demands) {
     }
   }
   grown = 0;
-  for (const Demand& demand : demands) {
-    Sequence& sequence = *find(demand.id);
-    std::uint32_t until = sequence.groups.empty() ? sequence.length + demand.tokens : config_.max_tokens;
+  for (const BatchEntry& entry : entries) {
+    Sequence& sequence = *find(entry.sequence);
+    std::uint32_t until = sequence.groups.empty() ? sequence.length + entry.rows : config_.max_tokens;
     for (std::uint32_t g = 0; g < groups(); ++g) {
       note_pages(sequence, g, growths_[grown++]);
       until = std::min(until, sequence.groups[g].capacity());
     }
-    // A demand of no tokens does not make a shared half-full page writable.
-    sequence.writable_until = demand.tokens == 0 ? std::max(sequence.writable_until, sequence.length)
-                                                 : std::max(until, sequence.writable_until);
+    // An entry of no tokens does not make a shared half-full page writable.
+    sequence.writable_until =
+        entry.rows == 0 ? std::max(sequence.writable_until, sequence.length) : std::max(until, sequence.writable_until);
   }
   return {};
 }
@@ -194,6 +194,13 @@ PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> toke
   if (sequence->length < sequence->next_boundary && !has_windows_ && !checkpoint)
     return {};  // most tokens of a decode end here
   pass_boundary(*sequence, checkpoint);
+  return {};
+}
+
+PoolResult<void> SequencePool::commit(const Batch& batch) {
+  for (const BatchEntry& entry : batch.entries()) {
+    if (auto ok = commit(entry.sequence, batch.tokens(entry), entry.checkpoint); !ok) return ok;
+  }
   return {};
 }
 

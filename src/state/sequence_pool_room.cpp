@@ -233,6 +233,15 @@ PoolResult<void> SequencePool::move_state(SlotId from) {
   return {};
 }
 
+PoolResult<void> SequencePool::recover() {
+  if (counters_.sequences > 0) {
+    return std::unexpected(PoolError::invalid_argument("a pool with live sequences cannot forget what they hold"));
+  }
+  drop_cache();
+  if (states_) states_->distrust();
+  return {};
+}
+
 void SequencePool::drop_cache() {
   while (evict_one(Need{}, Effort::Gentle)) {
   }

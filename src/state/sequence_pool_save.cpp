@@ -54,9 +54,9 @@ PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
   if (!data) return std::unexpected(data.error());
   saved.data = std::move(*data);
   const auto downloaded = download(*sequence, saved);
-  const auto fenced = arena_->device().fence();  // also after a refusal: the buffer dies with this call
+  const auto fenced = arena_->device().fence();         // also after a refusal: the buffer dies with this call
+  if (!fenced) return std::unexpected(fenced.error());  // this comes first: it concerns more than this sequence
   if (!downloaded) return std::unexpected(downloaded.error());
-  if (!fenced) return std::unexpected(fenced.error());
   saved.checksum = saved.compute_checksum();
   return saved;
 }
@@ -132,7 +132,7 @@ SequencePool::Need SequencePool::need_to_restore(const SavedSequence& saved, std
   return need;
 }
 
-PoolResult<void> SequencePool::fits_beside(Need need, std::span<const Demand> others) const {
+PoolResult<void> SequencePool::fits_beside(Need need, std::span<const BatchEntry> others) const {
   if (!others.empty()) {
     const auto planned = plan(others);
     if (!planned) return std::unexpected(planned.error());
@@ -143,7 +143,7 @@ PoolResult<void> SequencePool::fits_beside(Need need, std::span<const Demand> ot
 }
 
 PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint32_t more,
-                                           std::span<const Demand> others) const {
+                                           std::span<const BatchEntry> others) const {
   if (auto ok = acceptable(saved); !ok) return ok;
   const std::size_t length = saved.tokens.size();
   if (length + more > config_.max_tokens) {
@@ -177,7 +177,7 @@ PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, Request
   const auto fenced = arena_->device().fence();  // also after a refusal: the saved bytes are the caller's again
   if (!filled || !fenced) {
     detach(sequence);
-    return refuse(filled ? fenced.error() : filled.error());
+    return refuse(!fenced ? fenced.error() : filled.error());
   }
   free_sequences_.pop_back();
   std::ranges::copy(saved.tokens, sequence.tokens.get());
@@ -229,7 +229,6 @@ PoolResult<void> SequencePool::fill(Sequence& sequence, const SavedSequence& sav
       if (auto ok = arena_->device().upload(to, from, object_bytes(g)); !ok) return ok;
     }
     group.set_length(length);
-    if (auto ok = group.sync(); !ok) return ok;
   }
   sequence.stand_at(length, block_size());
   if (!states_) return {};
@@ -242,30 +241,71 @@ PoolResult<void> SequencePool::fill(Sequence& sequence, const SavedSequence& sav
 }
 
 PoolResult<void> SequencePool::can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
-                                         std::span<const Demand> others) const {
+                                         std::span<const BatchEntry> others) const {
   if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
   if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
   Match found;
   if (request.reuse && config_.prefix_cache) found = match(request.prompt, request.name_space, path_);
-  const auto with = [&](const Match& match) {
-    Need need = need_to_attach(match, path_);
-    for (std::uint32_t g = 0; g < groups(); ++g) {
-      const std::uint32_t window = layout().groups[g].window;
-      const std::uint32_t until = window == 0 ? tokens : std::min(tokens, match.length() + chunk);
-      const bool partial = match.partial_tokens > 0;
-      const std::uint32_t there = match.blocks + (partial ? 1 : 0);
-      const std::uint32_t blocks = divide_up(until, block_size());
-      need[g] += blocks - std::min(blocks, there);
-      // A page that another sequence holds too is copied; one that only the index has need not be.
-      if (partial) {
-        need[g] += allocator(g).references_at(index_->page(match.partial_node, g).index) > 0;
-      }
-    }
-    return need;
-  };
-  auto fits = fits_beside(with(found), others);
+  auto fits = fits_beside(need_to_admit(found, tokens, chunk), others);
   if (fits || found.length() == 0) return fits;
-  return fits_beside(with(Match{}), others);
+  return fits_beside(need_to_admit(Match{}, tokens, chunk), others);
+}
+
+// Objects for a sequence on a matched prefix and the room for all its tokens.
+SequencePool::Need SequencePool::need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const {
+  Need need = need_to_attach(match, path_);
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t window = layout().groups[g].window;
+    const std::uint32_t until = window == 0 ? tokens : std::min(tokens, match.length() + chunk);
+    const bool partial = match.partial_tokens > 0;
+    const std::uint32_t there = match.blocks + (partial ? 1 : 0);
+    const std::uint32_t blocks = divide_up(until, block_size());
+    need[g] += blocks - std::min(blocks, there);
+    // A page that another sequence holds too is copied; one that only the index has need not be.
+    if (partial) {
+      need[g] += allocator(g).references_at(index_->page(match.partial_node, g).index) > 0;
+    }
+  }
+  return need;
+}
+
+PoolResult<SequencePool::Created> SequencePool::admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                                                      std::span<const BatchEntry> others) {
+  if (tokens > config_.max_tokens || request.prompt.size() > tokens) {
+    return std::unexpected(PoolError::too_long("tokens", std::max<std::uint64_t>(tokens, request.prompt.size()),
+                                               std::min(tokens, config_.max_tokens)));
+  }
+  if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
+  Match found;
+  found.hit.end = HitEnd::Disabled;
+  const bool look = request.reuse && config_.prefix_cache;
+  if (look) found = match(request.prompt, request.name_space, path_);
+  // The count is cautious about what a prefix takes. If there is room without it, reusing it is tried all the same.
+  auto fits = fits_beside(need_to_admit(found, tokens, chunk), others);
+  if (!fits && found.length() > 0) fits = fits_beside(need_to_admit(found.left_alone(), tokens, chunk), others);
+  if (!fits) return refuse(fits.error());
+  if (!feasible(need_to_attach(found, path_))) found = found.left_alone();
+  auto created = take_in(request, found, look, tokens, chunk, others);
+  // What it would reuse may itself be in the way.
+  if (!created && created.error().code == PoolError::Code::Exhausted && found.length() > 0 && others.empty()) {
+    created = take_in(request, found.left_alone(), look, tokens, chunk, others);
+  }
+  return created;
+}
+
+// The sequence and its room, or nothing of either.
+PoolResult<SequencePool::Created> SequencePool::take_in(const Request& request, const Match& found, bool looked,
+                                                        std::uint32_t tokens, std::uint32_t chunk,
+                                                        std::span<const BatchEntry> others) {
+  const auto created = create_from(request, found, looked);
+  if (!created) return created;
+  const std::uint32_t missing = tokens - created->hit.tokens;
+  auto room = reserve(created->id, has_windows_ ? std::min(missing, chunk) : missing);
+  if (room) room = can_reserve(others);
+  if (room) return created;
+  const auto ok = release(created->id);
+  QUIRE_CHECK(ok.has_value(), "the sequence was just made");
+  return std::unexpected(room.error());
 }
 
 }  // namespace quire

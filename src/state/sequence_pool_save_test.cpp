@@ -184,7 +184,7 @@ TEST_P(SavedSequences, AreWholeWhenSaveReturnsAndFreeWhenRestoreDoes) {
   ASSERT_TRUE(done(pool.release(sequence.id)));
   pool.drop_cache();
   device.fail_after(1);  // also where it is refused half-way
-  EXPECT_TRUE(refused(pool.restore(*saved), Code::DeviceFailure));
+  EXPECT_FALSE(pool.restore(*saved).has_value());  // where it has one call only, that is its fence
   device.never_fail();
   sequence.id = pool.restore(*saved).value();
   std::fill_n(saved->data.data(), saved->bytes, std::byte{0});
@@ -199,14 +199,14 @@ TEST_P(SavedSequences, WhenTheDeviceFailsAtTheFenceAreNeitherSavedNorRestored) {
   auto sequence = written(engine, counting(0, 13));
   ASSERT_TRUE(done(device.fence()));
   device.fail_work_after(0);
-  EXPECT_TRUE(refused(pool.save(sequence.id), Code::DeviceFailure));
+  EXPECT_TRUE(refused(pool.save(sequence.id), Code::WorkFailed));
   const auto saved = pool.save(sequence.id);
   ASSERT_TRUE(done(saved));
   ASSERT_TRUE(done(pool.release(sequence.id)));
   pool.drop_cache();
   ASSERT_TRUE(done(device.fence()));
   device.fail_work_after(0);
-  EXPECT_TRUE(refused(pool.restore(*saved), Code::DeviceFailure));
+  EXPECT_TRUE(refused(pool.restore(*saved), Code::WorkFailed));
   EXPECT_EQ(pool.stats().sequences, 0u);
   EXPECT_EQ(pool.stats().prefix_blocks, 0u);
   for (const ObjectCounts& pages : pool.stats().pages) EXPECT_EQ(pages.held + pages.cached, 0u);
@@ -274,7 +274,7 @@ TEST(CanAdmit, SaysWhetherAPromptAndWhatOthersNeedFitTogether) {
   const auto running = written(engine, counting(0, 16));  // four pages
   const auto prompt = counting(50, 12);
   const auto fits = [&](std::uint32_t tokens, std::uint32_t more) {
-    const SequencePool::Demand demand{running.id, more};
+    const BatchEntry demand{running.id, more};
     return pool.can_admit({.prompt = prompt}, tokens, 64, std::span(&demand, 1)).has_value();
   };
   EXPECT_TRUE(fits(16, 0));
@@ -283,7 +283,7 @@ TEST(CanAdmit, SaysWhetherAPromptAndWhatOthersNeedFitTogether) {
   EXPECT_FALSE(fits(12, 5));
   // What the prompt shares with others need not be there twice.
   const auto same = counting(0, 20);
-  const SequencePool::Demand demand{running.id, 12};
+  const BatchEntry demand{running.id, 12};
   EXPECT_TRUE(pool.can_admit({.prompt = same}, 20, 64, std::span(&demand, 1)).has_value());
   EXPECT_FALSE(pool.can_admit({.prompt = same, .reuse = false}, 20, 64, std::span(&demand, 1)).has_value());
   EXPECT_TRUE(sound(pool));

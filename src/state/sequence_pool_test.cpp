@@ -336,7 +336,7 @@ TEST(SequencePool, AStaleSequenceIdIsRefusedEverywhere) {
   ASSERT_TRUE(done(pool.release(old.id)));
   const auto now = written(engine, counting(50, 6));
   ASSERT_EQ(now.id.index, old.id.index);
-  const SequencePool::Demand demand{old.id, 1};
+  const BatchEntry demand{old.id, 1};
   for (const SequenceId id : {old.id, SequenceId{}, SequenceId{100, 0}}) {
     EXPECT_TRUE(refused_at(pool.release(id), Code::InvalidSequence, id.index));
     EXPECT_TRUE(refused_at(pool.reserve(id, 1), Code::InvalidSequence, id.index));

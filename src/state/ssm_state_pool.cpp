@@ -76,6 +76,8 @@ PoolResult<void> SsmStatePool::clean(std::uint32_t index) {
   return {};
 }
 
+void SsmStatePool::distrust() { std::fill(clean_since_.begin(), clean_since_.end(), kDirty); }
+
 PoolResult<SlotId> SsmStatePool::alloc(RequestId request) {
   if (request == 0) return std::unexpected(PoolError::invalid_argument("request id 0 means none"));
   const auto id = allocator_.allocate();

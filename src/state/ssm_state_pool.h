@@ -53,6 +53,9 @@ class SsmStatePool {
 
   // --- for those who plan (SequencePool)
 
+  // No free cell counts as zero any more: each is zeroed again when it is handed out.
+  void distrust();
+
   // A slot that belongs to no request. Not zeroed, since it is about to be overwritten.
   PoolResult<SlotId> alloc_unbound();
   // Makes a checkpoint of a slot: nobody's, but its content is kept (a cached cell of the allocator) until drop().

@@ -9,6 +9,16 @@ namespace quire {
 
 enum class ElementType : std::uint8_t { F32, F16, BF16, I8 };
 
+constexpr const char* name(ElementType type) {
+  switch (type) {
+    case ElementType::F32: return "f32";
+    case ElementType::F16: return "f16";
+    case ElementType::BF16: return "bf16";
+    case ElementType::I8: return "i8";
+  }
+  return "?";
+}
+
 constexpr std::uint32_t element_bytes(ElementType type) {
   switch (type) {
     case ElementType::F32: return 4;
@@ -55,6 +65,41 @@ struct KvView {
   }
 };
 
+// K and V of all layers of one group, for every sequence of a pool. A contiguous cache is the case of one block per
+// sequence that is as large as its capacity.
+struct KvGroupView {
+  std::byte* base = nullptr;
+  const std::uint32_t* tables = nullptr;  // on the device: [sequences][table_stride]
+  std::uint32_t table_stride = 0;         // blocks
+  std::uint32_t block_size = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  ElementType type = ElementType::F32;
+  std::uint64_t page_unit = 0;     // bytes
+  std::uint64_t layer_stride = 0;  // bytes, within a page
+  std::uint64_t v_offset = 0;      // bytes, within a layer; keys are at 0
+  std::uint64_t head_stride = 0;   // bytes
+  std::uint64_t token_stride = 0;  // bytes
+
+  constexpr const std::uint32_t* table(std::uint32_t row) const { return tables + std::uint64_t{row} * table_stride; }
+  // One layer of one sequence. Its length and capacity are the batch's to tell.
+  constexpr KvView sequence(std::uint32_t row, std::uint32_t layer) const {
+    KvView view;
+    view.base = base;
+    view.table = table(row);
+    view.page_unit = page_unit;
+    view.k_offset = layer * layer_stride;
+    view.v_offset = view.k_offset + v_offset;
+    view.head_stride = head_stride;
+    view.token_stride = token_stride;
+    view.block_size = block_size;
+    view.num_kv_heads = num_kv_heads;
+    view.head_dim = head_dim;
+    view.type = type;
+    return view;
+  }
+};
+
 // The recurrent state of one sequence.
 struct StateView {
   std::byte* base = nullptr;
@@ -65,6 +110,19 @@ struct StateView {
 
   constexpr std::byte* conv(std::uint32_t layer) const { return base + layer * layer_stride; }
   constexpr std::byte* ssm(std::uint32_t layer) const { return base + layer * layer_stride + ssm_offset; }
+};
+
+// The recurrent states of every sequence of a pool.
+struct StatesView {
+  std::byte* base = nullptr;
+  std::uint64_t unit = 0;          // bytes
+  std::uint64_t layer_stride = 0;  // bytes
+  std::uint64_t ssm_offset = 0;    // bytes, within a layer
+  std::uint32_t num_layers = 0;
+
+  constexpr StateView at(std::uint32_t place) const {
+    return {base + place * unit, layer_stride, ssm_offset, num_layers, 0};
+  }
 };
 
 }  // namespace quire

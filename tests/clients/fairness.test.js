@@ -24,7 +24,7 @@ async function measure(server, context, attempt) {
       },
     }).catch(() => {});
   });
-  await until('ten streams are written', async () => (await server.pool()).sequences.filter((sequence) => sequence.state === 'writing').length === STREAMS);
+  await until('ten streams are written', async () => (await server.pool()).sequences.filter((sequence) => sequence.state === 'decode').length === STREAMS);
   await sleep(300);
   phase.now = 'normal';
   await sleep(2000);

@@ -280,7 +280,7 @@ test('twenty thousand pages stay smooth', { timeout: 90_000 }, async () => {
     await live(page);
     await until('the pool is known', async () => await number(page, 'free') > 19_000);
     await page.click('#readers');
-    await page.waitForFunction(() => [...quire.pool.sequences.values()].some((sequence) => sequence.state === 'writing'), null, { timeout: 30_000 });
+    await page.waitForFunction(() => [...quire.pool.sequences.values()].some((sequence) => sequence.state === 'decode'), null, { timeout: 30_000 });
     const frames = await page.evaluate(() => new Promise((resolve) => {
       const took = [];
       const { CellGrid, grids } = quire.cellGrid;

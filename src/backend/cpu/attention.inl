@@ -13,6 +13,10 @@ struct F16Row {
   static constexpr std::uint32_t kBytes = 2;
   static QUIRE_INLINE V16 load(const std::byte* p) { return load_halves(p); }
 };
+struct BF16Row {
+  static constexpr std::uint32_t kBytes = 2;
+  static QUIRE_INLINE V16 load(const std::byte* p) { return load_brain_halves(p); }
+};
 template <typename Row>
 QUIRE_INLINE V16 load_rest(const std::byte* p, std::uint32_t count) {
   alignas(64) std::byte some[64] = {};
@@ -276,7 +280,8 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   }
 }
 
-// Halves become floats once, for all queries.
+// Halves, of either kind, become floats once, for all queries.
+template <typename Row>
 void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, float* rows, std::uint32_t dim) {
   wide.position = tile.position;
   for (std::uint32_t t = 0; t < kContextTile; ++t, rows += 2 * dim) {
@@ -285,8 +290,8 @@ void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, 
         __builtin_prefetch(next->keys[t] + at * 2, 0, 2);
         __builtin_prefetch(next->values[t] + at * 2, 0, 2);
       }
-      store16(rows + at, load_halves(tile.keys[t] + at * 2));
-      store16(rows + dim + at, load_halves(tile.values[t] + at * 2));
+      store16(rows + at, Row::load(tile.keys[t] + at * 2));
+      store16(rows + dim + at, Row::load(tile.values[t] + at * 2));
     }
     wide.keys[t] = reinterpret_cast<const std::byte*>(rows);
     wide.values[t] = reinterpret_cast<const std::byte*>(rows + dim);
@@ -331,12 +336,14 @@ void attend(const ContextTile& tile, const ContextTile* next, ElementType type, 
     if (type == ElementType::F32) return attend_many(tile, queries, count, dim, scale, cap);
     alignas(64) float rows[2 * kContextTile * kWidest];
     ContextTile wide;
-    widen(tile, next, wide, rows, dim);
+    (type == ElementType::F16 ? widen<F16Row> : widen<BF16Row>)(tile, next, wide, rows, dim);
     return attend_many(wide, queries, count, dim, scale, cap);
   }
 #endif
   if (type == ElementType::F32) {
     attend_all<F32Row>(tile, next, queries, count, dim, scale, cap);
+  } else if (type == ElementType::BF16) {
+    attend_all<BF16Row>(tile, next, queries, count, dim, scale, cap);
   } else {
     attend_all<F16Row>(tile, next, queries, count, dim, scale, cap);
   }

@@ -25,31 +25,29 @@ void AttentionPlan::prepare(std::uint32_t max_rows) {
   singles_.reserve(max_rows);
 }
 
-void AttentionPlan::make(const Step& step, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
+void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
                          std::uint32_t wanted_items) {
   rows_.clear();
   runs_.clear();
   items_.clear();
   singles_.clear();
   const std::uint32_t rows_at_once = std::max(1u, kQueriesAtOnce / queries_per_row);
-  const auto parts = static_cast<std::uint32_t>(step.parts.size());
-  std::uint32_t block_size = 0;
-  for (std::uint32_t p = 0; p < parts; ++p) {
-    const Step::Part& part = step.parts[p];
-    const KvView& kv = step.kv[group * parts + p];
-    block_size = kv.block_size;
-    if (part.rows > 1) {
-      add_chunk(step, p, window, rows_at_once);
-    } else if (part.rows == 1) {
+  const KvGroupView& kv = batch.kv()[group];
+  const std::uint32_t block_size = kv.block_size;
+  for (std::uint32_t e = 0; e < batch.entries().size(); ++e) {
+    const BatchEntry& entry = batch.entries()[e];
+    if (entry.rows > 1) {
+      add_chunk(batch, e, window, rows_at_once);
+    } else if (entry.rows == 1) {
       // With a window pages at the front are given back: what the table says there means nothing.
-      const std::uint32_t pages = kv.block_size == 0 || window != 0 ? 0 : part.position / kv.block_size + 1;
-      singles_.push_back({p, part.first_row, part.position, kv.table, pages, 0});
+      const std::uint32_t pages = window != 0 ? 0 : entry.position / block_size + 1;
+      singles_.push_back({e, entry.first_row, entry.position, kv.table(entry.table), pages, 0});
     }
   }
   // Any order will do that brings equal beginnings together.
   std::sort(singles_.begin(), singles_.end(), [](const Single& a, const Single& b) {
     const int order = std::memcmp(a.table, b.table, std::min(a.pages, b.pages) * sizeof(std::uint32_t));
-    return order != 0 ? order < 0 : a.part < b.part;
+    return order != 0 ? order < 0 : a.entry < b.entry;
   });
   first_single_ = static_cast<std::uint32_t>(rows_.size());
   for (std::size_t i = 0; i < singles_.size(); ++i) {
@@ -78,8 +76,9 @@ void AttentionPlan::make(const Step& step, std::uint32_t group, std::uint32_t wi
 }
 
 // Later rows of a chunk see more: they come first, so that no thread is left with a long one at the end.
-void AttentionPlan::add_chunk(const Step& step, std::uint32_t part, std::uint32_t window, std::uint32_t rows_at_once) {
-  const Step::Part& chunk = step.parts[part];
+void AttentionPlan::add_chunk(const Batch& batch, std::uint32_t entry, std::uint32_t window,
+                              std::uint32_t rows_at_once) {
+  const BatchEntry& chunk = batch.entries()[entry];
   for (std::uint32_t end = chunk.rows; end > 0;) {
     const std::uint32_t begin = end > rows_at_once ? end - rows_at_once : 0;
     const auto first = static_cast<std::uint32_t>(rows_.size());
@@ -88,7 +87,7 @@ void AttentionPlan::add_chunk(const Step& step, std::uint32_t part, std::uint32_
     }
     const auto runs = static_cast<std::uint32_t>(runs_.size());
     runs_.push_back({first, first + (end - begin), rows_[first].begin / kContextTile,
-                     (chunk.position + end - 1) / kContextTile + 1, part});
+                     (chunk.position + end - 1) / kContextTile + 1, entry});
     items_.push_back({runs, runs + 1, first, first + (end - begin)});
     end = begin;
   }
@@ -98,13 +97,13 @@ void AttentionPlan::add_chunk(const Step& step, std::uint32_t part, std::uint32_
 void AttentionPlan::add_sharing(std::uint32_t begin, std::uint32_t end, std::uint32_t tile) {
   if (begin + 1 == end) {
     const std::uint32_t last = singles_[begin].position / kContextTile + 1;
-    runs_.push_back({first_single_ + begin, first_single_ + end, tile, last, singles_[begin].part});
+    runs_.push_back({first_single_ + begin, first_single_ + end, tile, last, singles_[begin].entry});
     return;
   }
   std::uint32_t common = UINT32_MAX;
   for (std::uint32_t i = begin + 1; i < end; ++i) common = std::min(common, singles_[i].shared);
   if (common > tile) {
-    runs_.push_back({first_single_ + begin, first_single_ + end, tile, common, singles_[begin].part});
+    runs_.push_back({first_single_ + begin, first_single_ + end, tile, common, singles_[begin].entry});
     tile = common;
   }
   for (std::uint32_t first = begin; first < end;) {

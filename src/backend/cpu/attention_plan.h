@@ -3,7 +3,7 @@
 // the step; rows of one chunk of a prompt read their context together too.
 //
 //   rows       of the step, those that share beside each other
-//   runs       some neighbouring rows go over some tiles of the context, which they find through the table of `part`
+//   runs       some neighbouring rows go over some tiles of the context, which they find through the table of `entry`
 //   items      runs that one thread does, in order; each row is in one item, and its runs cover its context in order
 #pragma once
 
@@ -24,7 +24,7 @@ class AttentionPlan {
   struct Run {
     std::uint32_t first, last;           // rows
     std::uint32_t tile_begin, tile_end;  // of the context
-    std::uint32_t part;
+    std::uint32_t entry;
   };
   struct Item {
     std::uint32_t run_begin, run_end;
@@ -35,7 +35,7 @@ class AttentionPlan {
   void forget() { made_ = false; }
   bool made() const { return made_; }
   // Items are for one head of keys each. `wanted_items`: so many at least, if there are as many rows.
-  void make(const Step& step, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
+  void make(const Batch& batch, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
             std::uint32_t wanted_items);
 
   const std::vector<Row>& rows() const { return rows_; }
@@ -43,11 +43,11 @@ class AttentionPlan {
   const std::vector<Item>& items() const { return items_; }
 
  private:
-  void add_chunk(const Step& step, std::uint32_t part, std::uint32_t window, std::uint32_t rows_at_once);
+  void add_chunk(const Batch& batch, std::uint32_t entry, std::uint32_t window, std::uint32_t rows_at_once);
   void add_sharing(std::uint32_t begin, std::uint32_t end, std::uint32_t tile);
 
   struct Single {  // a sequence with one row
-    std::uint32_t part, row, position;
+    std::uint32_t entry, row, position;
     const std::uint32_t* table;
     std::uint32_t pages;
     std::uint32_t shared;  // tiles, with the one before

@@ -2,7 +2,9 @@
 // and in order, through pages that are its own.
 #include "quire/backend/cpu/attention_plan.h"
 
+#include <algorithm>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,43 +17,53 @@ namespace {
 constexpr std::uint32_t kBlock = 16;
 
 // Sequences with tables of their own, and a step over them.
-struct Batch {
-  std::vector<std::vector<std::uint32_t>> tables;
-  std::vector<Step::Part> parts;
-  std::vector<KvView> views;
-  std::vector<Token> tokens;
+struct Sequences {
+  struct One {
+    std::vector<std::uint32_t> table;
+    std::uint32_t position, rows;
+  };
+  std::vector<One> all;
   std::uint32_t block = kBlock;
+  Batch batch;                        // of all of them, when a plan has been made
+  std::vector<std::uint32_t> tables;  // [sequences][longest]
 
   void add(std::vector<std::uint32_t> table, std::uint32_t position, std::uint32_t rows = 1) {
-    tables.push_back(std::move(table));
-    parts.push_back({static_cast<std::uint32_t>(tokens.size()), rows, position});
-    tokens.resize(tokens.size() + rows);
+    all.push_back({std::move(table), position, rows});
   }
   AttentionPlan plan(std::uint32_t window = 0, std::uint32_t per_row = 2, std::uint32_t items = 1) {
-    views.clear();
-    for (const auto& table : tables) {
-      KvView view;
-      view.table = table.data();
-      view.block_size = block;
-      views.push_back(view);
+    std::size_t longest = 0;
+    for (const One& one : all) longest = std::max(longest, one.table.size());
+    tables.assign(all.size() * longest, UINT32_MAX);  // what is behind a table is nobody's page
+    batch.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::ranges::copy(all[i].table, tables.begin() + static_cast<std::ptrdiff_t>(i * longest));
+      batch.add({}, std::vector<Token>(all[i].rows));
     }
+    KvGroupView kv;
+    kv.tables = tables.data();
+    kv.table_stride = static_cast<std::uint32_t>(longest);
+    kv.block_size = block;
+    std::uint32_t row = 0;
+    for (BatchEntry& entry : batch.bind(std::span(&kv, 1), {})) {
+      entry.position = all[row].position;
+      entry.table = row++;
+    }
+    batch.set_positions();
     AttentionPlan plan;
-    plan.prepare(static_cast<std::uint32_t>(tokens.size()));
-    plan.make({.tokens = tokens, .positions = {}, .parts = parts, .kv = views, .layer_bytes = {}, .states = {}}, 0,
-              window, per_row, items);
+    plan.prepare(batch.rows());
+    plan.make(batch, 0, window, per_row, items);
     return plan;
+  }
+  std::uint32_t entry_of(std::uint32_t row) const {
+    std::uint32_t entry = 0;
+    while (batch.entries()[entry].first_row + batch.entries()[entry].rows <= row) ++entry;
+    return entry;
   }
 };
 
-std::uint32_t part_of(const Batch& batch, std::uint32_t row) {
-  std::uint32_t part = 0;
-  while (batch.parts[part].first_row + batch.parts[part].rows <= row) ++part;
-  return part;
-}
-
 // Checks a plan against what it promises; gives how many pairs of a row and a tile were looked at with others.
-std::uint32_t check(const Batch& batch, const AttentionPlan& plan) {
-  std::vector<std::uint32_t> next(batch.tokens.size(), UINT32_MAX);  // tile that a row expects
+std::uint32_t check(const Sequences& sequences, const AttentionPlan& plan) {
+  std::vector<std::uint32_t> next(sequences.batch.rows(), UINT32_MAX);  // tile that a row expects
   std::uint32_t together = 0, rows_in_items = 0;
   for (const AttentionPlan::Item& item : plan.items()) {
     rows_in_items += item.row_end - item.row_begin;
@@ -64,7 +76,7 @@ std::uint32_t check(const Batch& batch, const AttentionPlan& plan) {
       for (std::uint32_t r = run.first; r < run.last; ++r) {
         EXPECT_TRUE(r >= item.row_begin && r < item.row_end);
         const AttentionPlan::Row& row = plan.rows()[r];
-        const std::uint32_t own = part_of(batch, row.row);
+        const std::uint32_t own = sequences.entry_of(row.row);
         const std::uint32_t last = row.position / kContextTile + 1;
         for (std::uint32_t tile = run.tile_begin; tile < std::min(run.tile_end, last); ++tile) {
           if (tile < next[row.row]) continue;  // before its window
@@ -72,13 +84,15 @@ std::uint32_t check(const Batch& batch, const AttentionPlan& plan) {
           if (run.last - run.first > 1) ++together;
           for (std::uint32_t p = tile * kContextTile; p < std::min((tile + 1) * kContextTile, row.position + 1); ++p) {
             if (p < row.begin) continue;
-            EXPECT_EQ(batch.tables[own][p / batch.block], batch.tables[run.part][p / batch.block]) << "its own pages";
+            EXPECT_EQ(sequences.all[own].table[p / sequences.block],
+                      sequences.all[run.entry].table[p / sequences.block])
+                << "its own pages";
           }
         }
       }
     }
   }
-  EXPECT_EQ(rows_in_items, batch.tokens.size());
+  EXPECT_EQ(rows_in_items, sequences.batch.rows());
   for (const AttentionPlan::Row& row : plan.rows()) {
     EXPECT_EQ(next[row.row], row.position / kContextTile + 1) << "to its end";
   }
@@ -96,61 +110,63 @@ std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a, const std::vecto
 }
 
 TEST(AttentionPlan, SequencesThatShareABeginningGoOverItTogetherAndThenAlone) {
-  Batch batch;
-  for (std::uint32_t i = 0; i < 5; ++i) batch.add(joined(table(0, 20), table(1000 * (i + 1), 4)), 20 * kBlock + 10 * i);
-  const AttentionPlan plan = batch.plan();
-  EXPECT_EQ(check(batch, plan), 5U * 5);  // twenty pages are five tiles
+  Sequences sequences;
+  for (std::uint32_t i = 0; i < 5; ++i)
+    sequences.add(joined(table(0, 20), table(1000 * (i + 1), 4)), 20 * kBlock + 10 * i);
+  const AttentionPlan plan = sequences.plan();
+  EXPECT_EQ(check(sequences, plan), 5U * 5);  // twenty pages are five tiles
   ASSERT_EQ(plan.items().size(), 1U);
   EXPECT_EQ(plan.runs().size(), 1U + 5);
 }
 
 TEST(AttentionPlan, SubgroupsShareMore) {
-  Batch batch;
+  Sequences sequences;
   const auto root = table(0, 8);
   for (std::uint32_t i = 0; i < 6; ++i) {
-    batch.add(joined(joined(root, table(100 + 10 * (i % 2), 8)), table(1000 + 100 * i, 8)), 24 * kBlock - 1);
+    sequences.add(joined(joined(root, table(100 + 10 * (i % 2), 8)), table(1000 + 100 * i, 8)), 24 * kBlock - 1);
   }
   // Two tiles by all six, two more by three each.
-  EXPECT_EQ(check(batch, batch.plan()), 6U * 2 + 6U * 2);
+  const AttentionPlan plan = sequences.plan();
+  EXPECT_EQ(check(sequences, plan), 6U * 2 + 6U * 2);
 }
 
 TEST(AttentionPlan, NothingIsSharedWhereNothingIs) {
-  Batch batch;
-  for (std::uint32_t i = 0; i < 4; ++i) batch.add(table(100 * i, 10), 10 * kBlock - 1);
-  EXPECT_EQ(check(batch, batch.plan()), 0U);
+  Sequences sequences;
+  for (std::uint32_t i = 0; i < 4; ++i) sequences.add(table(100 * i, 10), 10 * kBlock - 1);
+  EXPECT_EQ(check(sequences, sequences.plan()), 0U);
 }
 
 TEST(AttentionPlan, ChunksOfPromptsGoTogetherAndInPiecesForTheThreads) {
-  Batch batch;
-  batch.add(table(0, 20), 100, 200);
-  batch.add(table(500, 20), 0, 1);
-  batch.add(table(0, 20), 5, 7);
-  const AttentionPlan plan = batch.plan();
-  EXPECT_GT(check(batch, plan), 200U);
+  Sequences sequences;
+  sequences.add(table(0, 20), 100, 200);
+  sequences.add(table(500, 20), 0, 1);
+  sequences.add(table(0, 20), 5, 7);
+  const AttentionPlan plan = sequences.plan();
+  EXPECT_GT(check(sequences, plan), 200U);
   EXPECT_GE(plan.items().size(), 200U / 32);
 }
 
 TEST(AttentionPlan, ThreadsAreGivenAsManyItemsAsTheyWant) {
-  Batch batch;
-  for (std::uint32_t i = 0; i < 32; ++i) batch.add(joined(table(0, 20), table(1000 * (i + 1), 1)), 20 * kBlock);
-  EXPECT_EQ(batch.plan(0, 2, 1).items().size(), 1U);
-  const AttentionPlan four = batch.plan(0, 2, 4);
+  Sequences sequences;
+  for (std::uint32_t i = 0; i < 32; ++i) sequences.add(joined(table(0, 20), table(1000 * (i + 1), 1)), 20 * kBlock);
+  EXPECT_EQ(sequences.plan(0, 2, 1).items().size(), 1U);
+  const AttentionPlan four = sequences.plan(0, 2, 4);
   EXPECT_EQ(four.items().size(), 4U);
-  check(batch, four);
+  check(sequences, four);
 }
 
 TEST(AttentionPlan, WindowsBeginWhereTheyBeginAndShareNothing) {
-  Batch batch;
-  for (std::uint32_t i = 0; i < 3; ++i) batch.add(table(0, 20), 300);
-  batch.add(table(0, 20), 200, 60);
-  EXPECT_GT(check(batch, batch.plan(100)), 0U);
+  Sequences sequences;
+  for (std::uint32_t i = 0; i < 3; ++i) sequences.add(table(0, 20), 300);
+  sequences.add(table(0, 20), 200, 60);
+  EXPECT_GT(check(sequences, sequences.plan(100)), 0U);
 }
 
 TEST(AttentionPlan, AnyBatchIsCovered) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
-    Batch batch;
-    batch.block = 1U << (random() % 8);  // from a token to two tiles
+    Sequences sequences;
+    sequences.block = 1U << (random() % 8);  // from a token to two tiles
     const std::uint32_t count = 1 + random() % 12;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint32_t length = 1 + random() % 500,
@@ -159,14 +175,14 @@ TEST(AttentionPlan, AnyBatchIsCovered) {
       std::vector<std::uint32_t> pages;
       std::uint32_t hash = 0;
       const std::uint32_t turn = random() % 500;
-      for (std::uint32_t p = 0; p * batch.block < length; ++p) {
-        if (p * batch.block >= turn) hash = hash * 31 + random() % 3 + 1;
+      for (std::uint32_t p = 0; p * sequences.block < length; ++p) {
+        if (p * sequences.block >= turn) hash = hash * 31 + random() % 3 + 1;
         pages.push_back((hash << 12) + p);
       }
       pages.back() = (1U << 30) + i;  // who writes has a page of its own
-      batch.add(std::move(pages), length - rows, rows);
+      sequences.add(std::move(pages), length - rows, rows);
     }
-    check(batch, batch.plan(random() % 4 == 0 ? 1 + random() % 300 : 0, 1 + random() % 8, 1 + random() % 5));
+    check(sequences, sequences.plan(random() % 4 == 0 ? 1 + random() % 300 : 0, 1 + random() % 8, 1 + random() % 5));
     if (::testing::Test::HasFailure()) FAIL() << "round " << round;
   }
 }

@@ -15,14 +15,21 @@ namespace {
 // Fewer rows than this are done by the thread that is there: less work than waking the others.
 constexpr std::uint32_t kFewRows = 4;
 
+// Activations of this backend are f32 in host memory.
+float* row_of(const Tensor& x, std::uint32_t i) { return reinterpret_cast<float*>(x.data) + i * x.stride; }
+const float* vector_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
+
 bool is_plain(gguf::Type type) {
   return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
 }
 
 }  // namespace
 
-CpuBackend::CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels)
-    : kernels_(kernels), team_(std::max(1u, threads)), scratch_(team_.size()) {}
+CpuBackend::CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels, Device* device)
+    : device_(device != nullptr ? device : &host_),
+      kernels_(kernels),
+      team_(std::max(1u, threads)),
+      scratch_(team_.size()) {}
 
 PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   sizes_ = sizes;
@@ -50,43 +57,53 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   return {};
 }
 
-void CpuBackend::begin(const Step& step) {
-  step_ = step;
+void CpuBackend::begin(const Batch& batch) {
+  batch_ = &batch;
   for (cpu::AttentionPlan& plan : plans_) plan.forget();
+}
+
+HostRows CpuBackend::read(Tensor x) { return {row_of(x, 0), x.rows, x.cols, x.stride}; }
+
+PoolResult<void> CpuBackend::finish() {
+  batch_ = nullptr;
+  return device_->fence();
 }
 
 // --- weights
 
-std::uint64_t CpuBackend::arranged_bytes(const Weight& weight) const {
-  return divide_up(weight.rows, cpu::kTileRows) * cpu::tile_bytes(weight.type, weight.cols);
+// Rows that are only looked up, and types without tiles, stay where the file has them.
+std::uint64_t CpuBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
+  if (use == WeightUse::Lookup) return 0;
+  return divide_up(matrix.rows, cpu::kTileRows) * cpu::tile_bytes(matrix.type, matrix.cols);
 }
 
-Weight CpuBackend::arrange(const Weight& weight, std::byte* to) {
-  const std::uint64_t tile_bytes = cpu::tile_bytes(weight.type, weight.cols);
-  cpu::for_each(team_, divide_up(weight.rows, cpu::kTileRows), [&](std::uint32_t tile) {
+PoolResult<Weight> CpuBackend::load(const FileMatrix& matrix, WeightUse use, std::byte* to) {
+  Weight weight{matrix.type, matrix.rows, matrix.cols, matrix.data, matrix.row_bytes, false};
+  if (weight_bytes(matrix, use) == 0) return weight;
+  const std::uint64_t tile_bytes = cpu::tile_bytes(matrix.type, matrix.cols);
+  cpu::for_each(team_, divide_up(matrix.rows, cpu::kTileRows), [&](std::uint32_t tile) {
     const std::uint32_t first = tile * cpu::kTileRows;
-    cpu::make_tile(weight.type, weight.data + first * weight.row_bytes, weight.row_bytes,
-                   std::min(cpu::kTileRows, weight.rows - first), weight.cols, kernels_.biased, to + tile * tile_bytes);
+    cpu::make_tile(matrix.type, matrix.data + first * matrix.row_bytes, matrix.row_bytes,
+                   std::min(cpu::kTileRows, matrix.rows - first), matrix.cols, kernels_.biased, to + tile * tile_bytes);
   });
-  Weight arranged = weight;
-  arranged.data = to;
-  arranged.arranged_bytes = arranged_bytes(weight);
-  return arranged;
+  weight.data = to;
+  weight.arranged = true;
+  return weight;
 }
 
-void CpuBackend::embed(Rows out, const Weight& table, float scale) {
-  const bool tiled = table.arranged_bytes != 0;
+void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
+  const bool tiled = table.arranged;
   cpu::for_each(team_, out.rows, kFewRows, [&](std::uint32_t i) {
-    const auto row = static_cast<std::uint32_t>(step_.tokens[i]);
+    const auto row = static_cast<std::uint32_t>(batch_->tokens()[i]);
     if (tiled) {
       const std::byte* tile = table.data + row / cpu::kTileRows * cpu::tile_bytes(table.type, table.cols);
-      cpu::read_tile_row(table.type, tile, row % cpu::kTileRows, table.cols, kernels_.biased, out.row(i));
+      cpu::read_tile_row(table.type, tile, row % cpu::kTileRows, table.cols, kernels_.biased, row_of(out, i));
     } else {
       const std::byte* from = table.data + row * table.row_bytes;
-      const auto ok = gguf::dequantize(table.type, {from, table.row_bytes}, {out.row(i), out.cols});
+      const auto ok = gguf::dequantize(table.type, {from, table.row_bytes}, {row_of(out, i), out.cols});
       QUIRE_CHECK(ok.has_value(), "weights were checked when the model was bound");
     }
-    if (scale != 1.0f) kernels_.scale_by(out.row(i), scale, out.cols);
+    if (scale != 1.0f) kernels_.scale_by(row_of(out, i), scale, out.cols);
   });
 }
 
@@ -104,20 +121,20 @@ cpu::ProductScratch CpuBackend::scratch(std::uint32_t thread) {
 }
 
 void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to) const {
-  const float* x = input.x.row(row);
+  const float* x = row_of(input.x, row);
   const std::uint32_t cols = input.x.cols;
   switch (input.kind) {
     case Input::Kind::Plain: std::memcpy(to, x, cols * sizeof(float)); return;
-    case Input::Kind::Normed: kernels_.rms_norm(to, x, input.weight, input.epsilon, cols); return;
+    case Input::Kind::Normed: kernels_.rms_norm(to, x, vector_of(input.weight), input.epsilon, cols); return;
     case Input::Kind::Gated:
-      (input.activation == Activation::Silu ? kernels_.gate_silu : kernels_.gate_gelu)(to, input.gate.row(row), x,
+      (input.activation == Activation::Silu ? kernels_.gate_silu : kernels_.gate_gelu)(to, row_of(input.gate, row), x,
                                                                                        cols);
       return;
     case Input::Kind::GatedNormed: {
-      kernels_.gate_silu(to, input.gate.row(row), x, cols);
+      kernels_.gate_silu(to, row_of(input.gate, row), x, cols);
       const std::uint32_t part = cols / input.groups;
       for (std::uint32_t at = 0; at < cols; at += part) {
-        kernels_.rms_norm(to + at, to + at, input.weight + at, input.epsilon, part);
+        kernels_.rms_norm(to + at, to + at, vector_of(input.weight) + at, input.epsilon, part);
       }
       return;
     }
@@ -128,7 +145,7 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
 void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
   const std::uint32_t cols = input.x.cols;
   cpu::for_each_by_thread(team_, input.x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
-    const float* row = input.x.row(i);
+    const float* row = row_of(input.x, i);
     if (input.kind != Input::Kind::Plain) {
       float* made = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
       make_input_row(input, i, made);
@@ -152,7 +169,7 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
   QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
   const bool made = input.kind != Input::Kind::Plain;
   if (quants || made) prepare_input(input, quants, floats);
-  const float* x = made ? input_floats_.data() : input.x.data;
+  const float* x = made ? input_floats_.data() : row_of(input.x, 0);
   const std::uint64_t stride = made ? sizes_.cols : input.x.stride;
 
   // Tiles of all the matrices go in pieces to whoever is free, so that nobody waits long for one who lost its core.
@@ -161,10 +178,11 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
   const auto multiply = [&](const Product& product, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     const Weight& weight = *product.weight;
     const gguf::TypeInfo& info = gguf::type_info(weight.type);
-    const std::uint64_t bytes = weight.arranged_bytes == 0 ? 0 : cpu::tile_bytes(weight.type, weight.cols);
+    const std::uint64_t bytes = !weight.arranged ? 0 : cpu::tile_bytes(weight.type, weight.cols);
     const cpu::WeightTiles matrix{weight.type, weight.rows,      weight.cols,     weight.data,
                                   bytes,       weight.row_bytes, info.block_size, info.block_bytes};
-    const cpu::ProductOut out{product.out.data, product.out.stride, product.bias, product.add, product.scale};
+    const cpu::ProductOut out{row_of(product.out, 0), product.out.stride, vector_of(product.bias), product.add,
+                              product.scale};
     if (is_plain(weight.type)) {
       kernels_.multiply_float(matrix, begin, end, x, stride, rows, out, scratch(thread));
     } else {
@@ -186,70 +204,71 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
 
 // --- rows
 
-void CpuBackend::rms_norm(Rows out, Rows x, const float* weight, float epsilon) {
-  cpu::for_each(team_, x.rows, 2 * kFewRows,
-                [&](std::uint32_t i) { kernels_.rms_norm(out.row(i), x.row(i), weight, epsilon, x.cols); });
-}
-
-void CpuBackend::gather(Rows out, Rows x, std::span<const std::uint32_t> indices) {
-  for (std::uint32_t i = 0; i < out.rows; ++i) std::memcpy(out.row(i), x.row(indices[i]), out.cols * sizeof(float));
-}
-
-void CpuBackend::add(Rows x, Rows y, float scale) {
-  for (std::uint32_t i = 0; i < x.rows; ++i) kernels_.add_scaled(x.row(i), y.row(i), scale, x.cols);
-}
-
-void CpuBackend::cap_and_scale(Rows x, float cap, float scale) {
-  if (cap <= 0 && scale == 1.0f) return;
-  cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
-    if (cap > 0) kernels_.soft_cap(x.row(i), cap, x.cols);
-    if (scale != 1.0f) kernels_.scale_by(x.row(i), scale, x.cols);
+void CpuBackend::rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) {
+  cpu::for_each(team_, x.rows, 2 * kFewRows, [&](std::uint32_t i) {
+    kernels_.rms_norm(row_of(out, i), row_of(x, i), vector_of(weight), epsilon, x.cols);
   });
 }
 
-void CpuBackend::rope_angles(Rows cosines, Rows sines, std::span<const float> frequencies) {
+void CpuBackend::gather_wanted(Tensor out, Tensor x) {
+  for (std::uint32_t i = 0; i < out.rows; ++i) {
+    std::memcpy(row_of(out, i), row_of(x, batch_->wanted()[i]), out.cols * sizeof(float));
+  }
+}
+
+void CpuBackend::add(Tensor x, Tensor y, float scale) {
+  for (std::uint32_t i = 0; i < x.rows; ++i) kernels_.add_scaled(row_of(x, i), row_of(y, i), scale, x.cols);
+}
+
+void CpuBackend::cap_and_scale(Tensor x, float cap, float scale) {
+  if (cap <= 0 && scale == 1.0f) return;
+  cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
+    if (cap > 0) kernels_.soft_cap(row_of(x, i), cap, x.cols);
+    if (scale != 1.0f) kernels_.scale_by(row_of(x, i), scale, x.cols);
+  });
+}
+
+void CpuBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
   cpu::for_each(team_, cosines.rows, kFewRows, [&](std::uint32_t i) {
-    const auto position = static_cast<float>(step_.positions[i]);
+    const auto position = static_cast<float>(batch_->positions()[i]);
     for (std::uint32_t k = 0; k < cosines.cols; ++k) {
-      const float angle = position * frequencies[k];
-      cosines.row(i)[k] = std::cos(angle);
-      sines.row(i)[k] = std::sin(angle);
+      const float angle = position * vector_of(frequencies)[k];
+      row_of(cosines, i)[k] = std::cos(angle);
+      row_of(sines, i)[k] = std::sin(angle);
     }
   });
 }
 
 // --- keys and values
 
-KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t part) const {
-  KvView view = step_.kv[shape.group * step_.parts.size() + part];
-  const std::uint64_t offset = shape.layer * step_.layer_bytes[shape.group];
-  view.k_offset += offset;
-  view.v_offset += offset;
-  return view;
+KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t entry) const {
+  return batch_->kv()[shape.group].sequence(batch_->entries()[entry].table, shape.layer);
 }
 
-void CpuBackend::store_kv(const AttentionShape& shape, Rows q, Rows k, Rows v, const HeadChanges& changes) {
+void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
   const std::uint32_t dim = shape.head_dim;
   const auto change = [&](float* head, std::uint32_t row, const float* norm) {
     if (norm != nullptr) kernels_.rms_norm(head, head, norm, changes.epsilon, dim);
     if (changes.cosines.cols == 0) return;
-    kernels_.rotate(head, changes.cosines.row(row), changes.sines.row(row), changes.cosines.cols,
+    kernels_.rotate(head, row_of(changes.cosines, row), row_of(changes.sines, row), changes.cosines.cols,
                     changes.pairs == RopePairs::Neighbours);
   };
-  // Rows of a step are in the order of its parts.
+  const std::span<const BatchEntry> entries = batch_->entries();
+  // Rows of a step are in the order of its entries.
   cpu::for_each(team_, q.rows, kFewRows, [&](std::uint32_t row) {
-    const auto part = static_cast<std::uint32_t>(
-        std::upper_bound(step_.parts.begin(), step_.parts.end(), row,
-                         [](std::uint32_t r, const Step::Part& p) { return r < p.first_row; }) -
-        step_.parts.begin() - 1);
-    const KvView kv = view(shape, part);
-    const std::uint32_t position = step_.parts[part].position + row - step_.parts[part].first_row;
-    for (std::uint32_t head = 0; head < shape.heads; ++head) change(q.row(row) + head * dim, row, changes.q_norm);
+    const auto entry = static_cast<std::uint32_t>(
+        std::upper_bound(entries.begin(), entries.end(), row,
+                         [](std::uint32_t r, const BatchEntry& e) { return r < e.first_row; }) -
+        entries.begin() - 1);
+    const KvView kv = view(shape, entry);
+    const std::uint32_t position = entries[entry].position + row - entries[entry].first_row;
+    for (std::uint32_t head = 0; head < shape.heads; ++head)
+      change(row_of(q, row) + head * dim, row, vector_of(changes.q_norm));
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      float* key = k.row(row) + head * dim;
-      change(key, row, changes.k_norm);
+      float* key = row_of(k, row) + head * dim;
+      change(key, row, vector_of(changes.k_norm));
       kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
-      kernels_.store_kv(kv.type, kv.v(head, position), v.row(row) + head * dim, dim);
+      kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);
     }
   });
 }
@@ -287,17 +306,17 @@ void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::ui
 
 }  // namespace
 
-void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
+void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
   const std::uint32_t per_head = shape.heads / shape.kv_heads;
   cpu::AttentionPlan& plan = plans_[shape.group];
   if (!plan.made()) {
-    plan.make(step_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), shape.kv_heads));
+    plan.make(*batch_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), shape.kv_heads));
   }
   const auto rows = static_cast<std::uint32_t>(plan.rows().size());
   const auto items = static_cast<std::uint32_t>(plan.items().size());
   // Who writes token by token waits for memory, in which the heads of a page lie side by side: a thread takes as many
   // of them together as leaves work for all. A chunk of a prompt is arithmetic, and is spread as finely as it can be.
-  const bool writing = rows == step_.parts.size();
+  const bool writing = rows == batch_->entries().size();
   const std::uint32_t together =
       writing ? std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads) : 1;
   const std::uint32_t groups = divide_up(shape.kv_heads, together);
@@ -312,7 +331,7 @@ void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
         for (std::uint32_t i = 0; i < per_head; ++i) {
           const std::uint32_t at = (head * per_head + i) * shape.head_dim;
           cpu::Query& query = queries_of(head)[r * per_head + i];
-          query = {q.row(row.row) + at, out.row(row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
+          query = {row_of(q, row.row) + at, row_of(out, row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
           std::fill_n(query.sum, shape.head_dim, 0.0f);
         }
       }
@@ -322,9 +341,9 @@ void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
     cpu::ContextTile *now = &tiles[0], *next = &tiles[1];
     for (std::uint32_t r = item.run_begin; r < item.run_end; ++r) {
       const cpu::AttentionPlan::Run& run = plan.runs()[r];
-      const KvView kv = view(shape, run.part);
+      const KvView kv = view(shape, run.entry);
       const std::uint32_t first = plan.rows()[run.first].begin;
-      const std::uint32_t last = step_.parts[run.part].position + step_.parts[run.part].rows - 1;
+      const std::uint32_t last = batch_->entries()[run.entry].position + batch_->entries()[run.entry].rows - 1;
       find_tile(kv, first_head, run.tile_begin, first, last, *next);
       for (std::uint32_t tile = run.tile_begin; tile < run.tile_end; ++tile) {
         for (std::uint32_t head = first_head; head < last_head; ++head) {
@@ -350,57 +369,58 @@ void CpuBackend::attention(Rows out, Rows q, const AttentionShape& shape) {
 // --- recurrent layers
 
 // The window holds the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
-void CpuBackend::mamba2_conv(Rows x, const float* weight, const float* bias, const Mamba2Shape& shape) {
+void CpuBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) {
   constexpr std::uint32_t kChannels = 64;
   const std::uint32_t channels = shape.conv_channels(), chunks = divide_up(channels, kChannels);
-  const auto parts = static_cast<std::uint32_t>(step_.parts.size());
+  const auto entries = static_cast<std::uint32_t>(batch_->entries().size());
   QUIRE_CHECK(shape.conv_width <= cpu::kMostTaps, "wider convolutions are refused when a model is read");
-  cpu::for_each(team_, parts * chunks, step_.rows() == 1 ? parts * chunks : 0, [&](std::uint32_t n) {
-    const Step::Part& part = step_.parts[n / chunks];
-    const cpu::Convolution layer{x.row(part.first_row),
+  cpu::for_each(team_, entries * chunks, batch_->rows() == 1 ? entries * chunks : 0, [&](std::uint32_t n) {
+    const BatchEntry& entry = batch_->entries()[n / chunks];
+    const cpu::Convolution layer{row_of(x, entry.first_row),
                                  x.stride,
-                                 part.rows,
+                                 entry.rows,
                                  channels,
                                  shape.conv_width,
-                                 weight,
-                                 bias,
-                                 reinterpret_cast<float*>(step_.states[n / chunks].conv(shape.layer))};
+                                 vector_of(weight),
+                                 vector_of(bias),
+                                 reinterpret_cast<float*>(batch_->states().at(entry.state).conv(shape.layer))};
     const std::uint32_t begin = n % chunks * kChannels, end = std::min(channels, begin + kChannels);
     for (std::uint32_t c = begin; c < end; c += 16) kernels_.convolve(layer, c, std::min(16u, end - c));
   });
 }
 
 // The state of a head is [head_dim][state_dim].
-void CpuBackend::mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a,
-                             const float* d, const Mamba2Shape& shape) {
+void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                             const Mamba2Shape& shape) {
   constexpr std::uint32_t kTokens = 32;  // whose b and c stay in the first cache while all of the state comes by
   const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
   cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
-    kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, dt.row(i),
-                        dt_bias, a, heads);
+    kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, row_of(dt, i),
+                        vector_of(dt_bias), vector_of(a), heads);
   });
-  cpu::for_each(team_, static_cast<std::uint32_t>(step_.parts.size()) * heads, [&](std::uint32_t n) {
-    const Step::Part& part = step_.parts[n / heads];
+  cpu::for_each(team_, static_cast<std::uint32_t>(batch_->entries().size()) * heads, [&](std::uint32_t n) {
+    const BatchEntry& entry = batch_->entries()[n / heads];
     const std::uint32_t head = n % heads, group = head / per_group;
-    auto* state = reinterpret_cast<float*>(step_.states[n / heads].ssm(shape.layer)) +
+    auto* state = reinterpret_cast<float*>(batch_->states().at(entry.state).ssm(shape.layer)) +
                   std::size_t{head} * shape.head_dim * shape.state_dim;
-    for (std::uint32_t i = 0; i < part.rows; i += kTokens) {
-      const std::uint32_t row = part.first_row + i;
+    for (std::uint32_t i = 0; i < entry.rows; i += kTokens) {
+      const std::uint32_t row = entry.first_row + i;
       kernels_.recur({.state = state,
                       .head_dim = shape.head_dim,
                       .state_dim = shape.state_dim,
-                      .tokens = std::min(kTokens, part.rows - i),
+                      .tokens = std::min(kTokens, entry.rows - i),
                       .steps = steps_.data() + std::size_t{row} * heads + head,
                       .decays = decays_.data() + std::size_t{row} * heads + head,
-                      .x = x.row(row) + head * shape.head_dim,
-                      .b = b.row(row) + group * shape.state_dim,
-                      .c = c.row(row) + group * shape.state_dim,
-                      .out = out.row(row) + head * shape.head_dim,
+                      .x = row_of(x, row) + head * shape.head_dim,
+                      .b = row_of(b, row) + group * shape.state_dim,
+                      .c = row_of(c, row) + group * shape.state_dim,
+                      .out = row_of(out, row) + head * shape.head_dim,
                       .step_stride = heads,
                       .x_stride = x.stride,
-                      .bc_stride = b.stride,
+                      .b_stride = b.stride,
+                      .c_stride = c.stride,
                       .out_stride = out.stride,
-                      .d = d[head]});
+                      .d = vector_of(d)[head]});
     }
   });
 }

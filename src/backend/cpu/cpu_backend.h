@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "quire/backend/backend.h"
@@ -19,29 +20,31 @@ namespace quire {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels = cpu::best_kernels());
+  // `device`: whose memory it works on, for tests that count or fail its calls; none: host memory of its own.
+  CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels = cpu::best_kernels(), Device* device = nullptr);
 
-  Device& device() override { return device_; }
-  const char* variant() const override { return kernels_.name; }
-  std::uint32_t threads() const { return team_.size(); }
+  Device& device() override { return *device_; }
+  BackendFacts facts() const override { return {"cpu", kernels_.name, team_.size()}; }
+  bool stores(ElementType kv_type) const override { return kv_type != ElementType::I8; }
   ThreadTeam& team() { return team_; }  // between steps, for what is to be measured with the same threads
   PoolResult<void> prepare(const Sizes& sizes) override;
-  std::uint64_t arranged_bytes(const Weight& weight) const override;
-  Weight arrange(const Weight& weight, std::byte* to) override;
-  void begin(const Step& step) override;
-  void finish() override {}
+  std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use) const override;
+  PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) override;
+  void begin(const Batch& batch) override;
+  HostRows read(Tensor x) override;
+  PoolResult<void> finish() override;
 
-  void embed(Rows out, const Weight& table, float scale) override;
-  void rms_norm(Rows out, Rows x, const float* weight, float epsilon) override;
+  void embed(Tensor out, const Weight& table, float scale) override;
+  void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
-  void gather(Rows out, Rows x, std::span<const std::uint32_t> indices) override;
-  void add(Rows x, Rows y, float scale) override;
-  void cap_and_scale(Rows x, float cap, float scale) override;
-  void rope_angles(Rows cosines, Rows sines, std::span<const float> frequencies) override;
-  void store_kv(const AttentionShape& shape, Rows q, Rows k, Rows v, const HeadChanges& changes) override;
-  void attention(Rows out, Rows q, const AttentionShape& shape) override;
-  void mamba2_conv(Rows x, const float* weight, const float* bias, const Mamba2Shape& shape) override;
-  void mamba2_scan(Rows out, Rows x, Rows b, Rows c, Rows dt, const float* dt_bias, const float* a, const float* d,
+  void gather_wanted(Tensor out, Tensor x) override;
+  void add(Tensor x, Tensor y, float scale) override;
+  void cap_and_scale(Tensor x, float cap, float scale) override;
+  void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) override;
+  void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) override;
+  void attention(Tensor out, Tensor q, const AttentionShape& shape) override;
+  void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) override;
+  void mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                    const Mamba2Shape& shape) override;
 
  private:
@@ -49,16 +52,17 @@ class CpuBackend final : public Backend {
     LargeVector<std::byte> quants;
     LargeVector<float> scales, offsets, sums, row;
   };
-  KvView view(const AttentionShape& shape, std::uint32_t part) const;
+  KvView view(const AttentionShape& shape, std::uint32_t entry) const;
   cpu::QuantInput quant_input(std::uint32_t row);
   cpu::ProductScratch scratch(std::uint32_t thread);
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
   void prepare_input(const Input& input, bool quants, bool floats);
 
-  HostDevice device_;
+  HostDevice host_;
+  Device* device_;
   const cpu::Kernels& kernels_;
   ThreadTeam team_;
-  Step step_;
+  const Batch* batch_ = nullptr;  // of this step
   Sizes sizes_;                   // cols are rounded up
   std::vector<Scratch> scratch_;  // by thread
   // The input of a product, quantised, and as floats where something was done to it: [rows][cols] each

@@ -83,7 +83,7 @@ struct Recurrence {
   const float* b;  // [tokens][state_dim]; c too
   const float* c;
   float* out;  // [tokens][head_dim]
-  std::uint64_t step_stride, x_stride, bc_stride, out_stride;
+  std::uint64_t step_stride, x_stride, b_stride, c_stride, out_stride;
   float d;
 };
 

@@ -314,7 +314,7 @@ TEST(Kernels, TheRecurrenceDecaysTakesInAndReads) {
         std::vector<float> state = start, out(kTokens * kDim);
         for (std::uint32_t t = 0; t < kTokens; t += at_once) {
           kernels->recur({state.data(), kDim, n, std::min(at_once, kTokens - t), &steps[t], &decays[t], &x[t * kDim],
-                          &b[t * n], &c[t * n], &out[t * kDim], 1, kDim, n, kDim, 0.5f});
+                          &b[t * n], &c[t * n], &out[t * kDim], 1, kDim, n, n, kDim, 0.5f});
         }
         out.insert(out.end(), state.begin(), state.end());
         return out;

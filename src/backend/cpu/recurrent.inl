@@ -41,8 +41,8 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
     for (std::uint32_t t = 0; t < count; ++t) {
       const std::uint32_t token = first + t;
       const V16 decay = all(r.decays[token * r.step_stride]);
-      const float* b = r.b + token * r.bc_stride;
-      const float* c = r.c + token * r.bc_stride;
+      const float* b = r.b + token * r.b_stride;
+      const float* c = r.c + token * r.c_stride;
       V16 inputs[kRows], made[kRows];
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
@@ -84,10 +84,10 @@ void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
     const V16 decay = all(r.decays[token * r.step_stride]), input = all(r.steps[token * r.step_stride] * value);
     V16 sum = {};
     by_sixteen(r.state_dim, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
-      const V16 b = load_up_to(r.b + token * r.bc_stride + i, count);
+      const V16 b = load_up_to(r.b + token * r.b_stride + i, count);
       const V16 next = fma(load_up_to(state + i, count), decay, input * b);
       store_up_to(state + i, next, count);
-      sum = fma(next, load_up_to(r.c + token * r.bc_stride + i, count), sum);
+      sum = fma(next, load_up_to(r.c + token * r.c_stride + i, count), sum);
     });
     r.out[token * r.out_stride + row] = sum_of(sum) + r.d * value;
   }

@@ -91,7 +91,8 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
     for (int half = 0; half < 2; ++half) {
       // Adding 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.
       const V16 rounded = (half == 0 ? first : second) * inverse + rounder;
-      const I16 q = reinterpret_cast<I16>(rounded) - reinterpret_cast<I16>(rounder);
+      // What is not a number becomes some byte too: sums of others would overflow.
+      const I16 q = ((reinterpret_cast<I16>(rounded) - reinterpret_cast<I16>(rounder)) << 24) >> 24;
       store_as_bytes(out.q + at + 16 * half, q);
       sums[half] = sum_of(q);
       out.half_starts[at / 16 + half] = -kBias * sums[half];
@@ -106,6 +107,13 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
 void store_kv(ElementType type, std::byte* to, const float* from, std::uint32_t n) {
   if (type == ElementType::F32) {
     __builtin_memcpy(to, from, std::size_t{n} * 4);
+    return;
+  }
+  if (type == ElementType::BF16) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::uint16_t half = gguf::f32_to_bf16(from[i]);
+      __builtin_memcpy(to + 2 * i, &half, 2);
+    }
     return;
   }
   std::uint32_t i = 0;

@@ -51,11 +51,12 @@ std::vector<float> logits_of(const std::string& path) {
   for (const PageShape& shape : config.layout.groups) config.budget_bytes += 64 * shape.page_bytes();
   if (config.layout.has_recurrent()) config.budget_bytes += 8 * config.layout.recurrent.bytes();
   auto pool = *SequencePool::create(backend.device(), config);
-  auto runner = *model::Runner::create(**model, backend, *pool);
-  const model::Runner::Work work{.id = pool->create({.prompt = tokens})->id, .tokens = tokens};
-  const auto rows = runner.run(std::span(&work, 1));
+  auto runner = *model::Runner::create(**model, *pool);
+  Batch batch = runner.make_batch();
+  batch.add(pool->create({.prompt = tokens})->id, tokens);
+  const auto rows = runner.run(batch);
   EXPECT_TRUE(rows) << rows.error().message();
-  return rows ? std::vector<float>(rows->row(0), rows->row(0) + rows->cols) : std::vector<float>();
+  return rows ? std::vector<float>(rows->row(0).begin(), rows->row(0).end()) : std::vector<float>();
 }
 
 std::string readable(const ::testing::TestParamInfo<std::string>& shape) {

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { CACHED, FREE, HELD } from './cells.js';
 import { Pool } from './pool.js';
 
-const sequence = (request, more = {}) => ({ request, choice: 0, state: 'writing', tokens: 40, prompt_tokens: 32, computed: 39, max_tokens: 64, ...more });
+const sequence = (request, more = {}) => ({ request, choice: 0, state: 'decode', tokens: 40, prompt_tokens: 32, computed: 39, max_tokens: 64, ...more });
 
 // What the server sends first: two slabs of four pages, of which two are in use.
 const whole = (more = {}) => ({

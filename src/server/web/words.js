@@ -54,9 +54,9 @@ export function stateInWords(sequence) {
   const written = Math.max(0, sequence.tokens - sequence.prompt_tokens);
   if (sequence.ended) return `ended, ${count(written)} written`;
   switch (sequence.state) {
-    case 'waiting': return sequence.waits_for_prefix ? 'waits: another is reading the same text' : 'waiting';
-    case 'reading': return `reading, ${count(read)} of ${count(sequence.prompt_tokens)}`;
-    case 'writing': return `writing, ${count(written)} written`;
+    case 'waiting': return sequence.waits_for_prefix ? 'waits: another computes the same text' : 'waiting';
+    case 'prefill': return `prefill, ${count(read)} of ${count(sequence.prompt_tokens)}`;
+    case 'decode': return `decode, ${count(written)} written`;
     case 'suspended': return `suspended, ${count(written)} written; will go on`;
     default: return sequence.state;
   }

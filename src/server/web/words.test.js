@@ -35,13 +35,13 @@ test('the line under an answer', () => {
 });
 
 test('what a sequence does', () => {
-  const sequence = { prompt_tokens: 1000, computed: 300, tokens: 1000, state: 'reading' };
-  assert.equal(stateInWords(sequence), 'reading, 300 of 1,000');
+  const sequence = { prompt_tokens: 1000, computed: 300, tokens: 1000, state: 'prefill' };
+  assert.equal(stateInWords(sequence), 'prefill, 300 of 1,000');
   assert.equal(stateInWords({ ...sequence, state: 'waiting' }), 'waiting');
-  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waits: another is reading the same text');
-  assert.equal(stateInWords({ ...sequence, state: 'writing', tokens: 1050 }), 'writing, 50 written');
+  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waits: another computes the same text');
+  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050 }), 'decode, 50 written');
   assert.equal(stateInWords({ ...sequence, state: 'suspended', tokens: 1050 }), 'suspended, 50 written; will go on');
-  assert.equal(stateInWords({ ...sequence, state: 'writing', tokens: 1050, ended: 1 }), 'ended, 50 written');
+  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050, ended: 1 }), 'ended, 50 written');
 });
 
 const base = { model: 'demo', context: 2048, block_size: 16, arena_bytes: 128 * 2 ** 20, slabs: 2, sequences: [], stats: {}, states: null };

@@ -1,4 +1,4 @@
-#include "quire/model/tensors.h"
+#include "quire/model/tensor_table.h"
 
 #include <string>
 #include <utility>
@@ -33,11 +33,9 @@ std::string load_refusal(const TestModel& model) {
 
 // Two layers, with what published files of the architecture have.
 TestModel right(const std::string& name) {
-  switch (find_architecture(name)->mixing) {
-    case Mixing::recurrent: return TestModel::recurrent(name).with_tensors({true, true});
-    case Mixing::hybrid: return TestModel::hybrid(name, {0, 1}).with_tensors({true, false});
-    case Mixing::attention: break;
-  }
+  const Architecture& row = *find_architecture(name);
+  if (row.alternates()) return TestModel::hybrid(name, {0, 1}).with_tensors({true, false});
+  if (row.has(BlockKind::Mamba2)) return TestModel::recurrent(name).with_tensors({true, true});
   return TestModel::attention(name).with_tensors({false, false});
 }
 

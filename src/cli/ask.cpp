@@ -1,0 +1,125 @@
+#include "quire/cli/ask.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "quire/text/stream_decoder.h"
+
+namespace quire::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Turns the answer's tokens into text.
+class Decoding final : public engine::TextStream {
+ public:
+  Decoding(const text::Tokenizer& tokenizer, bool at_start)
+      : decoder_(tokenizer, {.at_start = at_start, .repair_utf8 = true}) {}
+  void push(Token token, std::string& out) override { decoder_.push(token, out); }
+  void flush(std::string& out) override { decoder_.flush(out); }
+
+ private:
+  text::StreamDecoder decoder_;
+};
+
+// Hears what becomes of the request. It cannot end it from here; the loop in ask() does that between two steps.
+class Hearing final : public engine::Listener {
+ public:
+  explicit Hearing(const TextSink& sink) : sink_(sink) {}
+
+  void on_event(const engine::Event& event) override {
+    if (event.kind == engine::Event::Kind::Token) {
+      if (tokens++ == 0) first_token = Clock::now();
+      enough = !sink_(event.token, event.text) || enough;
+    } else if (event.kind == engine::Event::Kind::Finished) {
+      finish = event.finish;
+      error = event.error;
+      usage = *event.usage;
+      (void)sink_(text::kNoToken, event.text);
+    }
+    ended = event.last;
+  }
+
+  std::uint32_t tokens = 0;
+  Clock::time_point first_token;
+  bool enough = false, ended = false;
+  engine::Finish finish = engine::Finish::Stop;
+  std::string error;
+  engine::Usage usage;
+
+ private:
+  const TextSink& sink_;
+};
+
+}  // namespace
+
+std::string_view reason(Ending ending) {
+  switch (ending) {
+    case Ending::end_of_text: return "the model ended it";
+    case Ending::limit: return "the limit of tokens was reached";
+    case Ending::context: return "the context is full";
+    case Ending::stopped: return "it was stopped";
+  }
+  return "";
+}
+
+std::string_view word(Ending ending) {
+  switch (ending) {
+    case Ending::end_of_text: return "end";
+    case Ending::limit: return "limit";
+    case Ending::context: return "context";
+    case Ending::stopped: return "stopped";
+  }
+  return "";
+}
+
+Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer, Question question, const Watch& watch,
+                     const TextSink& sink) {
+  const auto prompt = static_cast<std::uint32_t>(question.prompt.size());
+  const auto ends = tokenizer.end_of_generation();
+  engine::Request request{.prompt = std::move(question.prompt),
+                          .max_tokens = question.limit != 0 ? question.limit : host.context(),
+                          .sampling = std::move(question.sampling),
+                          .stop_tokens = {ends.begin(), ends.end()}};
+  request.text = [&tokenizer, at_start = question.at_start] { return std::make_unique<Decoding>(tokenizer, at_start); };
+  const auto hearing = std::make_shared<Hearing>(sink);
+  engine::Engine& engine = host.engine();
+  const Clock::time_point start = Clock::now();
+  const auto id = engine.submit(std::move(request), hearing);
+  if (!id) return fail(id.error().message);
+
+  Answered answered;
+  while (!hearing->ended) {
+    const auto sequences = hearing->tokens == 0 ? engine.sequences() : std::vector<engine::SequenceInfo>();
+    const std::uint32_t done = sequences.empty() ? prompt : std::min(sequences.front().computed, prompt);
+    if (hearing->enough || (watch && !watch(done, prompt))) {
+      engine.cancel(*id);
+      break;
+    }
+    engine.step();
+  }
+  if (hearing->finish == engine::Finish::Failed) return fail(hearing->error);
+  const Clock::time_point end = Clock::now();
+  const Clock::time_point first = hearing->tokens > 0 ? hearing->first_token : end;
+  answered.reused = hearing->usage.hit.tokens;
+  answered.prefill_done = hearing->finish != engine::Finish::Cancelled || hearing->tokens > 0;
+  answered.prefill = {prompt - answered.reused, seconds_between(start, first)};
+  answered.decode = {hearing->tokens, seconds_between(first, end)};
+  if (hearing->finish == engine::Finish::Cancelled) {
+    answered.ending = Ending::stopped;
+  } else if (hearing->finish == engine::Finish::Stop) {
+    answered.ending = Ending::end_of_text;
+  } else {
+    answered.ending = hearing->tokens == question.limit ? Ending::limit : Ending::context;
+  }
+  return answered;
+}
+
+}  // namespace quire::cli

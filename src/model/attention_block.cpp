@@ -1,0 +1,86 @@
+#include "quire/model/attention_block.h"
+
+#include <algorithm>
+
+namespace quire::model {
+
+AttentionBlock::AttentionBlock(const Hyperparameters& model, const Layer& layer)
+    : row_(model.architecture),
+      width_(model.embedding),
+      heads_(layer.heads),
+      kv_heads_(layer.kv_heads),
+      head_dim_(model.key_length),
+      value_dim_(model.value_length),
+      window_(layer.window) {}
+
+void AttentionBlock::declare(TensorTable& table) {
+  const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
+  const std::uint64_t value = std::uint64_t{kv_heads_} * value_dim_, mixed = std::uint64_t{heads_} * value_dim_;
+  // A bias that the architecture does not require can still mean only one thing.
+  const Presence biases = row_->projection_biases ? Presence::Required : Presence::Optional;
+  if (table.file_has("attn_qkv.weight")) {
+    table.fused_matrix("attn_qkv.weight", width_, {{&q_, query}, {&k_, key}, {&v_, value}});
+    table.fused_vector("attn_qkv.bias", {{&q_bias_, query}, {&k_bias_, key}, {&v_bias_, value}}, biases);
+  } else {
+    table.matrix("attn_q.weight", query, width_, q_);
+    table.matrix("attn_k.weight", key, width_, k_);
+    table.matrix("attn_v.weight", value, width_, v_);
+    table.vector("attn_q.bias", query, q_bias_, biases);
+    table.vector("attn_k.bias", key, k_bias_, biases);
+    table.vector("attn_v.bias", value, v_bias_, biases);
+  }
+  table.matrix("attn_output.weight", width_, mixed, out_);
+  table.vector("attn_output.bias", width_, out_bias_, Presence::Optional);
+  if (row_->head_norms) {
+    table.vector("attn_q_norm.weight", head_dim_, q_norm_);
+    table.vector("attn_k_norm.weight", head_dim_, k_norm_);
+  }
+}
+
+LayerDesc AttentionBlock::state(ElementType kv_type) const {
+  return LayerDesc::attention(kv_heads_, head_dim_, kv_type, window_);
+}
+
+std::uint64_t AttentionBlock::scratch_bytes(std::uint32_t rows) const {
+  const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
+  return Scratch::bytes_for(rows, {query, key, key, query});
+}
+
+void AttentionBlock::widen(Backend::Sizes& sizes) const {
+  sizes.heads = std::max(sizes.heads, heads_);
+  sizes.cols = std::max(sizes.cols, heads_ * head_dim_);
+}
+
+void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out) const {
+  const std::uint32_t rows = in.x.rows;
+  Scratch scratch(step.scratch);
+  const Tensor q = scratch.take(rows, heads_ * head_dim_);
+  const Tensor k = scratch.take(rows, kv_heads_ * head_dim_);
+  const Tensor v = scratch.take(rows, kv_heads_ * head_dim_);
+  const Tensor mixed = scratch.take(rows, heads_ * head_dim_);
+  const Product products[] = {{.out = q, .weight = &q_, .bias = q_bias_},
+                              {.out = k, .weight = &k_, .bias = k_bias_},
+                              {.out = v, .weight = &v_, .bias = v_bias_}};
+  backend().matmul(products, in);
+  const AttentionShape shape{.group = place().group,
+                             .layer = place().index,
+                             .heads = heads_,
+                             .kv_heads = kv_heads_,
+                             .head_dim = head_dim_,
+                             .scale = step.constants.attention_scale,
+                             .soft_cap = step.constants.attention_cap,
+                             .window = window_};
+  backend().store_kv(shape, q, k, v,
+                     {.q_norm = q_norm_,
+                      .k_norm = k_norm_,
+                      .epsilon = step.constants.epsilon,
+                      .cosines = window_ != 0 ? step.window_cosines : step.cosines,
+                      .sines = window_ != 0 ? step.window_sines : step.sines,
+                      .pairs = row_->rope_pairs});
+  backend().attention(mixed, q, shape);
+  out.weight = &out_;
+  out.bias = out_bias_;
+  backend().matmul({&out, 1}, Input::plain(mixed));
+}
+
+}  // namespace quire::model

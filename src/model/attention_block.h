@@ -1,0 +1,32 @@
+// Attention with keys and values in the pool's pages: projections, norms and rotation of heads, attention, and the
+// projection back.
+#pragma once
+
+#include "quire/model/block.h"
+
+namespace quire::model {
+
+class AttentionBlock final : public Block {
+ public:
+  AttentionBlock(const Hyperparameters& model, const Layer& layer);
+
+  void declare(TensorTable& table) override;
+  LayerDesc state(ElementType kv_type) const override;
+  std::uint64_t scratch_bytes(std::uint32_t rows) const override;
+  void widen(Backend::Sizes& sizes) const override;
+  void forward(const BlockStep& step, const Input& in, Product out) const override;
+
+ private:
+  const Architecture* row_;
+  std::uint32_t width_;  // of the residual stream
+  std::uint32_t heads_, kv_heads_, head_dim_;
+  std::uint32_t value_dim_;  // equal to head_dim_ in a model that can be run
+  std::uint32_t window_;
+
+  Weight q_, k_, v_;  // [heads * head_dim][width], and so on
+  Weight out_;        // [width][heads * head_dim]
+  Tensor q_bias_, k_bias_, v_bias_, out_bias_;
+  Tensor q_norm_, k_norm_;  // [head_dim], applied head by head
+};
+
+}  // namespace quire::model

@@ -1,0 +1,27 @@
+// The gated feed-forward part: down(act(gate(x)) * up(x)).
+#pragma once
+
+#include "quire/model/block.h"
+
+namespace quire::model {
+
+class FeedForwardBlock final : public Block {
+ public:
+  FeedForwardBlock(const Hyperparameters& model, const Layer& layer);
+
+  void declare(TensorTable& table) override;
+  std::uint64_t scratch_bytes(std::uint32_t rows) const override;
+  void widen(Backend::Sizes& sizes) const override;
+  void forward(const BlockStep& step, const Input& in, Product out) const override;
+
+ private:
+  const Architecture* row_;
+  bool experts_;         // the file has them; Quire describes such a model and does not run it yet
+  std::uint32_t width_;  // of the residual stream
+  std::uint32_t inner_;
+
+  Weight gate_, up_;  // [inner][width]
+  Weight down_;       // [width][inner]
+};
+
+}  // namespace quire::model

@@ -1,0 +1,61 @@
+#include "quire/model/fingerprint.h"
+
+#include <algorithm>
+#include <span>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace quire::model {
+namespace {
+
+constexpr std::size_t kSample = 4096;  // bytes at each end of a tensor
+
+// Two hashes of 128 bits with seeds of their own.
+class Hasher {
+ public:
+  Hasher() {
+    XXH3_128bits_reset_withSeed(&states_[0], 1);
+    XXH3_128bits_reset_withSeed(&states_[1], 2);
+  }
+  void bytes(std::span<const std::byte> data) {
+    const std::uint64_t size = data.size();
+    for (XXH3_state_t& state : states_) {
+      XXH3_128bits_update(&state, &size, sizeof size);
+      if (size > 0) XXH3_128bits_update(&state, data.data(), data.size());
+    }
+  }
+  void text(std::string_view text) { bytes(std::as_bytes(std::span(text))); }
+  void number(std::uint64_t value) { bytes(std::as_bytes(std::span(&value, 1))); }
+  Fingerprint value() const {
+    const XXH128_hash_t a = XXH3_128bits_digest(&states_[0]), b = XXH3_128bits_digest(&states_[1]);
+    return {{a.low64, a.high64, b.low64, b.high64}};
+  }
+
+ private:
+  XXH3_state_t states_[2] = {};
+};
+
+}  // namespace
+
+Fingerprint fingerprint(const gguf::File& file, std::string_view arithmetic) {
+  Hasher hasher;
+  hasher.text(arithmetic);
+  for (std::size_t i = 0; i < file.entry_count(); ++i) {
+    const gguf::Entry entry = file.entry(i);
+    if (entry.key.starts_with("tokenizer.")) continue;  // tokens are ids here, whatever they spell
+    hasher.text(entry.key);
+    hasher.text(entry.value.describe());
+  }
+  for (std::size_t i = 0; i < file.tensor_count(); ++i) {
+    const gguf::Tensor tensor = file.tensor(i);
+    hasher.text(tensor.name);
+    hasher.number(static_cast<std::uint64_t>(tensor.type));
+    for (const std::uint64_t length : tensor.shape) hasher.number(length);
+    hasher.bytes(tensor.data.first(std::min(kSample, tensor.data.size())));
+    hasher.bytes(tensor.data.last(std::min(kSample, tensor.data.size())));
+  }
+  return hasher.value();
+}
+
+}  // namespace quire::model

@@ -1,0 +1,86 @@
+#include "quire/model/loader.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "quire/base/numbers.h"
+
+namespace quire::model {
+namespace {
+
+constexpr std::uint64_t kAlignment = 64;
+
+// A vector of the file as f32.
+Result<void> read_vector(const gguf::File& file, const Binding& binding, std::span<float> to) {
+  std::vector<float> all(binding.source.elements());
+  if (const auto ok = gguf::dequantize(binding.source.type, binding.source.data, all); !ok) {
+    return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, ok.error().message));
+  }
+  if (binding.transposed_cols == 0) {
+    std::ranges::copy_n(all.begin() + static_cast<std::ptrdiff_t>(binding.first),
+                        static_cast<std::ptrdiff_t>(binding.count), to.begin());
+    return {};
+  }
+  const std::uint64_t cols = binding.transposed_cols, rows = all.size() / cols;
+  for (std::uint64_t i = 0; i < all.size(); ++i) to[i % cols * rows + i / cols] = all[i];
+  return {};
+}
+
+}  // namespace
+
+Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std::span<const Binding> bindings,
+                                  std::span<const HostVector> computed) {
+  // Matrices first, one behind the other, so that their pages can be huge; vectors behind them.
+  const auto matrix_room = [&](const Binding& b) {
+    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(b.matrix, b.use), kAlignment);
+  };
+  const auto vector_room = [](std::uint64_t count) { return round_up(count * sizeof(float), kAlignment); };
+  std::uint64_t matrix_bytes = 0, vector_bytes = 0;
+  for (const Binding& binding : bindings) {
+    matrix_bytes += matrix_room(binding);
+    if (binding.vector != nullptr) vector_bytes += vector_room(binding.count);
+  }
+  for (const HostVector& vector : computed) vector_bytes += vector_room(vector.values.size());
+  auto memory = DeviceBuffer::create(backend.device(), matrix_bytes + vector_bytes);
+  if (!memory) return fail(memory.error().message());
+
+  std::byte* to = memory->data();
+  for (const Binding& binding : bindings) {
+    if (binding.weight == nullptr) continue;
+    auto loaded = backend.load(binding.matrix, binding.use, to);
+    if (!loaded) return fail(fmt::format("tensor '{}': {}", binding.source.name, loaded.error().message()));
+    *binding.weight = *loaded;
+    // What was read of the file is given back to the system at once, so that no matrix is in memory twice.
+    const std::uint64_t taken = matrix_room(binding);
+    if (taken > 0) file.forget({binding.matrix.data, binding.matrix.bytes()});
+    to += taken;
+  }
+
+  // The device may read this until the fence below.
+  std::vector<float> host(vector_bytes / sizeof(float));
+  std::span<float> rest = host;
+  const auto place = [&](Tensor& tensor, std::uint64_t count) -> Result<void> {
+    tensor = {to, 1, static_cast<std::uint32_t>(count), count, ElementType::F32};
+    if (count == 0) return {};
+    if (auto ok = backend.device().upload(to, rest.data(), count * sizeof(float)); !ok) {
+      return fail(ok.error().message());
+    }
+    to += vector_room(count);
+    rest = rest.subspan(vector_room(count) / sizeof(float));
+    return {};
+  };
+  for (const Binding& binding : bindings) {
+    if (binding.vector == nullptr) continue;
+    if (auto ok = read_vector(file, binding, rest); !ok) return std::unexpected(ok.error());
+    if (auto ok = place(*binding.vector, binding.count); !ok) return std::unexpected(ok.error());
+  }
+  for (const HostVector& vector : computed) {
+    std::ranges::copy(vector.values, rest.begin());
+    if (auto ok = place(*vector.to, vector.values.size()); !ok) return std::unexpected(ok.error());
+  }
+  if (auto ok = backend.device().fence(); !ok) return fail(ok.error().message());
+  return std::move(*memory);
+}
+
+}  // namespace quire::model

@@ -1,0 +1,66 @@
+#include "quire/model/mamba2_block.h"
+
+#include <algorithm>
+
+namespace quire::model {
+
+Mamba2Block::Mamba2Block(const Hyperparameters& model)
+    : needs_conv_bias_(model.architecture->convolution_bias), width_(model.embedding), shape_(model.recurrent) {}
+
+void Mamba2Block::declare(TensorTable& table) {
+  table.matrix("ssm_in.weight", shape_.projection(), width_, in_);
+  table.transposed("ssm_conv1d.weight", shape_.conv_channels(), shape_.conv_kernel, conv_);
+  table.vector("ssm_conv1d.bias", shape_.conv_channels(), conv_bias_,
+               needs_conv_bias_ ? Presence::Required : Presence::Optional);
+  table.vector("ssm_dt.bias", shape_.heads, dt_bias_);
+  table.vector("ssm_a", shape_.heads, a_);
+  table.vector("ssm_d", shape_.heads, d_);
+  table.vector("ssm_norm.weight", shape_.inner, norm_);
+  table.matrix("ssm_out.weight", width_, shape_.inner, out_);
+}
+
+// The convolution sees the token itself and conv_kernel - 1 before it; those are remembered. States are f32 always,
+// since their errors would add up from token to token.
+LayerDesc Mamba2Block::state(ElementType) const {
+  return LayerDesc::recurrent((shape_.conv_kernel - 1) * shape_.conv_channels() * sizeof(float),
+                              std::uint64_t{shape_.inner} * shape_.state * sizeof(float));
+}
+
+std::uint64_t Mamba2Block::scratch_bytes(std::uint32_t rows) const {
+  return Scratch::bytes_for(rows, {shape_.projection(), shape_.inner});
+}
+
+void Mamba2Block::widen(Backend::Sizes& sizes) const {
+  sizes.recurrent_heads = std::max(sizes.recurrent_heads, shape_.heads);
+  sizes.cols = std::max(sizes.cols, shape_.inner);
+}
+
+void Mamba2Block::forward(const BlockStep& step, const Input& in, Product out) const {
+  const Mamba2Shape shape{.layer = place().index,
+                          .heads = shape_.heads,
+                          .head_dim = shape_.inner / shape_.heads,
+                          .groups = shape_.groups,
+                          .state_dim = shape_.state,
+                          .conv_width = shape_.conv_kernel};
+  const std::uint32_t rows = in.x.rows, inner = shape_.inner, shared = shape_.groups * shape_.state;
+  Scratch scratch(step.scratch);
+  const Tensor wide = scratch.take(rows, static_cast<std::uint32_t>(shape_.projection()));
+  const Tensor mixed = scratch.take(rows, inner);
+  const Product product{.out = wide, .weight = &in_};
+  backend().matmul({&product, 1}, in);
+  const Tensor gate = wide.columns(0, inner);
+  const Tensor convolved = wide.columns(inner, shape.conv_channels());
+  const Tensor dt = wide.columns(inner + shape.conv_channels(), shape_.heads);
+  backend().mamba2_conv(convolved, conv_, conv_bias_, shape);
+  backend().mamba2_scan(mixed, convolved.columns(0, inner), convolved.columns(inner, shared),
+                        convolved.columns(inner + shared, shared), dt, dt_bias_, a_, d_, shape);
+  out.weight = &out_;
+  backend().matmul({&out, 1}, {.kind = Input::Kind::GatedNormed,
+                               .x = mixed,
+                               .gate = gate,
+                               .weight = norm_,
+                               .epsilon = step.constants.epsilon,
+                               .groups = shape_.groups});
+}
+
+}  // namespace quire::model

@@ -1,0 +1,108 @@
+// The tensors of a model, as its blocks declare them: name, shape, required or not, and where each one goes. One table
+// both checks a file and binds it.
+//
+//   TensorTable table(file);
+//   table.enter(3);                                           // names below get the prefix "blk.3."
+//   table.matrix("attn_q.weight", query, width, q);           // shape in the file: `query` rows of `width`
+//   table.vector("attn_q.bias", query, q_bias, Presence::Optional);
+//   if (auto ok = table.check(); !ok) ...                     // the file has all that is required, and nothing besides
+//   auto bindings = table.bind();                             // what load_weights() (loader.h) takes to the device
+//
+// A tensor that no block computes with would make every answer wrong, so it is refused by name. One that a file may
+// have or not is in all layers that declare it, or in none: a file that has lost some of them is not the same model.
+//
+// Who may call: one thread. The table keeps pointers to where tensors go; these must stay where they are.
+// How it fails: check() and bind() with one line that names the file, the tensor, and what was expected of it. A file
+//   with no tensors at all (a vocabulary on its own) passes check() and is refused by bind().
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/backend/backend.h"
+#include "quire/base/error.h"
+#include "quire/gguf/gguf.h"
+
+namespace quire::model {
+
+enum class Presence : std::uint8_t { Required, Optional };
+
+// A tensor of the file, or part of one, and where on the device it goes. One of `weight` and `vector` is set.
+struct Binding {
+  gguf::Tensor source;
+  FileMatrix matrix = {};  // of `weight`
+  WeightUse use = WeightUse::Product;
+  Weight* weight = nullptr;
+  Tensor* vector = nullptr;  // becomes f32
+  std::uint64_t first = 0;   // of `vector`: elements of the source
+  std::uint64_t count = 0;
+  std::uint64_t transposed_cols = 0;  // of `vector`: length of a row in the file, if it is to be transposed
+};
+
+class TensorTable {
+ public:
+  explicit TensorTable(const gguf::File& file) : file_(&file) {}
+
+  void enter(std::uint32_t layer);
+  bool file_has(std::string_view name) const;
+
+  void matrix(std::string_view name, std::uint64_t rows, std::uint64_t cols, Weight& to,
+              Presence presence = Presence::Required, WeightUse use = WeightUse::Product);
+  void vector(std::string_view name, std::uint64_t length, Tensor& to, Presence presence = Presence::Required);
+  // Several in one tensor, one behind the other.
+  struct MatrixPart {
+    Weight* to;
+    std::uint64_t rows;
+  };
+  void fused_matrix(std::string_view name, std::uint64_t cols, std::initializer_list<MatrixPart> parts);
+  struct VectorPart {
+    Tensor* to;
+    std::uint64_t length;
+  };
+  void fused_vector(std::string_view name, std::initializer_list<VectorPart> parts, Presence presence);
+  // [rows][cols] in the file, [cols][rows] on the device.
+  void transposed(std::string_view name, std::uint64_t rows, std::uint64_t cols, Tensor& to);
+  // A tensor that is read elsewhere, or that a file may have though Quire cannot run it yet.
+  void known(std::string_view name);
+  void known_prefix(std::string_view prefix);
+
+  Result<void> check(std::uint32_t layers, std::string_view architecture) const;
+  Result<std::vector<Binding>> bind() const;
+
+ private:
+  static constexpr std::uint32_t kModel = UINT32_MAX;  // not of a layer
+  struct Part {
+    Weight* weight = nullptr;
+    Tensor* vector = nullptr;
+    std::uint64_t length = 0;  // rows of a matrix, elements of a vector
+  };
+  struct Row {
+    enum class Shape : std::uint8_t { Matrix, Vector, Any, Prefix };
+    std::uint32_t layer = kModel;
+    std::string_view name;  // without "blk.N."; string literals
+    Shape shape = Shape::Vector;
+    Presence presence = Presence::Required;
+    WeightUse use = WeightUse::Product;
+    std::uint64_t rows = 1, cols = 0;
+    std::uint64_t transposed_cols = 0;
+    std::uint32_t first_part = 0, parts = 0;
+  };
+  Row& add(std::string_view name, Row::Shape shape, std::uint64_t rows, std::uint64_t cols, Presence presence);
+  std::string full_name(const Row& row) const;
+  bool has(const Row& row) const { return file_->find_tensor(full_name(row)).has_value(); }
+  std::span<const Row> rows_of(std::uint32_t layer) const;
+  Result<void> check_row(const Row& row) const;
+  Result<void> check_gaps() const;
+  Result<void> check_unknown(std::uint32_t layers, std::string_view architecture) const;
+
+  const gguf::File* file_;
+  std::uint32_t layer_ = kModel;
+  std::vector<Row> rows_;  // in the order of layers; the model's own first
+  std::vector<Part> parts_;
+};
+
+}  // namespace quire::model

@@ -1,0 +1,104 @@
+// One step of an engine: which sequences compute which of their next tokens. Built once by whoever schedules, and used
+// by everyone after that: the pool reserves room for it and says where its sequences lie, the model and its backend
+// compute it, the pool commits it.
+//
+//   batch.clear();
+//   batch.add(sequence, tokens, Logits::Last);      // once per sequence
+//   pool.reserve(batch.entries());                  // room for all of them, or a refusal
+//   pool.bind(batch);                               // positions, rows of page tables, places of recurrent states
+//   ... forward ...
+//   pool.commit(batch);
+//
+// Rows are tokens: the tokens of an entry lie side by side, in the order of their positions; entries lie in the order
+// in which they were added. Everything here is plain arrays, so that a device can take it over in one upload.
+//
+// Who may call: the engine's thread. Nothing is allocated after create(), as long as the batch stays within its limits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quire/state/ids.h"
+#include "quire/state/views.h"
+
+namespace quire {
+
+enum class Logits : std::uint8_t { None, Last, All };  // of which rows of an entry
+
+// The tokens of one sequence in a step.
+struct BatchEntry {
+  SequenceId sequence;
+  std::uint32_t rows = 0;  // tokens
+  Logits logits = Logits::None;
+  bool checkpoint = false;      // keep the recurrent state behind the last token, if that is a block boundary
+  std::uint32_t first_row = 0;  // of the batch
+  // Set by SequencePool::bind()
+  std::uint32_t position = 0;  // of the first token
+  std::uint32_t table = 0;     // row of the group's page tables
+  std::uint32_t state = 0;     // place of the recurrent state, in units of StatesView
+};
+
+class Batch {
+ public:
+  Batch() = default;
+  Batch(std::uint32_t max_rows, std::uint32_t max_entries, std::uint32_t groups) {
+    tokens_.reserve(max_rows);
+    positions_.reserve(max_rows);
+    wanted_.reserve(max_rows);
+    entries_.reserve(max_entries);
+    kv_.reserve(groups);
+  }
+
+  void clear() {
+    entries_.clear();
+    tokens_.clear();
+    positions_.clear();
+    wanted_.clear();
+    kv_.clear();
+    states_ = {};
+  }
+  void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false) {
+    const auto first = static_cast<std::uint32_t>(tokens_.size());
+    const auto rows = static_cast<std::uint32_t>(tokens.size());
+    entries_.push_back(
+        {.sequence = sequence, .rows = rows, .logits = logits, .checkpoint = checkpoint, .first_row = first});
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    if (logits == Logits::Last && rows > 0) wanted_.push_back(first + rows - 1);
+    for (std::uint32_t i = 0; logits == Logits::All && i < rows; ++i) wanted_.push_back(first + i);
+  }
+
+  bool empty() const { return entries_.empty(); }
+  std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens_.size()); }
+  std::span<const BatchEntry> entries() const { return entries_; }
+  std::span<const Token> tokens() const { return tokens_; }  // [rows]
+  std::span<const Token> tokens(const BatchEntry& entry) const { return tokens().subspan(entry.first_row, entry.rows); }
+  std::span<const std::uint32_t> wanted() const { return wanted_; }  // rows whose logits are wanted, rising
+  // After bind()
+  std::span<const std::uint32_t> positions() const { return positions_; }  // [rows]
+  std::span<const KvGroupView> kv() const { return kv_; }                  // [groups]
+  const StatesView& states() const { return states_; }
+
+  // For whoever says where sequences lie: SequencePool::bind(), and tests that have memory of their own.
+  std::span<BatchEntry> bind(std::span<const KvGroupView> kv, const StatesView& states) {
+    kv_.assign(kv.begin(), kv.end());
+    states_ = states;
+    return entries_;
+  }
+  void set_positions() {
+    positions_.clear();
+    for (const BatchEntry& entry : entries_) {
+      for (std::uint32_t i = 0; i < entry.rows; ++i) positions_.push_back(entry.position + i);
+    }
+  }
+
+ private:
+  std::vector<BatchEntry> entries_;
+  std::vector<Token> tokens_;
+  std::vector<std::uint32_t> positions_;
+  std::vector<std::uint32_t> wanted_;
+  std::vector<KvGroupView> kv_;
+  StatesView states_;
+};
+
+}  // namespace quire
