@@ -1,0 +1,227 @@
+// The conformance suite says in tests what a backend is: conformance_*_test.cpp, one test per promise, the same bodies
+// for every backend of the list below, against reference_testing.h. A new kind of device is one more entry there.
+//
+// The suite reaches device memory through Device and Backend::read() alone and never looks behind a device's pointer.
+// Memory that nobody may read holds NaN, and memory that nobody may write is looked at afterwards.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quire/backend/backend.h"
+#include "quire/backend/cpu/cpu_backend.h"
+#include "quire/backend/factory.h"
+#include "quire/backend/reference_testing.h"
+#include "quire/base/check.h"
+#include "quire/state/batch.h"
+#include "quire/state/device.h"
+
+namespace quire::conformance {
+
+using reference::Expected;
+using reference::FileWeight;
+using reference::Matrix;
+using reference::random_matrix;
+using reference::random_weight;
+
+// --- which backends there are
+
+// How far from the reference results may be, relative to the size of what they are made from.
+struct Tolerance {
+  double floats = 0;     // sums and functions in f32
+  double quantised = 0;  // products with quantised weights
+  // The same, where something was done to the input first: what lies between two steps of 8 bits may go to either.
+  double quantised_after = 0;
+};
+
+struct BackendUnderTest {
+  std::string name;    // of its tests: letters, digits and _
+  std::string family;  // backends of a family give the same bits, whatever their number of threads
+  Tolerance tolerance;
+  bool inputs_in_8_bits = false;  // of products with quantised weights, 32 columns under a scale
+  std::function<std::unique_ptr<Backend>()> make;
+  // On a device of the test, where that is possible.
+  std::function<std::unique_ptr<Backend>(Device&)> make_on;
+
+  friend void PrintTo(const BackendUnderTest& backend, std::ostream* out) { *out << backend.name; }
+};
+
+// Every backend that this machine can run.
+inline std::vector<BackendUnderTest> backends_under_test() {
+  std::vector<BackendUnderTest> all;
+  for (const std::string variant : {"scalar", "avx2", "avx512"}) {
+    for (const std::uint32_t threads : {1u, 3u}) {
+      const BackendOptions options{.device = "cpu", .threads = threads, .variant = variant};
+      if (!make_backend(options)) continue;
+      all.push_back({.name = "cpu_" + variant + (threads == 1 ? "" : "_" + std::to_string(threads) + "_threads"),
+                     .family = "cpu_" + variant,
+                     .tolerance = {.floats = 2e-5, .quantised = 2e-5, .quantised_after = 2e-3},
+                     .inputs_in_8_bits = true,
+                     .make = [options] { return std::move(*make_backend(options)); },
+                     .make_on =
+                         [threads, variant](Device& device) {
+                           return std::make_unique<CpuBackend>(threads, *cpu::kernels_by_name(variant.c_str()),
+                                                               &device);
+                         }});
+    }
+  }
+  return all;
+}
+
+inline std::string name_of(const ::testing::TestParamInfo<BackendUnderTest>& info) { return info.param.name; }
+
+// Of `all` repetitions those that are made here: sanitizers are slow (QUIRE_PROPERTY_PERCENT below 100).
+inline std::uint32_t repetitions(std::uint32_t all) {
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  if (percent == nullptr) return all;
+  return std::max(1u, static_cast<std::uint32_t>(all * std::strtoull(percent, nullptr, 10) / 100));
+}
+
+// --- tensors of a device
+
+template <typename T>
+T must(PoolResult<T> result) {
+  QUIRE_CHECK(result.has_value(), "a device of a test has memory and does what it is told");
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+// What is in memory that has not been written.
+inline float poison() { return std::numeric_limits<float>::quiet_NaN(); }
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+inline bool same_bits(const Matrix& a, const Matrix& b) {
+  return a.rows == b.rows && a.cols == b.cols && same_bits(a.values, b.values);
+}
+
+// Makes tensors, and owns them.
+class Tensors {
+ public:
+  explicit Tensors(Device& device) : device_(device) {}
+
+  Tensor put(const Matrix& values) { return put_within(values, 0, 0); }
+  // As columns of wider rows.
+  Tensor put_within(const Matrix& values, std::uint32_t before, std::uint32_t after) {
+    Whole whole{.before = before, .rows = Matrix(values.rows, before + values.cols + after, poison())};
+    for (std::uint32_t i = 0; i < values.rows; ++i) {
+      std::ranges::copy(values.row(i), whole.rows.values.begin() + std::ptrdiff_t{i} * whole.rows.cols + before);
+    }
+    const std::size_t bytes = whole.rows.values.size() * sizeof(float);
+    whole.memory = must(DeviceBuffer::create(device_, bytes));
+    must(device_.upload(whole.memory.data(), whole.rows.values.data(), bytes));
+    must(device_.fence());
+    const Tensor all{whole.memory.data(), values.rows, whole.rows.cols, whole.rows.cols};
+    wholes_.push_back(std::move(whole));
+    return all.columns(before, values.cols);
+  }
+  Tensor room(std::uint32_t rows, std::uint32_t cols) { return put(Matrix(rows, cols, poison())); }
+  Tensor room_within(std::uint32_t rows, std::uint32_t cols, std::uint32_t before, std::uint32_t after) {
+    return put_within(Matrix(rows, cols, poison()), before, after);
+  }
+
+  Matrix get(Tensor x) {
+    std::vector<float> all((x.rows - 1) * x.stride + x.cols);
+    must(device_.download(all.data(), x.data, all.size() * sizeof(float)));
+    must(device_.fence());
+    Matrix values(x.rows, x.cols);
+    for (std::uint32_t i = 0; i < x.rows; ++i) {
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(i * x.stride), x.cols,
+                  values.values.begin() + std::ptrdiff_t{i} * x.cols);
+    }
+    return values;
+  }
+
+  // Whether the columns beside a tensor that was made with _within are as they were.
+  bool surroundings_are_untouched(Tensor x) {
+    for (const Whole& whole : wholes_) {
+      if (whole.memory.data() + whole.before * sizeof(float) != x.data) continue;
+      const Matrix now = get({whole.memory.data(), whole.rows.rows, whole.rows.cols, whole.rows.cols});
+      for (std::uint32_t i = 0; i < now.rows; ++i) {
+        const std::uint32_t end = whole.before + x.cols;
+        if (!same_bits(now.row(i).first(whole.before), whole.rows.row(i).first(whole.before))) return false;
+        if (!same_bits(now.row(i).subspan(end), whole.rows.row(i).subspan(end))) return false;
+      }
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Whole {
+    std::uint32_t before = 0;
+    Matrix rows;  // as uploaded
+    DeviceBuffer memory = {};
+  };
+  Device& device_;
+  std::vector<Whole> wholes_;
+};
+
+// A weight on the device. The file's bytes must live as long: a backend may use them where they are.
+struct Loaded {
+  DeviceBuffer memory;
+  Weight weight;
+};
+inline Loaded load(Backend& backend, const FileWeight& from, WeightUse use = WeightUse::Product) {
+  Loaded loaded{must(DeviceBuffer::create(backend.device(), backend.weight_bytes(from.file(), use))), {}};
+  loaded.weight = must(backend.load(from.file(), use, loaded.memory.data()));
+  must(backend.device().fence());
+  return loaded;
+}
+
+// --- the suite
+
+// Steps are at most so large.
+inline constexpr Backend::Sizes kSizes{.rows = 256, .cols = 1024, .heads = 16, .groups = 2, .recurrent_heads = 16};
+
+class Conformance : public ::testing::TestWithParam<BackendUnderTest> {
+ protected:
+  Conformance() : backend_(GetParam().make()), tensors_(backend_->device()) { must(backend_->prepare(kSizes)); }
+
+  Backend& backend() { return *backend_; }
+  Tensors& tensors() { return tensors_; }
+  const Tolerance& tolerance() const { return GetParam().tolerance; }
+
+  // One step: the operations between begin() and finish().
+  void step(const Batch& batch, const std::function<void()>& operations) {
+    backend().begin(batch);
+    operations();
+    const PoolResult<void> done = backend().finish();
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+  }
+
+  static void expect_close(const Matrix& got, const Expected& expected, double tolerance) {
+    ASSERT_EQ(got.rows, expected.rows);
+    ASSERT_EQ(got.cols, expected.cols);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < got.values.size(); ++i) {
+      const double error = std::fabs(got.values[i] - expected.values[i]);
+      if (error <= tolerance * expected.sizes[i] + 1e-30) continue;  // false for NaN
+      if (wrong++ == 0) {
+        ADD_FAILURE() << "row " << i / got.cols << ", column " << i % got.cols << ": " << got.values[i] << ", expected "
+                      << expected.values[i] << " within " << tolerance * expected.sizes[i];
+      }
+    }
+    EXPECT_EQ(wrong, 0u) << "elements of " << got.values.size() << " are wrong";
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  Tensors tensors_;
+};
+
+}  // namespace quire::conformance

@@ -1,0 +1,442 @@
+// For tests: every operation of Backend in the plainest way there is, in double precision. No speed, no tricks: a
+// formula stands above each, and the code below it is that formula.
+//
+// What an operation should give is an Expected: for each element its value, and its size: how large the numbers were
+// that it was made from. Rounding errors grow with the size, so tolerances are relative to it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "quire/backend/backend.h"
+#include "quire/base/check.h"
+#include "quire/gguf/half.h"
+#include "quire/gguf/types.h"
+
+namespace quire::reference {
+
+// Rows of floats in host memory: what operations take.
+struct Matrix {
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::vector<float> values;
+
+  Matrix() = default;
+  Matrix(std::uint32_t r, std::uint32_t c, float value = 0) : rows(r), cols(c), values(std::size_t{r} * c, value) {}
+
+  float& at(std::uint32_t r, std::uint32_t c) { return values[std::size_t{r} * cols + c]; }
+  float at(std::uint32_t r, std::uint32_t c) const { return values[std::size_t{r} * cols + c]; }
+  std::span<const float> row(std::uint32_t r) const { return std::span(values).subspan(std::size_t{r} * cols, cols); }
+  Matrix row_range(std::uint32_t first, std::uint32_t count) const {
+    Matrix part(count, cols);
+    std::copy_n(values.begin() + std::ptrdiff_t{first} * cols, part.values.size(), part.values.begin());
+    return part;
+  }
+};
+
+// Normally distributed; the same numbers for the same seed.
+inline Matrix random_matrix(std::uint32_t rows, std::uint32_t cols, std::uint32_t seed) {
+  Matrix matrix(rows, cols);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& value : matrix.values) value = normal(random);
+  return matrix;
+}
+
+// What operations should give.
+struct Expected {
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::vector<double> values;
+  std::vector<double> sizes;
+
+  Expected(std::uint32_t r, std::uint32_t c)
+      : rows(r), cols(c), values(std::size_t{r} * c), sizes(std::size_t{r} * c) {}
+  void set(std::uint32_t r, std::uint32_t c, double value, double size) {
+    values[std::size_t{r} * cols + c] = value;
+    sizes[std::size_t{r} * cols + c] = size;
+  }
+};
+
+using Row = std::vector<double>;
+
+inline Row to_doubles(std::span<const float> row) { return {row.begin(), row.end()}; }
+
+// --- functions of one number
+
+// x / (1 + e^-x)
+inline double silu(double x) { return x / (1 + std::exp(-x)); }
+// x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+inline double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+// log(1 + e^x), which is x where e^x is all there is
+inline double softplus(double x) { return x > 40 ? x : std::log1p(std::exp(x)); }
+// cap * tanh(x / cap); a cap of 0 is none
+inline double soft_cap(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
+
+// --- rows
+
+// x / sqrt(mean of x^2 + epsilon) * weight
+inline Row rms_norm(const Row& x, std::span<const float> weight, double epsilon) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  const double root = std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
+  Row out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] / root * weight[i];
+  return out;
+}
+
+inline Expected rms_norm(const Matrix& x, const Matrix& weight, double epsilon) {
+  Expected out(x.rows, x.cols);
+  for (std::uint32_t i = 0; i < x.rows; ++i) {
+    const Row row = rms_norm(to_doubles(x.row(i)), weight.row(0), epsilon);
+    for (std::uint32_t k = 0; k < x.cols; ++k) out.set(i, k, row[k], std::fabs(row[k]));
+  }
+  return out;
+}
+
+// table[token] * scale
+inline Expected embed(const Matrix& table, std::span<const Token> tokens, double scale) {
+  Expected out(static_cast<std::uint32_t>(tokens.size()), table.cols);
+  for (std::uint32_t i = 0; i < out.rows; ++i) {
+    for (std::uint32_t k = 0; k < out.cols; ++k) {
+      const double value = table.at(static_cast<std::uint32_t>(tokens[i]), k) * scale;
+      out.set(i, k, value, std::fabs(value));
+    }
+  }
+  return out;
+}
+
+// x + y * scale
+inline Expected add(const Matrix& x, const Matrix& y, double scale) {
+  Expected out(x.rows, x.cols);
+  for (std::uint32_t i = 0; i < x.rows; ++i) {
+    for (std::uint32_t k = 0; k < x.cols; ++k) {
+      const double more = y.at(i, k) * scale;
+      out.set(i, k, x.at(i, k) + more, std::fabs(x.at(i, k)) + std::fabs(more));
+    }
+  }
+  return out;
+}
+
+// cap * tanh(x / cap) * scale
+inline Expected cap_and_scale(const Matrix& x, double cap, double scale) {
+  Expected out(x.rows, x.cols);
+  for (std::uint32_t i = 0; i < x.rows; ++i) {
+    for (std::uint32_t k = 0; k < x.cols; ++k) {
+      const double value = soft_cap(x.at(i, k), cap) * scale;
+      out.set(i, k, value, std::fabs(value) + cap * std::fabs(scale) / 50);
+    }
+  }
+  return out;
+}
+
+// --- products
+
+// What a product is made of, as Input but on the host.
+struct HostInput {
+  Input::Kind kind = Input::Kind::Plain;
+  Matrix x;
+  Matrix gate = {};
+  Activation activation = Activation::Silu;
+  Matrix weight = {};
+  float epsilon = 0;
+  std::uint32_t groups = 1;
+};
+
+//   Plain         x
+//   Normed        rms_norm(x) * weight
+//   Gated         activation(gate) * x
+//   GatedNormed   rms_norm(silu(gate) * x) * weight, each of `groups` parts by itself
+inline Row input_row(const HostInput& input, std::uint32_t i) {
+  Row row = to_doubles(input.x.row(i));
+  if (input.kind == Input::Kind::Normed) return rms_norm(row, input.weight.row(0), input.epsilon);
+  if (input.kind == Input::Kind::Plain) return row;
+  for (std::uint32_t k = 0; k < input.x.cols; ++k) {
+    const double gate = input.gate.at(i, k);
+    row[k] *= input.activation == Activation::Silu ? silu(gate) : gelu_tanh(gate);
+  }
+  if (input.kind == Input::Kind::Gated) return row;
+  const std::uint32_t part = input.x.cols / input.groups;
+  Row out;
+  for (std::uint32_t at = 0; at < input.x.cols; at += part) {
+    const Row normed =
+        rms_norm({row.begin() + at, row.begin() + at + part}, input.weight.row(0).subspan(at, part), input.epsilon);
+    out.insert(out.end(), normed.begin(), normed.end());
+  }
+  return out;
+}
+
+// To 8 bits, 32 columns under a scale: scale = largest / 127, x = scale * round(x / scale). In floats, as it is done.
+inline Row to_8_bits(const Row& row) {
+  Row out(row.size());
+  for (std::size_t at = 0; at < row.size(); at += 32) {
+    float largest = 0;
+    for (std::size_t k = at; k < at + 32; ++k) largest = std::max(largest, std::fabs(static_cast<float>(row[k])));
+    const float scale = largest / 127.0f, inverse = scale < 0x1p-126f ? 0 : 1.0f / scale;
+    for (std::size_t k = at; k < at + 32; ++k) {
+      out[k] = double{scale} * std::nearbyint(static_cast<float>(row[k]) * inverse);
+    }
+  }
+  return out;
+}
+
+// out[i][n] = sum over k of weight[n][k] * input[i][k]
+inline Expected product(const Matrix& weight, std::span<const Row> input) {
+  Expected out(static_cast<std::uint32_t>(input.size()), weight.rows);
+  for (std::uint32_t i = 0; i < out.rows; ++i) {
+    for (std::uint32_t n = 0; n < weight.rows; ++n) {
+      double sum = 0, size = 0;
+      for (std::uint32_t k = 0; k < weight.cols; ++k) {
+        const double term = weight.at(n, k) * input[i][k];
+        sum += term;
+        size += std::fabs(term);
+      }
+      out.set(i, n, sum, size);
+    }
+  }
+  return out;
+}
+
+// before + (product + bias) * scale; no bias, nothing before: leave them empty
+inline Expected product_added(Expected out, const Matrix& bias, const Matrix& before, double scale) {
+  for (std::uint32_t i = 0; i < out.rows; ++i) {
+    for (std::uint32_t n = 0; n < out.cols; ++n) {
+      const std::size_t at = std::size_t{i} * out.cols + n;
+      const double b = bias.values.empty() ? 0 : bias.at(0, n), was = before.values.empty() ? 0 : before.at(i, n);
+      out.set(i, n, was + (out.values[at] + b) * scale,
+              std::fabs(was) + (out.sizes[at] + std::fabs(b)) * std::fabs(scale));
+    }
+  }
+  return out;
+}
+
+// --- attention
+
+// cos and sin of position * frequency. The angle itself may be a float: its error is in proportion to the angle.
+struct Angles {
+  Expected cosines, sines;
+};
+inline Angles rope_angles(std::span<const std::uint32_t> positions, std::span<const float> frequencies) {
+  const auto rows = static_cast<std::uint32_t>(positions.size()), cols = static_cast<std::uint32_t>(frequencies.size());
+  Angles out{{rows, cols}, {rows, cols}};
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    for (std::uint32_t k = 0; k < cols; ++k) {
+      const double angle = double{frequencies[k]} * positions[i];
+      out.cosines.set(i, k, std::cos(angle), 1 + angle / 100);
+      out.sines.set(i, k, std::sin(angle), 1 + angle / 100);
+    }
+  }
+  return out;
+}
+
+// A pair (a, b) becomes (a cos - b sin, a sin + b cos); n pairs are (0,1)(2,3)... or (0,n)(1,n+1)...
+inline void rotate(Row& head, std::span<const float> cosines, std::span<const float> sines, RopePairs pairs) {
+  const std::size_t n = cosines.size();
+  for (std::size_t k = 0; k < n; ++k) {
+    double& first = pairs == RopePairs::Neighbours ? head[2 * k] : head[k];
+    double& second = pairs == RopePairs::Neighbours ? head[2 * k + 1] : head[k + n];
+    const double a = first, b = second;
+    first = a * cosines[k] - b * sines[k];
+    second = a * sines[k] + b * cosines[k];
+  }
+}
+
+// HeadChanges on the host. What is empty is not done.
+struct HostHeadChanges {
+  Matrix q_norm = {}, k_norm = {};
+  float epsilon = 0;
+  Matrix cosines = {}, sines = {};
+  RopePairs pairs = RopePairs::Neighbours;
+};
+
+// Every head of every row: rms_norm(head) * norm, then rotated.
+inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matrix& norm, const HostHeadChanges& with) {
+  Expected out(x.rows, x.cols);
+  for (std::uint32_t i = 0; i < x.rows; ++i) {
+    for (std::uint32_t at = 0; at < x.cols; at += head_dim) {
+      Row head = to_doubles(x.row(i).subspan(at, head_dim));
+      if (!norm.values.empty()) head = rms_norm(head, norm.row(0), with.epsilon);
+      const double largest = std::fabs(*std::ranges::max_element(head, {}, [](double v) { return std::fabs(v); }));
+      if (!with.cosines.values.empty()) rotate(head, with.cosines.row(i), with.sines.row(i), with.pairs);
+      for (std::uint32_t d = 0; d < head_dim; ++d) out.set(i, at + d, head[d], largest);
+    }
+  }
+  return out;
+}
+
+// The nearest number that a type of keys and values can hold, ties to even.
+inline float stored(ElementType type, float value) {
+  switch (type) {
+    case ElementType::F16: return gguf::f16_to_f32(gguf::f32_to_f16(value));
+    case ElementType::BF16: return gguf::bf16_to_f32(gguf::f32_to_bf16(value));
+    default: return value;
+  }
+}
+inline Matrix stored(ElementType type, Matrix x) {
+  for (float& value : x.values) value = stored(type, value);
+  return x;
+}
+
+// One row of queries over positions [first, position] of its context, `first` as the window says:
+//   score[t] = soft_cap(scale * (q . k[t]));  out = sum of e^score[t] * v[t], divided by the sum of e^score[t]
+// k and v are [positions][kv_heads * head_dim]; a head of k and v serves heads / kv_heads heads of q, side by side.
+inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, const Matrix& k, const Matrix& v,
+                   std::uint32_t position, const AttentionShape& shape) {
+  const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
+  const std::uint32_t first = shape.window != 0 && position + 1 > shape.window ? position + 1 - shape.window : 0;
+  for (std::uint32_t head = 0; head < shape.heads; ++head) {
+    const std::uint32_t kv = head / per_head * dim;
+    Row scores;
+    double highest = -INFINITY, largest = 0, total = 0;
+    for (std::uint32_t t = first; t <= position; ++t) {
+      double score = 0;
+      for (std::uint32_t d = 0; d < dim; ++d) score += double{q[head * dim + d]} * k.at(t, kv + d);
+      scores.push_back(soft_cap(score * shape.scale, shape.soft_cap));
+      highest = std::max(highest, scores.back());
+      largest = std::max(largest, std::fabs(scores.back()));
+    }
+    for (double& score : scores) total += score = std::exp(score - highest);
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      double sum = 0, size = 0;
+      for (std::uint32_t t = first; t <= position; ++t) {
+        const double term = scores[t - first] / total * v.at(t, kv + d);
+        sum += term;
+        size += std::fabs(term);
+      }
+      out.set(row, head * dim + d, sum, size * (1 + largest));
+    }
+  }
+}
+
+// --- recurrent layers: one sequence from its beginning, where the state is nothing
+
+// out[t] = silu(bias + sum over j < width of weight[j] * x[t - (width - 1) + j]), channel by channel
+inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix& bias) {
+  Expected out(x.rows, x.cols);
+  const std::uint32_t width = weight.rows;
+  for (std::uint32_t t = 0; t < x.rows; ++t) {
+    for (std::uint32_t c = 0; c < x.cols; ++c) {
+      double sum = bias.values.empty() ? 0 : bias.at(0, c), size = std::fabs(sum);
+      for (std::uint32_t j = 0; j < width; ++j) {
+        if (t + j + 1 < width) continue;  // before the sequence begins
+        const double term = double{weight.at(j, c)} * x.at(t + j + 1 - width, c);
+        sum += term;
+        size += std::fabs(term);
+      }
+      out.set(t, c, silu(sum), size);
+    }
+  }
+  return out;
+}
+
+// For each head: step = softplus(dt + dt_bias); state[i][n] = state[i][n] * e^(step * a) + step * x[i] * b[n];
+// out[i] = sum over n of state[i][n] * c[n], plus d * x[i]. Heads of a group have the same b and c.
+inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, const Matrix& dt, const Matrix& dt_bias,
+                            const Matrix& a, const Matrix& d, const Mamba2Shape& shape) {
+  Expected out(x.rows, x.cols);
+  const std::uint32_t dim = shape.head_dim, n_states = shape.state_dim, per_group = shape.heads / shape.groups;
+  for (std::uint32_t head = 0; head < shape.heads; ++head) {
+    const std::uint32_t bc = head / per_group * n_states;
+    for (std::uint32_t i = 0; i < dim; ++i) {
+      Row state(n_states), sizes(n_states);
+      for (std::uint32_t t = 0; t < x.rows; ++t) {
+        const double step = softplus(double{dt.at(t, head)} + dt_bias.at(0, head));
+        const double decay = std::exp(step * a.at(0, head)), value = x.at(t, head * dim + i);
+        double sum = d.at(0, head) * value, size = std::fabs(sum);
+        for (std::uint32_t n = 0; n < n_states; ++n) {
+          const double more = step * value * b.at(t, bc + n);
+          state[n] = state[n] * decay + more;
+          sizes[n] = sizes[n] * decay + std::fabs(more);
+          sum += state[n] * c.at(t, bc + n);
+          size += sizes[n] * std::fabs(c.at(t, bc + n));
+        }
+        out.set(t, head * dim + i, sum, size);
+      }
+    }
+  }
+  return out;
+}
+
+// --- weights
+
+// A matrix as a model file has it, and what it means.
+struct FileWeight {
+  gguf::Type type = gguf::Type::F32;
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::vector<std::byte> bytes;
+
+  FileMatrix file() const { return {type, rows, cols, bytes.data(), bytes.size() / rows}; }
+  Matrix values() const {
+    Matrix matrix(rows, cols);
+    const auto read = gguf::dequantize(type, bytes, matrix.values);
+    QUIRE_CHECK(read.has_value(), "whole blocks of a type that can be read");
+    return matrix;
+  }
+};
+
+inline FileWeight as_f32(const Matrix& matrix) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(matrix.values.data());
+  return {gguf::Type::F32, matrix.rows, matrix.cols, {bytes, bytes + matrix.values.size() * sizeof(float)}};
+}
+
+// Every type that can be computed with.
+inline std::vector<gguf::Type> weight_types() {
+  std::vector<gguf::Type> types;
+  for (std::uint32_t id = 0; const gguf::TypeInfo* info = gguf::find_type(id); ++id) {
+    if (info->dequantizable) types.push_back(info->type);
+  }
+  return types;
+}
+inline bool is_float(gguf::Type type) {
+  return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
+}
+
+// Where the 16-bit scales of a block are.
+inline std::vector<std::uint32_t> scales_of_block(gguf::Type type) {
+  switch (type) {
+    case gguf::Type::Q4_1:
+    case gguf::Type::Q5_1:
+    case gguf::Type::Q4_K:
+    case gguf::Type::Q5_K: return {0, 2};
+    case gguf::Type::Q2_K: return {80, 82};
+    case gguf::Type::Q3_K: return {108};
+    case gguf::Type::Q6_K: return {208};
+    default: return {0};
+  }
+}
+
+// Any bytes are some block; only scales are made, so that none is infinite or much larger than others.
+inline FileWeight random_weight(gguf::Type type, std::uint32_t rows, std::uint32_t cols, std::uint32_t seed) {
+  const Matrix floats = random_matrix(rows, cols, seed);
+  if (type == gguf::Type::F32) return as_f32(floats);
+  const gguf::TypeInfo& info = gguf::type_info(type);
+  QUIRE_CHECK(cols % info.block_size == 0, "whole blocks");
+  FileWeight weight{type, rows, cols, {}};
+  weight.bytes.resize(std::size_t{rows} * cols / info.block_size * info.block_bytes);
+  const auto put = [&](std::size_t at, std::uint16_t half) { std::memcpy(weight.bytes.data() + at, &half, 2); };
+  if (is_float(type)) {
+    for (std::size_t i = 0; i < floats.values.size(); ++i) {
+      put(2 * i, type == gguf::Type::F16 ? gguf::f32_to_f16(floats.values[i]) : gguf::f32_to_bf16(floats.values[i]));
+    }
+    return weight;
+  }
+  std::mt19937 random(seed);
+  for (std::byte& byte : weight.bytes) byte = static_cast<std::byte>(random());
+  std::uniform_real_distribution<float> scale(0.003f, 0.01f);
+  for (std::size_t block = 0; block < weight.bytes.size(); block += info.block_bytes) {
+    for (const std::uint32_t at : scales_of_block(type)) {
+      put(block + at, gguf::f32_to_f16(random() % 2 == 0 ? scale(random) : -scale(random)));
+    }
+  }
+  return weight;
+}
+
+}  // namespace quire::reference
