@@ -2,8 +2,8 @@
 
 usage: golden.py CONFIG.json OUT_DIR
 
-CONFIG.json is a config.json of the architecture ("model_type" and the numbers), small: a width of 128, a few layers, a
-vocabulary of about 2,000. OUT_DIR/hf becomes a Hugging Face folder, to be converted to OUT_DIR/model.gguf with F16 weights;
+CONFIG.json is a config.json of the architecture ("model_type" and the numbers), small: a width of 64, a few layers, a
+vocabulary of 320. OUT_DIR/hf becomes a Hugging Face folder, to be converted to OUT_DIR/model.gguf with F16 weights;
 golden.json and logits*.f32 are the answers. docs/adding-a-model.md says what they mean."""
 import json
 import os
