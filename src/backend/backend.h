@@ -47,8 +47,8 @@ struct Weight {
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;
   const std::byte* data = nullptr;
-  std::uint64_t row_bytes = 0;
-  bool arranged = false;  // in the backend's order; else row by row as the file has it
+  std::uint64_t unit_bytes = 0;  // of a row, or of what the backend puts in its place
+  bool arranged = false;         // in the backend's order; else row by row as the file has it
 
   bool valid() const { return data != nullptr; }
 };
@@ -175,8 +175,8 @@ class Backend {
 
   // A step: begin(), operations, read(), finish().
   virtual void begin(const Batch& batch) = 0;
-  // Rows for the host to look at, after finish() and until the next begin(). Nothing is written to them any more in this
-  // step.
+  // Rows for the host to look at, after finish() and until the next begin(). Nothing is written to them any more in
+  // this step.
   virtual HostRows read(Tensor x) = 0;
   // Waits for all work since begin(). An error of any of it is reported here.
   virtual PoolResult<void> finish() = 0;

@@ -87,6 +87,7 @@ PoolResult<Weight> CpuBackend::load(const FileMatrix& matrix, WeightUse use, std
                    std::min(cpu::kTileRows, matrix.rows - first), matrix.cols, kernels_.biased, to + tile * tile_bytes);
   });
   weight.data = to;
+  weight.unit_bytes = tile_bytes;
   weight.arranged = true;
   return weight;
 }
@@ -96,11 +97,11 @@ void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
   cpu::for_each(team_, out.rows, kFewRows, [&](std::uint32_t i) {
     const auto row = static_cast<std::uint32_t>(batch_->tokens()[i]);
     if (tiled) {
-      const std::byte* tile = table.data + row / cpu::kTileRows * cpu::tile_bytes(table.type, table.cols);
+      const std::byte* tile = table.data + row / cpu::kTileRows * table.unit_bytes;
       cpu::read_tile_row(table.type, tile, row % cpu::kTileRows, table.cols, kernels_.biased, row_of(out, i));
     } else {
-      const std::byte* from = table.data + row * table.row_bytes;
-      const auto ok = gguf::dequantize(table.type, {from, table.row_bytes}, {row_of(out, i), out.cols});
+      const std::byte* from = table.data + row * table.unit_bytes;
+      const auto ok = gguf::dequantize(table.type, {from, table.unit_bytes}, {row_of(out, i), out.cols});
       QUIRE_CHECK(ok.has_value(), "weights were checked when the model was bound");
     }
     if (scale != 1.0f) kernels_.scale_by(row_of(out, i), scale, out.cols);
@@ -177,10 +178,15 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
   const std::uint32_t piece = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
   const auto multiply = [&](const Product& product, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
     const Weight& weight = *product.weight;
-    const gguf::TypeInfo& info = gguf::type_info(weight.type);
-    const std::uint64_t bytes = !weight.arranged ? 0 : cpu::tile_bytes(weight.type, weight.cols);
-    const cpu::WeightTiles matrix{weight.type, weight.rows,      weight.cols,     weight.data,
-                                  bytes,       weight.row_bytes, info.block_size, info.block_bytes};
+    cpu::WeightTiles matrix{.type = weight.type, .rows = weight.rows, .cols = weight.cols, .data = weight.data};
+    if (weight.arranged) {
+      matrix.tile_bytes = weight.unit_bytes;
+    } else {
+      const gguf::TypeInfo& info = gguf::type_info(weight.type);
+      matrix.row_bytes = weight.unit_bytes;
+      matrix.block_cols = info.block_size;
+      matrix.block_bytes = info.block_bytes;
+    }
     const cpu::ProductOut out{row_of(product.out, 0), product.out.stride, vector_of(product.bias), product.add,
                               product.scale};
     if (is_plain(weight.type)) {
