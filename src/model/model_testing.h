@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,6 +86,39 @@ class TestModel {
     }
     return *this;
   }
+  // Attention and Mamba-2 in every layer, for rows that join them side by side.
+  TestModel& with_both(std::uint32_t layers) {
+    tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
+    for (std::uint32_t i = 0; i < layers; ++i) {
+      const std::string prefix = "blk." + std::to_string(i) + ".";
+      tensor(prefix + "attn_norm.weight", {16});
+      add_attention(prefix);
+      add_recurrent(prefix);
+    }
+    return *this;
+  }
+  // Random weights instead of zeros. The same seed gives the same ones.
+  TestModel& randomize(std::uint32_t seed) {
+    seed_ = seed;
+    return *this;
+  }
+  // The weights of a tensor, row by row.
+  std::vector<float> weights(const std::string& name) const {
+    std::uint64_t count = 1;
+    for (const std::uint64_t length : tensors_.at(name)) count *= length;
+    std::vector<float> values(count);
+    if (seed_ == 0) return values;
+    std::seed_seq seeds(name.begin(), name.end());
+    std::mt19937 random(seeds);
+    random.discard(seed_);
+    // Decays of a recurrent layer are negative; everything else is around nought.
+    for (float& value : values) value = static_cast<float>(random() % 2001) / 1000.0F - 1.0F;
+    if (name.ends_with("ssm_a")) {
+      for (float& value : values) value = -0.5F - value * value;
+    }
+    return values;
+  }
+
   std::vector<std::string> tensor_names() const {
     std::vector<std::string> names;
     for (const auto& [name, shape] : tensors_) names.push_back(name);
@@ -96,10 +131,9 @@ class TestModel {
       std::visit([&writer, &name = key](const auto& v) { add(writer, name, v); }, value);
     }
     for (const auto& [name, shape] : tensors_) {
-      std::uint64_t bytes = 4;
-      for (const std::uint64_t length : shape) bytes *= length;
-      writer.add_tensor(name, gguf::Type::F32, shape,
-                        [bytes](gguf::Sink& sink) { return sink.write(std::vector<std::byte>(bytes)); });
+      writer.add_tensor(name, gguf::Type::F32, shape, [values = weights(name)](gguf::Sink& sink) {
+        return sink.write(std::as_bytes(std::span(values)));
+      });
     }
     return writer;
   }
@@ -174,6 +208,7 @@ class TestModel {
   std::string architecture_;
   std::map<std::string, Value> entries_;
   std::map<std::string, std::vector<std::uint64_t>> tensors_;
+  std::uint32_t seed_ = 0;  // of the weights; 0: zeros
 };
 
 // An image, opened.
