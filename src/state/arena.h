@@ -1,8 +1,8 @@
 // All bytes of a pool: one allocation, cut into slabs of equal size. A slab belongs to one class of objects at a time
-// (pages of one layer group, or recurrent states) or is free. Classes take slabs as they need them and give them back
-// when the last object in them goes, so nobody has to guess beforehand how memory divides.
+// (pages of one layer group, or recurrent states) or is free. Classes take slabs as they need them and give a slab back
+// with its last object, so memory is not divided between classes beforehand.
 //
-// Who may call: the allocators of the classes (take, give). Single-threaded. All operations O(1).
+// Who may call: the allocators of the classes (take, give). Single-threaded. All operations are O(1).
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ struct SlabPlan {
   double worst_fill = 0;  // of the class that fits worst: useful bytes when it has the whole budget, per byte of budget
 };
 
-// Chooses the slab size for objects of these sizes under a budget: large enough for the largest, few bytes left over in
-// a slab of any class, and as many slabs as that allows, because a slab is the unit in which memory changes hands.
-// The first `located` sizes are those of pages, which tables name by their location in 32 bits (location_unit): only
-// slabs in which every location can be counted are chosen, and where there are none the plan is refused.
+// Chooses the slab size for objects of these sizes under a budget. A slab holds the largest object and
+// wastes few bytes for any class. Under these conditions there are as many slabs as possible, because a slab
+// is the unit in which memory changes hands.
+// The first `located` sizes are pages. Page tables name a page by a 32-bit location (in units of location_unit). Only
+// slab sizes that keep every location within 32 bits are chosen; if there are none, the plan is refused.
 PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std::uint64_t> object_bytes,
                                 std::size_t located = 0);
 
-// The largest unit in which the offset of every object of this size is a whole number, in slabs of that size.
+// The largest unit that divides the offset of every object of this size, for slabs of this size.
 inline std::uint64_t location_unit(std::uint64_t slab_bytes, std::uint64_t object_bytes) {
   return std::gcd(slab_bytes, object_bytes);
 }
@@ -41,11 +42,11 @@ class Arena {
   static PoolResult<Arena> create(Device& device, std::uint64_t slab_bytes, std::uint32_t slabs,
                                   EventLog* events = nullptr);
 
-  // A free slab for class `owner`, the one given back last first; nothing when none is free.
+  // A free slab for class `owner`: the one that was given back last. Nothing if no slab is free.
   std::optional<std::uint32_t> take(std::uint16_t owner);
   void give(std::uint32_t slab);
 
-  // Uploads a copy of `bytes` bytes at `from`, which the caller may change at once.
+  // Uploads `bytes` bytes at `from`. They are copied first, so the caller may change them as soon as this returns.
   PoolResult<void> upload_copy(void* to, const void* from, std::size_t bytes) {
     return staging_.upload(to, from, bytes);
   }
@@ -58,8 +59,8 @@ class Arena {
   std::uint32_t free_slabs() const { return static_cast<std::uint32_t>(free_.size()); }
   bool is_free(std::uint32_t slab) const { return owners_[slab] == kNobody; }
   std::uint16_t owner(std::uint32_t slab) const { return owners_[slab]; }
-  // How often the slab went to a class other than the one that had it before. Who remembers this number knows whether
-  // somebody else may have written there since.
+  // How often the slab changed from one class to another. If this number has not changed, no other
+  // class has written to the slab in between.
   std::uint32_t tenancy(std::uint32_t slab) const { return tenancy_[slab]; }
 
  private:
@@ -68,7 +69,7 @@ class Arena {
 
   Device* device_ = nullptr;
   EventLog* events_ = nullptr;
-  Staging staging_;  // dies after the memory, which waits for what was submitted
+  Staging staging_;  // destroyed after memory_, which waits for submitted work
   DeviceBuffer memory_;
   std::uint64_t slab_bytes_ = 0;
   std::vector<std::uint16_t> owners_;       // by slab

@@ -1,6 +1,6 @@
-// One step of an engine: which sequences compute which of their next tokens. Built once by whoever schedules, and used
-// by everyone after that: the pool reserves room for it and says where its sequences lie, the model and its backend
-// compute it, the pool commits it.
+// One step of an engine: which sequences compute which of their next tokens. The scheduler builds it
+// once. The pool reserves room for it and binds it to the memory of its sequences, the model and its
+// backend compute it, and the pool commits it.
 //
 //   batch.clear();
 //   batch.add(sequence, tokens, Logits::Last);      // once per sequence
@@ -9,10 +9,11 @@
 //   ... forward ...
 //   pool.commit(batch);
 //
-// Rows are tokens: the tokens of an entry lie side by side, in the order of their positions; entries lie in the order
-// in which they were added. Everything here is plain arrays, so that a device can take it over in one upload.
+// A row is a token. The tokens of an entry are consecutive rows, in the order of their positions. Entries stand in the
+// order in which they were added. Everything here is a plain array, so that a device can take the batch in one upload.
 //
-// Who may call: the engine's thread. Nothing is allocated after create(), as long as the batch stays within its limits.
+// Who may call: the engine's thread. Nothing is allocated after construction as
+// long as the batch stays within its limits.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct BatchEntry {
   SequenceId sequence;
   std::uint32_t rows = 0;  // tokens
   Logits logits = Logits::None;
-  bool checkpoint = false;      // keep the recurrent state behind the last token, if that is a block boundary
+  bool checkpoint = false;      // keep a checkpoint after the last token, if that is a block boundary
   std::uint32_t first_row = 0;  // of the batch
   // Set by SequencePool::bind()
   std::uint32_t position = 0;  // of the first token
@@ -73,13 +74,14 @@ class Batch {
   std::span<const BatchEntry> entries() const { return entries_; }
   std::span<const Token> tokens() const { return tokens_; }  // [rows]
   std::span<const Token> tokens(const BatchEntry& entry) const { return tokens().subspan(entry.first_row, entry.rows); }
-  std::span<const std::uint32_t> wanted() const { return wanted_; }  // rows whose logits are wanted, rising
+  std::span<const std::uint32_t> wanted() const { return wanted_; }  // rows whose logits are wanted, ascending
   // After bind()
   std::span<const std::uint32_t> positions() const { return positions_; }  // [rows]
   std::span<const KvGroupView> kv() const { return kv_; }                  // [groups]
   const StatesView& states() const { return states_; }
 
-  // For whoever says where sequences lie: SequencePool::bind(), and tests that have memory of their own.
+  // Called by SequencePool::bind(), and by tests that have memory of their own.
+  // The caller fills in the entries returned.
   std::span<BatchEntry> bind(std::span<const KvGroupView> kv, const StatesView& states) {
     kv_.assign(kv.begin(), kv.end());
     states_ = states;

@@ -1,8 +1,8 @@
 // Pages with their bytes: an allocator and the storage behind it. All memory is taken and zeroed at construction and
-// never grows. A freed page keeps its bytes until the next holder writes, unless scrubbing is asked for: then they are
-// zeroed as it is freed. A device that refuses to zero does not keep a page from being freed; scrub_failures() counts.
+// never grows. A freed page keeps its bytes until the next holder writes. With `scrub` a page is zeroed when it is
+// freed. If the device refuses to zero, the page is freed all the same, and scrub_failures() counts it.
 //
-// A pool stands alone (create) or is one class of a shared arena. Ids and their rules are BlockAllocator's.
+// A pool has storage of its own (create) or is one class of a shared arena. BlockAllocator defines the rules for ids.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace quire {
 
 class BlockPool {
  public:
-  // `capacity` pages of their own; 0 is a pool of no pages, which is always exhausted.
+  // A pool with storage of its own for `capacity` pages. A pool of 0 pages is always exhausted.
   static PoolResult<BlockPool> create(Device& device, std::uint32_t capacity, const PageShape& shape,
                                       bool scrub = false);
-  // Pages in an arena that others share. The arena must outlive the pool and not move.
+  // Pages in a shared arena. The arena must outlive the pool and not move.
   BlockPool(Arena& arena, std::uint16_t class_id, const PageShape& shape, bool scrub);
 
   std::optional<PageId> allocate() { return allocator_.allocate(); }
   bool allocate(std::span<PageId> out) { return allocator_.allocate(out); }
-  std::optional<std::vector<PageId>> allocate(std::uint32_t count);  // all or nothing, also for want of heap
+  std::optional<std::vector<PageId>> allocate(std::uint32_t count);  // all or nothing, also if the heap is exhausted
   PoolResult<void> acquire(PageId id) { return allocator_.acquire(id); }
   PoolResult<void> free(PageId id);
   PoolResult<void> drop(PageId id);  // see BlockAllocator
@@ -50,8 +50,8 @@ class BlockPool {
 
   // The bytes of a live page.
   PoolResult<std::byte*> data(PageId id) const;
-  // Where a page is, for tables that kernels read: base() + location * unit(). In a pool that stands alone the location
-  // is the page's index.
+  // Where a page is, for the page tables that kernels read: base() + location * unit(). In a pool with storage of its
+  // own the location is the page's index.
   std::uint32_t location(std::uint32_t index) const { return static_cast<std::uint32_t>(offset(index) / unit_); }
   std::uint64_t unit() const { return unit_; }
   std::byte* base() const { return arena_->base(); }
@@ -70,7 +70,7 @@ class BlockPool {
     return index / cells * arena_->slab_bytes() + index % cells * page_bytes_;
   }
 
-  std::unique_ptr<Arena> own_arena_;  // of a pool that stands alone
+  std::unique_ptr<Arena> own_arena_;  // of a pool with storage of its own
   Arena* arena_ = nullptr;
   PageShape shape_;
   std::uint64_t page_bytes_ = 0;

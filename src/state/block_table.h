@@ -1,5 +1,5 @@
-// Logical block -> physical page of one sequence; one table serves all layers of a group.
-// Token t lives in page t / block_size, slot t % block_size. Room for the longest sequence is taken at construction.
+// Logical block -> physical page of one sequence. One table serves all layers of a group. Token t is in the page of
+// block t / block_size, at slot t % block_size. Memory for the longest sequence is taken at construction.
 //
 // Blocks at the front may have been given back (sliding windows): they count, but have no page.
 #pragma once
@@ -21,7 +21,7 @@ class BlockTable {
     PageId page;
     std::uint32_t slot;
   };
-  // Where a token lives. It must lie in a block of the table.
+  // Where a token is. It must be in a block of the table.
   Place place(std::uint32_t token) const { return {pages_[token / block_size_], token % block_size_}; }
 
   std::uint32_t block_size() const { return block_size_; }
@@ -35,7 +35,7 @@ class BlockTable {
     QUIRE_CHECK(size_ < pages_.size(), "a table does not outgrow its room");
     pages_[size_++] = page;
   }
-  // A block that was given back before this sequence came to hold it.
+  // Appends a block whose page was given back before this sequence came to it.
   void push_given_back() {
     QUIRE_CHECK(first_ == size_, "only blocks at the front are given back");
     push(PageId{});

@@ -1,23 +1,23 @@
-// The memory that kernels read: host memory for the CPU, a GPU's for a GPU. The pool reaches it through this interface
-// and nowhere else, so that what is moved can be counted and made to fail.
+// The memory that kernels read: host memory for the CPU, GPU memory for a GPU. The pool reaches it only through this
+// interface, so tests can count transfers and make them fail.
 //
 // Contract of an implementation
-// - Order. Work is done in the order it was submitted, kernels included.
-// - upload(), download(), copy() and zero() submit work and may return before it is done. A call that returns an error
-//   was refused: nothing was submitted, its destination is as it was, and work submitted before goes on.
-// - Host buffers. Memory that was handed to upload() or download() belongs to the device until the next fence():
-//   until then the caller neither changes nor frees it, and what a download has put there means nothing.
-// - fence() waits until everything submitted before it is done. Work that failed since the last fence shows here, as
-//   one error, once: the next fence speaks of later work only. What failed stays failed, it is not tried again. After
-//   such a fence every byte that was to be written since the last one, on the device or on the host, means nothing, and
-//   the step it belongs to is void: nothing of it may be committed. Host buffers are the caller's again either way.
-// - allocate() gives zeroed memory, or an error and nothing. deallocate() waits as a fence does, but reports nothing:
-//   an error of the work it waited for still shows at the next fence.
-// - Pointers are the device's own; only the device and kernels may look behind them. HostDevice's can be read by
-//   anyone, after a fence.
-// - A device that is lost for good refuses every call from then on.
-// Not thread-safe: one engine thread owns a pool and its device. So whoever fences hears of all failed work, also of
-// work that another part of the thread submitted, and passes the error on.
+// - Order. Work is done in the order in which it was submitted, kernels included.
+// - upload(), download(), copy() and zero() submit work and may return before it is done. If a call returns an error,
+//   it was refused: nothing was submitted, the destination is unchanged, and earlier work continues.
+// - Host buffers. Memory that was passed to upload() or download() belongs to the device until the next fence(). Until
+//   then the caller must neither change nor free it, and the content of a download is undefined.
+// - fence() waits until all work submitted before it is done. It reports work that failed since the last fence as one
+//   error, once. The next fence reports only later work. Failed work is not retried. After a fence that failed, every
+//   byte that was to be written since the last fence is undefined, on the device and on the host. The step is void and
+//   nothing of it may be committed. Host buffers belong to the caller again in any case.
+// - allocate() returns zeroed memory, or an error and nothing. deallocate() waits like a fence but reports nothing:
+//   errors of the work it waited for are reported by the next fence.
+// - Pointers are the device's own. Only the device and its kernels may dereference them. Pointers of HostDevice can be
+//   read by anyone after a fence.
+// - A device that is lost refuses every call from then on.
+// Not thread-safe: one engine thread owns a pool and its device. The caller of fence() therefore also gets errors of
+// work that other code on this thread submitted, and passes them on.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +30,15 @@
 namespace quire {
 
 struct DeviceMemory {
-  std::uint64_t free = 0;   // bytes that could be allocated now; others may take them first
-  std::uint64_t total = 0;  // bytes there are
+  std::uint64_t free = 0;   // bytes that could be allocated now; another process may take them first
+  std::uint64_t total = 0;  // bytes in all
 };
 
 class Device {
  public:
   virtual ~Device() = default;
-  virtual const char* name() const = 0;  // for people
-  // Both are UINT64_MAX where nobody knows.
+  virtual const char* name() const = 0;  // for logs and messages
+  // Both are UINT64_MAX if they are unknown.
   virtual DeviceMemory memory() const = 0;
   virtual PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
@@ -56,8 +56,8 @@ class Device {
   virtual PoolResult<void> upload_words(void* to, std::span<const Word> words) = 0;
 };
 
-// Host memory. Large blocks are mapped and populated at once, so that a pool that does not fit fails when it is made
-// and not when it is used. All work is done when a call returns: a fence has nothing to wait for.
+// Host memory. Large allocations are mapped and populated at once: a pool that does not fit fails at construction, not
+// in use. All work is done when a call returns, so a fence has nothing to wait for.
 class HostDevice final : public Device {
  public:
   const char* name() const override { return "host"; }
@@ -90,7 +90,7 @@ class DeviceBuffer {
     if (device_ != nullptr) device_->deallocate(data_, bytes_);
   }
 
-  // A buffer of no bytes owns nothing and has no address.
+  // A buffer of 0 bytes owns nothing and has no address.
   static PoolResult<DeviceBuffer> create(Device& device, std::size_t bytes, std::size_t alignment = 64);
 
   std::byte* data() const { return static_cast<std::byte*>(data_); }

@@ -1,5 +1,5 @@
-// What happened in a pool, as a stream: a ring of fixed size that is written by the pool and read by whoever draws,
-// counts or logs. Writing never waits and never allocates; a reader that is too slow is told how much it lost.
+// The events of a pool, in a ring of fixed size. The pool writes it; visualizations, metrics and logs read it. Writing
+// never waits and never allocates. A reader that is too slow learns how many events it lost.
 // Not thread-safe: read it on the thread that owns the pool.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace quire {
 
 struct PoolEvent {
   enum class Kind : std::uint8_t {
-    PageTaken,           // object: page; a free page became somebody's
+    PageTaken,           // object: page; a free page was allocated
     PageShared,          // object: page; one more holder (detail: holders now)
-    PageCached,          // object: page; nobody holds it, its content is kept
+    PageCached,          // object: page; the last holder is gone, the content is kept
     PageRevived,         // object: page; a cached page is held again
     PageFreed,           // object: page
-    PagePublished,       // object: page; found from now on by its content (detail: block of its sequence)
-    PageEvicted,         // object: page; its content is forgotten
+    PagePublished,       // object: page; now in the prefix index (detail: block of its sequence)
+    PageEvicted,         // object: page; removed from the prefix index
     PageCopied,          // object: page copied from, detail: page copied to
     PageMoved,           // object: page moved from, detail: page moved to
     SlotTaken,           // object: slot, detail: request
@@ -39,14 +39,14 @@ struct PoolEvent {
   };
 
   Kind kind;
-  std::uint16_t group;  // the layer group (class of objects) concerned; 0 where none is
+  std::uint16_t group;  // the layer group (class of objects); 0 for events that have none
   std::uint32_t object;
   std::uint64_t detail;
 };
 
 class EventLog {
  public:
-  // A log of no capacity records nothing but the count. Others are rounded up to a power of two.
+  // With capacity 0 the log only counts. Other capacities are rounded up to a power of two.
   explicit EventLog(std::uint32_t capacity) : ring_(capacity == 0 ? 0 : std::bit_ceil(capacity)) {}
 
   void record(PoolEvent::Kind kind, std::uint32_t group, std::uint32_t object, std::uint64_t detail = 0) {
@@ -57,7 +57,7 @@ class EventLog {
 
   struct Read {
     std::uint64_t lost;    // events that were overwritten before they could be read
-    std::uint64_t cursor;  // where to read on
+    std::uint64_t cursor;  // where the next read continues
     std::size_t count;     // events written to the output
   };
 

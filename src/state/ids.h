@@ -1,5 +1,5 @@
-// Names for things in the pool. An id refers and never owns: it carries the generation of what it named, so that an id
-// kept too long is refused instead of meaning whatever lives there now.
+// Names for things in the pool. An id refers to an object and never owns it. It carries the object's generation, so a
+// stale id is refused and never names the next object in the same place.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct GenerationalId {
   friend bool operator==(const GenerationalId&, const GenerationalId&) = default;
 };
 
-using PageId = GenerationalId<struct PageTag>;          // a physical page of one layer group, no other takes it
+using PageId = GenerationalId<struct PageTag>;          // a physical page; only its own layer group accepts it
 using SlotId = GenerationalId<struct SlotTag>;          // a recurrent state
 using SequenceId = GenerationalId<struct SequenceTag>;  // a live sequence of a SequencePool
 

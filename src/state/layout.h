@@ -1,4 +1,5 @@
-// What a model remembers, as shapes of bytes. The pool is built from this description and knows no more of the model.
+// The memory layout of a model: the shapes of its KV pages and recurrent states, in bytes. The pool is built from this
+// description and knows nothing else about the model.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct PageShape {
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
   ElementType type = ElementType::F16;
-  std::uint32_t window = 0;  // a token sees this many positions, itself included; 0: all before it
+  std::uint32_t window = 0;  // a token attends to this many positions, itself included; 0: full attention
 
   std::uint64_t row_bytes() const { return std::uint64_t{head_dim} * element_bytes(type); }
   std::uint64_t head_bytes() const { return row_bytes() * block_size; }
@@ -35,7 +36,7 @@ struct PageShape {
   friend bool operator==(const PageShape&, const PageShape&) = default;
 };
 
-// One recurrent state: conv window and state of all recurrent layers, one contiguous run of bytes.
+// One recurrent state: convolution state and SSM state of all recurrent layers, one contiguous run of bytes.
 //   [num_layers][conv, padded][ssm, padded]
 struct StateShape {
   std::uint32_t num_layers = 0;
@@ -48,7 +49,7 @@ struct StateShape {
   std::uint64_t bytes() const { return layer_stride() * num_layers; }
 
   PoolResult<void> check() const;
-  // Whether bytes of one can be read as the other. The capacity is a limit, not a shape.
+  // Whether both shapes describe the same bytes. The capacity is a limit and does not change them.
   bool same_bytes(const StateShape& other) const {
     return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes;
   }

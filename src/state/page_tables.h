@@ -1,9 +1,8 @@
-// The page tables of many sequences as one matrix [rows][blocks]: a host copy, which is the truth, and its mirror on
-// the device, which kernels read. A row belongs to one PagedSeqState. Entries are locations of pages
-// (BlockPool::location).
+// The page tables of many sequences as one matrix [rows][blocks]. The host copy is authoritative; kernels read its
+// mirror on the device. A row belongs to one PagedSeqState. Entries are locations of pages (BlockPool::location).
 //
-// Changes are noted as a range per row. sync() uploads the entries that changed since the last sync, of all rows, in
-// one call of the device. After an error they stay noted, so the next sync mends the mirror.
+// Each row records the range of its changed entries. sync() uploads the entries that changed since the last sync, for
+// all rows, in one call of the device. After an error they stay recorded, and the next sync uploads them again.
 //
 // Who may call: the thread that owns the pool. Nothing is allocated after create().
 #pragma once
@@ -26,13 +25,13 @@ class PageTables {
   const std::uint32_t* device_row(std::uint32_t row) const {
     return reinterpret_cast<const std::uint32_t*>(device_tables_.data()) + std::size_t{row} * blocks_;
   }
-  // [rows]: lengths of sequences, for kernels that do not get them with their batch.
+  // [rows]: lengths of the sequences, for kernels that do not get them with their batch.
   std::uint32_t* device_length(std::uint32_t row) const {
     return reinterpret_cast<std::uint32_t*>(device_lengths_.data()) + row;
   }
 
   void set(std::uint32_t row, std::uint32_t block, std::uint32_t location);
-  // Entries from `blocks` on mean nothing any more and need not be uploaded.
+  // Entries from `blocks` on are no longer used and need not be uploaded.
   void cut(std::uint32_t row, std::uint32_t blocks);
 
   bool in_step(std::uint32_t row) const { return changed_[row].begin >= changed_[row].end; }
@@ -52,7 +51,7 @@ class PageTables {
   std::vector<std::uint32_t> host_;    // [rows][blocks]
   std::vector<Range> changed_;         // [rows]
   std::vector<std::uint32_t> listed_;  // rows that may have changed entries
-  std::vector<Device::Word> entries_;  // what sync() uploads at once
+  std::vector<Device::Word> entries_;  // scratch buffer of sync()
   DeviceBuffer device_tables_;         // [rows][blocks] u32
   DeviceBuffer device_lengths_;        // [rows] u32
 };

@@ -1,5 +1,6 @@
-// What can go wrong in the state library. Returned, never thrown, never fatal; an operation that returns an error has
-// changed nothing that its caller can see. Cheap to make and to copy: it holds numbers and says them in message().
+// Errors of the state library. They are returned, never thrown, never fatal. An operation that returns an
+// error has changed nothing that its caller can see. An error is cheap to create and to copy: it holds
+// numbers, and message() puts them into words.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,21 @@ namespace quire {
 struct PoolError {
   enum class Code : std::uint8_t {
     Exhausted,        // not enough memory: wanted, available
-    InvalidSlot,      // no such slot, or it is free, or the pool has no such part: index
+    InvalidSlot,      // no such slot, or it is free, or the pool has no slots or no such group: index
     InvalidPage,      // no such page, or it is free: index
-    StaleId,          // the id named something that has been given back since: index
+    StaleId,          // the object with this id has been given back: index
     InvalidSequence,  // no such live sequence: index
     TooLong,          // more tokens or blocks than a sequence may have: wanted, available
     NotReserved,      // a write or commit beyond what was reserved: wanted, available
     NotWritten,       // a read of a position this sequence never wrote: index
     SharedPage,       // a write to a page that somebody else can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
-    DeviceFailure,    // the device refused an operation of so many bytes; nothing else is touched: wanted
-    WorkFailed,       // work that was submitted since the last fence has failed: nothing of it can be trusted
-    Incompatible,     // saved elsewhere, by another model, layout or version: `what`; wanted, available of versions
-    Damaged,          // saved bytes that are cut short or changed: `what`; wanted, available of lengths
-    OutOfMemory,      // the heap has no room for bookkeeping or copies: `what`, wanted bytes where known
-    InvalidArgument,  // a call that cannot be meant; `what` says why
+    DeviceFailure,    // the device refused an operation on so many bytes; nothing else changed: wanted
+    WorkFailed,       // work submitted since the last fence has failed: none of its results can be trusted
+    Incompatible,     // saved with another model, layout or version: `what`; wanted, available: versions
+    Damaged,          // saved bytes are truncated or changed: `what`; wanted, available: lengths
+    OutOfMemory,      // the heap has no room for bookkeeping or copies: `what`; wanted: bytes, if known
+    InvalidArgument,  // a call that makes no sense; `what` says why
   };
 
   Code code = Code::InvalidArgument;
@@ -67,7 +68,7 @@ struct PoolError {
   }
   static PoolError invalid_argument(const char* why) { return {Code::InvalidArgument, 0, 0, 0, why}; }
 
-  std::string message() const;  // one line for a person; the name of the code where there is no memory for more
+  std::string message() const;  // one line for a person; only the name of the code if the heap is exhausted
 };
 
 const char* name(PoolError::Code code);

@@ -1,17 +1,17 @@
-// Which prefixes the pool remembers. A tree of nodes, one per full block of tokens; a node is known by a chained
-// 128-bit hash of (namespace, tokens up to its end) and found only if the tokens themselves agree, so a collision of
-// hashes costs a comparison and never an answer. Keys depend on a seed that nobody outside knows, or prompts could be
-// made that all fall into one place of the table. Nothing that the index answers depends on it: not what is found, nor
-// in which order things go, nor why something was not found (those tables have a hash of their own, without the seed,
-// and a place in them is overwritten instead of searched).
+// The cached prefixes, as a tree with one node per full block of tokens. A node's key is a chained 128-bit hash of
+// (namespace, all tokens up to its end). A lookup also compares the tokens, so a hash collision costs a comparison and
+// never gives a wrong answer. Keys depend on a secret seed. Without it, an attacker could construct prompts whose keys
+// all fall into one place of the table. No answer depends on the seed: neither hits, nor the order of eviction, nor the
+// reason for a miss. (The tables behind that reason use a hash of their own without the seed. They are never searched:
+// a new entry overwrites the old one.)
 //
 // A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path
-// from the root, so a held node's ancestors are held, and unheld nodes form subtrees. Unheld nodes stand in one list,
-// the least recently used first. Whoever lets go of a path does so from its end: then children stand before their
-// parents in that list at all times, and its first node never has a child (proved by check_integrity()).
+// from the root, so the ancestors of a held node are held, and unheld nodes form subtrees. Unheld nodes are in one
+// list, the least recently used first. A path must be let go from its end. Then children always stand before their
+// parents in that list, and its first node never has a child (check_integrity() verifies this).
 //
-// The index knows page and checkpoint ids but owns none of them: SequencePool takes and gives them. Memory for
-// `max_nodes` nodes is taken at construction. All operations are O(1) per block. Single-threaded.
+// The index stores ids of pages and checkpoints but owns none of them: SequencePool takes and gives them back. Memory
+// for `max_nodes` nodes is taken at construction. All operations are O(1) per block. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class PrefixIndex {
     friend bool operator==(const Key&, const Key&) = default;
   };
 
-  // One line of the processor's cache: with a million nodes the cost of an operation is the lines it touches.
+  // One cache line: with a million nodes, the cost of an operation is the number of lines it touches.
   struct alignas(64) Node {
     Key key;
     std::uint64_t content = 0;  // chained hash of the tokens alone, without the namespace and the seed
@@ -39,7 +39,7 @@ class PrefixIndex {
     std::uint32_t parent = kNoIndex;
     std::uint32_t first_child = kNoIndex;
     std::uint32_t prev_sibling = kNoIndex;
-    std::uint32_t next_sibling = kNoIndex;  // also the list of unused nodes
+    std::uint32_t next_sibling = kNoIndex;  // also links the list of unused nodes
     std::uint32_t lru_prev = kNoIndex;
     std::uint32_t lru_next = kNoIndex;
     std::uint32_t block = kNoIndex;  // the block's number in its sequence; kNoIndex: the node is unused
@@ -51,15 +51,17 @@ class PrefixIndex {
 
   enum class Absence : std::uint8_t { NeverSeen, Evicted, OtherNamespace };
 
-  // `hash_bits` under 128 makes collisions likely; tests use it. `seed`: drawn at random by whoever takes prompts from
-  // strangers.
+  // Tests use fewer `hash_bits` than 128 to make collisions likely. An engine that takes
+  // prompts from strangers draws `seed` at random.
   PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
               std::uint32_t hash_bits = 128, std::uint64_t seed = 0);
 
-  // --- finding
-  // Follows `tokens` block by block from the root as far as nodes exist; writes them to `path` and says how many.
+  // --- lookup
+  // Follows `tokens` block by block from the root as far as nodes exist. Writes the
+  // nodes to `path` and returns their number.
   std::uint32_t match(Namespace name_space, std::span<const Token> tokens, std::span<std::uint32_t> path) const;
-  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex; and what it is or would be known by.
+  // The child of `parent` (kNoIndex: of the root) with these tokens, or kNoIndex. Also returns the key and content hash
+  // that such a child has or would have.
   struct Found {
     std::uint32_t node;
     Key key;
@@ -68,26 +70,25 @@ class PrefixIndex {
   Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
-  // The child whose first tokens agree with the most of `tokens` (fewer than a block), and how many do. Looks at a
-  // bounded number of children, the latest first; at the root at those of this namespace, however many others there
-  // are.
+  // The child that shares the most first tokens with `tokens` (fewer than a block), and how many. Compares a bounded
+  // number of children, the latest first. At the root it compares only those of this namespace.
   struct PartialMatch {
     std::uint32_t node = kNoIndex;
     std::uint32_t tokens = 0;
   };
   PartialMatch find_partial(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
 
-  // The key that the last whole block of `tokens` would be known by: the hashing of a lookup, and nothing else of it.
+  // The key of the last whole block of `tokens`. This is the hashing part of a lookup alone, for benchmarks.
   Key key_of(Namespace name_space, std::span<const Token> tokens) const;
 
-  // --- changing
+  // --- modification
   bool full() const { return unused_head_ == kNoIndex; }
-  // A new node, held once, for a child that find_child did not find. There must be room.
+  // Adds a node, held once, for a child that find_child() did not find. The index must not be full().
   std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens, const Found& absent);
-  // Forgets an unheld node without children. The caller has taken its pages and checkpoint.
+  // Removes an unheld node without children. The caller has taken back its pages and checkpoint.
   void remove(std::uint32_t node);
   void hold(std::uint32_t node);
-  void let_go(std::uint32_t node);  // a path is let go from its end
+  void let_go(std::uint32_t node);  // a path must be let go from its end
   std::uint32_t least_recently_used() const { return lru_head_; }
 
   PageId page(std::uint32_t node, std::uint32_t group) const { return pages_[std::size_t{node} * groups_ + group]; }
@@ -99,13 +100,14 @@ class PrefixIndex {
   }
   const Node& node(std::uint32_t node) const { return nodes_[node]; }
   bool is_leaf(std::uint32_t node) const { return nodes_[node].first_child == kNoIndex; }
-  // The only child of a node, or kNoIndex where it has none or several.
+  // The only child of a node, or kNoIndex if it has none or several.
   std::uint32_t only_child(std::uint32_t node) const {
     const std::uint32_t child = nodes_[node].first_child;
     return child != kNoIndex && nodes_[child].next_sibling == kNoIndex ? child : kNoIndex;
   }
 
-  // The recurrent state at the end of a node's block. They stand in a list of their own, the least recently used first.
+  // The recurrent state at the end of a node's block. Checkpoints are in a list of
+  // their own, the least recently used first.
   SlotId checkpoint(std::uint32_t node) const { return checkpoints_.empty() ? SlotId{} : checkpoints_[node].id; }
   bool has_checkpoint(std::uint32_t node) const { return checkpoint(node).valid(); }
   std::uint32_t next_checkpoint(std::uint32_t node) const { return checkpoints_[node].next; }
@@ -124,11 +126,11 @@ class PrefixIndex {
 
  private:
   struct Entry {
-    std::uint32_t tag = 0;  // the low half of key.low: the entry's home, and most of a comparison
+    std::uint32_t tag = 0;  // the low half of key.low: gives the home bucket, and settles most comparisons
     std::uint32_t node = kNoIndex;
   };
-  // Entries are searched by the line of the processor's cache: those of a line at once, which it can guess its way
-  // through while the line is still on its way. All lines between an entry's home and where it stands are full.
+  // A bucket of entries is one cache line. All entries of a line are compared at once, without branches that would wait
+  // for the line to arrive. All buckets between an entry's home and its place are full.
   static constexpr std::uint64_t kBucket = 8;
   struct Checkpoint {
     SlotId id;
@@ -161,9 +163,9 @@ class PrefixIndex {
   LargeVector<PageId> pages_;            // [max_nodes][groups]
   LargeVector<Checkpoint> checkpoints_;  // [max_nodes], or none
   LargeVector<Entry> by_key_;            // open addressing in buckets, a power of two
-  LargeVector<std::uint32_t> roots_;     // the same by namespace: the first block that it published last
-  // For explanations only, and therefore without searching: a new entry overwrites an old one at the same place.
-  LargeVector<std::uint32_t> by_content_;  // a node with this content, to be checked against the node itself
+  LargeVector<std::uint32_t> roots_;  // the same by namespace: head of the list of its first blocks, the latest first
+  // These two only explain misses. They are not searched: a new entry overwrites the old one at the same place.
+  LargeVector<std::uint32_t> by_content_;  // a node that had this content hash; the node itself must be compared
   LargeVector<std::uint64_t> ghosts_;      // fingerprints of evicted nodes
   std::uint64_t mask_ = 0;
   std::uint32_t unused_head_ = kNoIndex;

@@ -1,10 +1,10 @@
-// What a sequence remembers, outside the pool: a copy of its pages and its state in plain host memory, from which the
-// pool makes the sequence again. An engine keeps these for sequences that have to wait for room; others may write them
-// out and read them back.
+// A sequence outside the pool: a copy of its pages and its recurrent state in host memory.
+// SequencePool::restore() recreates the sequence from it. An engine uses this for suspended sequences; other
+// programs may write it to a file and read it back.
 //
-// A saved sequence says what it is: format version, model, layout, length and checksum. SequencePool::restore() takes
-// nothing on trust and refuses one of another model or layout, one that is cut short, and one of which a bit has
-// changed. The checksum finds accidents. It does not find forgeries: whoever can write the file can write the checksum.
+// A saved sequence describes itself: format version, model, layout, length and checksum. SequencePool::restore() checks
+// all of them. It refuses a sequence of another model or layout, a truncated one, and one with a changed bit. The
+// checksum detects accidents, not forgeries: whoever can change the file can change the checksum.
 #pragma once
 
 #include <array>
@@ -39,31 +39,33 @@ struct Hash128 {
   friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 
-// Of a model, its weights and the arithmetic that computes with them; the caller's, for instance a SHA-256. Two that
-// are equal promise that the same tokens give the same bytes.
+// Identifies a model, its weights and the arithmetic that computes with them. The caller supplies it, for instance a
+// SHA-256. Equal fingerprints promise that the same tokens give the same bytes.
 struct Fingerprint {
   std::array<std::uint64_t, 4> words{};
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
 struct SavedSequence {
-  static constexpr std::uint32_t kVersion = 1;  // of what the fields below mean
+  static constexpr std::uint32_t kVersion = 1;  // changes when a field below changes its meaning
 
   std::uint32_t version = kVersion;
   Fingerprint model;  // of the pool that saved it
-  Hash128 layout;     // likewise
+  Hash128 layout;     // of the pool that saved it
   Namespace name_space = 0;
   std::vector<Token> tokens;
-  std::vector<std::uint32_t> first_blocks;  // by layer group: blocks before this one had been given back
+  std::vector<std::uint32_t> first_blocks;  // by layer group: blocks before this one have no page (sliding window)
   std::uint64_t bytes = 0;                  // of data
-  // Group by group the pages from the first block to the last, then the recurrent state; each as it lies in the arena.
+  // Group by group, the pages from the first block to the last, then the recurrent
+  // state. Each has the bytes it had in the arena.
   HostBytes data;
-  Hash128 checksum;  // of all the above
+  Hash128 checksum;  // of all fields above
 
   Hash128 compute_checksum() const;
 };
 
-// Of everything that decides how pages and states are read. Not of how long a sequence may be.
+// Covers everything that decides how the bytes of pages and states are interpreted. The
+// maximum sequence length is not part of it.
 Hash128 fingerprint_of(const StateLayout& layout);
 
 }  // namespace quire

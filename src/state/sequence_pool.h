@@ -1,27 +1,29 @@
-// The whole: every page, slot and checkpoint of every sequence of a model, in one arena, behind one interface for
+// The pool: every page, slot and checkpoint of every sequence of a model, in one arena, behind one interface for
 // attention, recurrent and hybrid models.
 //
-// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations and are refused when stale. The
-// device must outlive the pool. Bookkeeping (tables, tokens, the prefix index) comes from the heap, beside the budget.
-// How it fails: PoolError; what was asked has then not happened. Two things may have: cached content may have been
-// evicted to make room, and objects may have been moved inside the arena. Neither can be seen through a live sequence.
-// Asynchronous devices: the pool submits its copies and uploads and does not wait, except where a call says so. Kernels
-// come after them, because work is done in order. The engine fences before it commits a step. A fence that fails voids
-// every byte that the pool wrote since the last one, other sequences' too (moved pages, kept checkpoints, zeroed
-// slots): nothing in the pool can be trusted then, and it has to be made anew.
+// Who may call: one thread, the engine's. Nothing here locks. Ids carry generations; stale ids are
+// refused. The device must outlive the pool. Bookkeeping (tables, tokens, the prefix index) is on the
+// heap and does not count against the budget.
+// How it fails: it returns PoolError, and the operation has not happened. Two side effects are possible:
+// cached content may have been evicted to make room, and objects may have been moved inside the arena.
+// Neither is visible through a live sequence.
+// Asynchronous devices: the pool submits its copies and uploads and does not wait, except where a call says so. Work is
+// done in order, so kernels run after them. The engine fences before it commits a step. If a fence fails, every byte
+// that the pool wrote since the last fence is void, also for other sequences (moved pages, kept checkpoints, zeroed
+// slots). Nothing in the pool can be trusted then: release every sequence and call recover(), or create a new pool.
 //
 // A step of an engine
-//   create()   a sequence for a prompt: whatever prefix is cached is reused; the rest is for the engine to compute
+//   create()   a sequence for a prompt: a cached prefix is reused; the engine computes the rest
 //   reserve()  room for the tokens of the step, for one sequence or a whole batch, all or nothing
 //   kv_view(), state_view()   what kernels read and write; valid until the next call that is not a view
-//   commit()   these tokens were written: full blocks are published for reuse, windows move on, checkpoints are kept
+//   commit()   these tokens were computed: full blocks are published, windows advance, checkpoints are kept
 //   fork(), rewind(), release()
 //
 // What always holds (check_integrity() recounts it)
-//   - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
-//   - a page in two tables, or known to the prefix index, is written by nobody
-//   - a sequence's pages, its slot's position and its length agree
-//   - nothing is allocated from the heap after create(); the hot path is arrays of fixed size
+// - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
+// - a page in two tables, or known to the prefix index, is never written
+// - a sequence's pages, its slot's position and its length agree
+// - nothing is allocated from the heap after create(); the hot path uses arrays of fixed size
 #pragma once
 
 #include <array>
@@ -44,41 +46,41 @@ namespace quire {
 
 struct PoolConfig {
   StateLayout layout;
-  Fingerprint model;                 // what is saved under one model cannot be restored under another
+  Fingerprint model;                 // a sequence saved with one model cannot be restored with another
   std::uint64_t budget_bytes = 0;    // of the arena; rounded down to whole slabs
   std::uint32_t max_sequences = 64;  // alive at once
   std::uint32_t max_tokens = 4096;   // of one sequence
   bool prefix_cache = true;
-  // Recurrent models: how much of the arena checkpoints may take, how often one is kept while a sequence is computed,
-  // and how many tokens at most a resumed prefix may have to compute again after old checkpoints were thinned out.
+  // Recurrent models: how many bytes of the arena checkpoints may take, how often a checkpoint is kept while a sequence
+  // is computed, and how many tokens at most must be recomputed to resume a prefix after checkpoints were thinned out.
   std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
   std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole blocks
-  std::uint32_t max_recompute = 1024;       // tokens; at least two intervals for thinning to do anything
+  std::uint32_t max_recompute = 1024;       // tokens; thinning needs at least two intervals
   bool scrub = false;                       // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
   std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
-  // Of the prefix index: drawn from the system where none is given, so that nobody can make prompts that collide. No
-  // answer depends on it.
+  // Seed of the prefix index. By default the system draws it at random, so that nobody can construct prompts that
+  // collide. No answer depends on it.
   std::optional<std::uint64_t> hash_seed;
 };
 
-// Why a prefix was reused as far as it was and no further.
+// Why the reused prefix ended where it did.
 enum class HitEnd : std::uint8_t {
-  Complete,        // all that could be reused was
-  NeverSeen,       // the next block was never computed here
-  Evicted,         // it was, and has been forgotten
-  OtherNamespace,  // it is here, but belongs to another namespace
-  NoCheckpoint,    // its pages are here, but no recurrent state to go on from
-  WindowGone,      // its pages are here, but the window before it has been given back
-  NoRoom,          // it is here, but cannot be held beside a state for the new sequence
-  Disabled,        // nobody looked
+  Complete,        // everything that can be reused was reused
+  NeverSeen,       // miss: the next block was never computed here
+  Evicted,         // miss: the next block was evicted
+  OtherNamespace,  // miss: the next block is cached, but in another namespace
+  NoCheckpoint,    // its pages are cached, but no recurrent state to resume from
+  WindowGone,      // its pages are cached, but the pages of the window before it are gone
+  NoRoom,          // it is cached, but there is no room for it beside the new sequence's state
+  Disabled,        // no lookup: the request or the config does not want reuse
 };
 inline constexpr std::size_t kHitEnds = 8;
 const char* name(HitEnd end);
 
 struct Hit {
   std::uint32_t tokens = 0;   // reused: the sequence starts at this length
-  std::uint32_t matched = 0;  // known to the index, whether or not they could be reused
+  std::uint32_t matched = 0;  // known to the index, reusable or not
   HitEnd end = HitEnd::Complete;
 };
 
@@ -89,7 +91,7 @@ struct ObjectCounts {
   std::uint64_t object_bytes = 0, allocations = 0;
 };
 
-// One for each layer group. As much as a pool can have, so that asking for numbers takes nothing from the heap.
+// One entry per layer group. The array has a fixed size, so that stats() takes nothing from the heap.
 class GroupCounts {
  public:
   void push_back(const ObjectCounts& counts) { counts_[size_++] = counts; }
@@ -116,7 +118,7 @@ struct PoolStats {
   std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;
   std::uint64_t checkpoints_stored = 0, checkpoints_dropped = 0, checkpoints_restored = 0, checkpoints_skipped = 0;
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
-  std::uint64_t refusals = 0;  // operations that ended with Exhausted; asking beforehand is no refusal
+  std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
 };
 
@@ -127,10 +129,10 @@ class SequencePool {
   SequencePool(const SequencePool&) = delete;
   SequencePool& operator=(const SequencePool&) = delete;
 
-  // --- the plain operations, for engines that keep their own books. Objects taken here belong to the caller until
-  // given back; where the pool has no such part, and for objects that belong to a sequence, the answer is InvalidSlot.
-  // A page given back in the name of another group than its own is refused like a stale one. An id that was given back
-  // is stale and never means the next owner's object.
+  // --- basic operations, for engines that do their own bookkeeping. Objects taken here belong to the
+  // caller until given back. InvalidSlot means: the pool has no such part, or the object belongs to a
+  // sequence. Giving a page back to the wrong group is refused like a stale id. An id that was given back
+  // is stale and never names the next owner's object.
   bool is_kv_based() const { return layout().has_attention() && !layout().has_recurrent(); }
   bool is_ssm() const { return layout().has_recurrent() && !layout().has_attention(); }
   bool is_hybrid() const { return layout().has_recurrent() && layout().has_attention(); }
@@ -138,61 +140,62 @@ class SequencePool {
   PoolResult<void> free_kv(PageId page, std::uint32_t group = 0);
   PoolResult<SlotId> alloc_ssm(RequestId request);
   PoolResult<void> release_ssm(SlotId id);
-  // The owner's slot: to step it, to snapshot and restore its state. Valid until it is released; it is never moved.
+  // The caller's own slot: to step it, to snapshot and restore its state. Valid
+  // until it is released; it is never moved.
   PoolResult<SequenceSlot*> ssm_slot(SlotId id);
-  // Any slot, whoever has it, to look at. A free one shows request 0 and position 0.
+  // Any slot, for inspection. A free slot shows request 0 and position 0.
   PoolResult<const SequenceSlot*> ssm_slot(std::uint32_t index) const;
 
   // --- sequences
   struct Request {
     std::span<const Token> prompt;
     Namespace name_space = 0;
-    RequestId request = 0;  // 0: the pool makes one up
+    RequestId request = 0;  // 0: the pool chooses one
     bool reuse = true;      // look for a cached prefix
   };
   struct Created {
     SequenceId id;
     Hit hit;
   };
-  // What create() would reuse now. Changes nothing.
+  // What create() would reuse now. Changes nothing and counts nothing.
   Hit lookup(std::span<const Token> prompt, Namespace name_space = 0) const;
-  // A sequence that already has the reusable prefix of `prompt`; at least one token is always left to compute.
+  // A sequence that starts with the reusable prefix of the prompt. At least one token is always left to compute.
   PoolResult<Created> create(const Request& request);
 
-  // create() and room for all `tokens` the sequence is to have, such that there is still room for what the others need:
-  // all of it, or a refusal. The prompt is matched once. Layers with a window get room for `chunk` tokens only, since
-  // they never hold all. If the prefix itself is in the way, the sequence begins without it.
+  // create(), plus room for all `tokens` that the sequence is to have, in such a way that `others` still have room too:
+  // all of it, or a refusal. The prompt is matched once. Layers with a window reserve room for `chunk` tokens only,
+  // since they never hold all. If the cached prefix itself takes the room, the sequence starts without it.
   PoolResult<Created> admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
                             std::span<const BatchEntry> others);
 
-  // Room for the tokens of a step. Of an entry only the sequence and its rows count.
+  // Room for the tokens of a step. Only `sequence` and `rows` of an entry are used.
   PoolResult<void> reserve(SequenceId id, std::uint32_t tokens);
   PoolResult<void> reserve(std::span<const BatchEntry> entries);  // each sequence at most once
   // Whether reserve() would succeed now. Changes nothing.
   PoolResult<void> can_reserve(std::span<const BatchEntry> entries) const;
-  // Says where the sequences of a batch lie, for kernels: positions, rows of the page tables, recurrent states. Table
-  // entries that changed since the last time are uploaded, all in one call of the device. The room must have been
+  // Fills in where the sequences of a batch are, for kernels: positions, rows of the page tables, recurrent states.
+  // Uploads the table entries that changed since the last time, all in one call of the device. The room must have been
   // reserved. Valid until the next call that is not a view.
   PoolResult<void> bind(Batch& batch);
-  // Whether a sequence of so many tokens, written in chunks of `chunk`, could ever fit into an otherwise empty pool.
+  // Whether a sequence of so many tokens, computed in chunks of `chunk`, could ever fit into an otherwise empty pool.
   PoolResult<void> can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const;
 
-  // The next tokens of the sequence have been written (they must have been reserved). A checkpoint is kept at block
-  // boundaries when one is due, and, where `checkpoint` says so, at this very boundary. Never fails for memory.
+  // The next tokens of the sequence have been computed (they must have been reserved). At a block boundary a checkpoint
+  // is kept if one is due, or if `checkpoint` asks for one there. Never fails for lack of memory.
   PoolResult<void> commit(SequenceId id, std::span<const Token> tokens, bool checkpoint = false);
   PoolResult<void> commit(const Batch& batch);
-  // The position up to which an engine should write next for a checkpoint to fall due there.
+  // The next checkpoint position: an engine should end a chunk there, so that a checkpoint can be kept.
   PoolResult<std::uint32_t> next_checkpoint(SequenceId id) const;
 
   struct Forked {
     SequenceId id;
-    std::uint32_t position;  // where the new sequence stands
+    std::uint32_t position;  // length of the new sequence
   };
-  // A second sequence with the first `position` tokens of this one. Attention shares pages at any position; a recurrent
-  // state exists where the sequence stands and at checkpoints, so the fork stands at the last such position at or
-  // before the one asked for, and the tokens between are for the engine to compute again.
+  // A second sequence with the first `position` tokens of this one. Attention shares pages at any position. A recurrent
+  // state exists only at the sequence's end and at checkpoints. So the fork ends at the last such position at or before
+  // `position`, and the engine recomputes the tokens in between.
   PoolResult<Forked> fork(SequenceId id, std::uint32_t position, RequestId request = 0);
-  // Forgets the tokens from `position` on; the same rule decides where the sequence stands afterwards.
+  // Removes the tokens from `position` on. The same rule decides the new length, which is returned.
   PoolResult<std::uint32_t> rewind(SequenceId id, std::uint32_t position);
   PoolResult<void> release(SequenceId id);
 
@@ -204,34 +207,34 @@ class SequencePool {
   PoolResult<std::span<const PageId>> pages(SequenceId id, std::uint32_t group) const;
   PoolResult<SlotId> slot(SequenceId id) const;
 
-  // --- sequences that make room for others and come back
+  // --- suspend and resume
   struct Holding {
-    std::uint64_t saved_bytes = 0;    // what a copy of the sequence takes
-    std::uint64_t own_bytes = 0;      // what nobody else holds: given back, or cached, when it is released
-    std::uint32_t shared_tokens = 0;  // a beginning that others hold, and from which it could be gone on
+    std::uint64_t saved_bytes = 0;    // size of a saved copy
+    std::uint64_t own_bytes = 0;      // held by nobody else: freed or cached when it is released
+    std::uint32_t shared_tokens = 0;  // length of a prefix that others hold and that can be resumed from
   };
   PoolResult<Holding> holding(SequenceId id) const;
-  // A copy of all that the sequence remembers, in host memory. The sequence stays as it is. Waits for the device.
+  // A copy of the sequence's pages and state, in host memory. The sequence does not change. Waits for the device.
   PoolResult<SavedSequence> save(SequenceId id) const;
-  // The sequence again, as it was when it was saved, in this pool or one of the same model and layout. Refused without
-  // any change: Incompatible (version, model or layout), Damaged (cut short, checksum). Pages that the index still
-  // knows are taken from there. Waits for the device: `saved` may go when this returns.
+  // Recreates a sequence as it was when it was saved, in this pool or another one of the same model and layout. Refused
+  // without any change: Incompatible (version, model or layout), Damaged (truncated, checksum). Pages that the index
+  // still knows are taken from there. Waits for the device: `saved` may be destroyed when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
-  // Whether restore() and room for `more` tokens could be had now, and besides them what the others demand. Looks at
-  // everything that restore() looks at except the checksum, which takes a walk over all bytes.
+  // Whether restore() and room for `more` tokens would succeed now, with room left for `others`. Checks everything that
+  // restore() checks except the checksum, which would read all bytes.
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more,
                                std::span<const BatchEntry> others) const;
-  // The same for create() and room for `tokens` in all; layers with a window are written in chunks of `chunk`.
+  // The same for create() and room for `tokens` in all. Layers with a window are computed in chunks of `chunk`.
   PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
                              std::span<const BatchEntry> others) const;
 
-  // Forgets everything that no sequence holds.
+  // Evicts everything that no sequence holds.
   void drop_cache();
-  // After the device has failed: nothing that was written since the last fence can be trusted, so everything cached is
-  // forgotten, and no free state counts as zero. Sequences must have been released.
+  // To be called after the device has failed. Nothing written since the last fence can be trusted, so everything cached
+  // is evicted, and no free state counts as zeroed. All sequences must have been released.
   PoolResult<void> recover();
 
-  // --- looking
+  // --- inspection
   const StateLayout& layout() const { return config_.layout; }
   const PoolConfig& config() const { return config_; }
   PoolStats stats() const;
@@ -239,30 +242,30 @@ class SequencePool {
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
   const PrefixIndex& prefix_index() const { return *index_; }
-  // What contradicts itself, as text; "out of memory" where there is too little of it to recount.
+  // The first contradiction as text; "out of memory" if there is too little memory to recount.
   std::expected<void, std::string> check_integrity() const;
 
  private:
   std::expected<void, std::string> recount() const;
   struct Sequence;
   struct PageInfo {
-    std::uint32_t node = kNoIndex;   // published as
-    std::uint32_t block = kNoIndex;  // in every table that has it
+    std::uint32_t node = kNoIndex;   // the node that it is published as
+    std::uint32_t block = kNoIndex;  // its block number, the same in every table
   };
   struct SlotInfo {
-    std::uint32_t node = kNoIndex;      // the checkpoint of
-    std::uint32_t sequence = kNoIndex;  // the state of
+    std::uint32_t node = kNoIndex;      // whose checkpoint it is
+    std::uint32_t sequence = kNoIndex;  // whose state it is
   };
   struct Match {
     Hit hit;
-    std::uint32_t blocks = 0;               // of the path, to be held
-    std::uint32_t partial_node = kNoIndex;  // whose page is shared in part
+    std::uint32_t blocks = 0;               // blocks of the path to hold
+    std::uint32_t partial_node = kNoIndex;  // its page is shared in part
     std::uint32_t partial_tokens = 0;
     std::uint32_t length() const { return hit.tokens; }
-    // What is left of it for a sequence that cannot hold the prefix beside its own state.
+    // The match of a sequence that starts without the prefix, for lack of room.
     Match left_alone() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
   };
-  enum class Effort : std::uint8_t { Gentle, Everything };  // Gentle: for what is only nice to have
+  enum class Effort : std::uint8_t { Gentle, Everything };  // Everything: also drops checkpoints of held paths
 
   explicit SequencePool(const PoolConfig& config);
   PoolResult<void> build(Device& device);
@@ -314,7 +317,7 @@ class SequencePool {
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
-  // coming back (sequence_pool_save.cpp)
+  // save and restore (sequence_pool_save.cpp)
   PoolResult<void> acceptable(const SavedSequence& saved) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
   std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
@@ -323,12 +326,12 @@ class SequencePool {
   PoolResult<void> fits_beside(Need need, std::span<const BatchEntry> others) const;
   struct ResumePoint {
     std::uint32_t position = 0;
-    bool in_place = true;  // tables and state of the sequence serve as they are
+    bool in_place = true;  // the sequence's own tables and state can be used
   };
   ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
   struct Plan {
     Need need{};
-    bool unpublish = false;  // there is room only if half-full pages that the index shares are taken out of it
+    bool unpublish = false;  // there is room only if half-full pages that only the index shares are removed from it
   };
   PoolResult<Plan> plan(std::span<const BatchEntry> entries) const;
   bool copies(std::span<const BatchEntry> entries, std::size_t index, std::uint32_t group, bool copy_kept) const;
@@ -350,14 +353,13 @@ class SequencePool {
   std::vector<LargeVector<PageInfo>> page_infos_;  // [group][page]
   std::vector<SlotInfo> slot_infos_;               // [slot]
   std::unique_ptr<PageTables> tables_;             // [groups][sequences][blocks]
-  std::vector<KvGroupView> kv_groups_;             // what kernels see of the groups
-  StatesView states_view_;                         // and of the states
+  std::vector<KvGroupView> kv_groups_;             // by layer group: what kernels see
+  StatesView states_view_;                         // what kernels see of the states
   std::vector<Sequence> sequences_;
-  std::vector<std::uint32_t> free_sequences_;   // a stack
-  mutable std::vector<std::uint32_t> path_;     // scratch for lookups
-  std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
-  mutable std::vector<std::uint64_t>
-      asked_in_;  // by sequence: the plan that asked for it last, to notice a second time
+  std::vector<std::uint32_t> free_sequences_;    // a stack
+  mutable std::vector<std::uint32_t> path_;      // scratch for lookups
+  std::vector<PagedSeqState::Growth> growths_;   // scratch for reservations
+  mutable std::vector<std::uint64_t> asked_in_;  // by sequence: its last plan; finds one that is listed twice
   mutable std::uint64_t plans_ = 0;
   std::uint32_t arriving_node_ = kNoIndex;   // its checkpoint is about to be kept
   std::uint32_t protected_node_ = kNoIndex;  // its checkpoint is about to be read

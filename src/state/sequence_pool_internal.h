@@ -1,4 +1,4 @@
-// The record of a live sequence, shared by the files that implement SequencePool and by nobody else.
+// The record of a live sequence. Only the files that implement SequencePool include this.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ struct SequencePool::Sequence {
   RequestId request = 0;
   Namespace name_space = 0;
   std::uint32_t length = 0;          // tokens committed
-  std::uint32_t next_boundary = 0;   // the first block boundary beyond length
-  std::uint32_t writable_until = 0;  // tokens reserved: pages that nobody else can see
+  std::uint32_t next_boundary = 0;   // the first block boundary after length
+  std::uint32_t writable_until = 0;  // end of the reserved positions; nobody else can see their pages
   std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
   SlotId slot;
   std::vector<PagedSeqState> groups;
   std::vector<std::uint32_t> nodes;  // [max_blocks]
-  std::unique_ptr<Token[]> tokens;   // [max_tokens], left untouched until used
+  std::unique_ptr<Token[]> tokens;   // [max_tokens], not initialized
 
-  // At this length, with nothing reserved beyond it.
+  // Sets the length and drops any reservation beyond it.
   void stand_at(std::uint32_t position, std::uint32_t block_size) {
     length = writable_until = position;
     next_boundary = (position / block_size + 1) * block_size;

@@ -1,7 +1,7 @@
-// What a recurrent architecture remembers of one sequence: conv window and state of all layers in one run of bytes, and
-// the position those bytes stand for. Bytes and position change together or not at all.
-// snapshot() and restore() wait for the device: the snapshot is filled, or free, when they return. Where the device
-// fails at that fence, the bytes of the state mean nothing until it is reset or restored.
+// The recurrent state of one sequence: convolution state and SSM state of all layers in one run of bytes, and the
+// position up to which they have processed tokens. Bytes and position change together or not at all.
+// snapshot() and restore() wait for the device: when they return, the snapshot is filled, or free. If the device fails
+// at that fence, the bytes of the state are undefined until it is reset or restored.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// A copy on the host, to be kept, moved or written to disk.
+// A copy on the host, to keep, move or write to disk.
 struct StateSnapshot {
   StateShape shape;
   std::uint32_t position = 0;
@@ -24,17 +24,17 @@ class SequenceState {
  public:
   // A state with memory of its own.
   static PoolResult<SequenceState> create(Device& device, const StateShape& shape);
-  // A state in memory that somebody else owns: shape.bytes() bytes at `bytes`.
+  // A state in memory of another owner: shape.bytes() bytes at `bytes`.
   SequenceState(Device& device, const StateShape& shape, std::byte* bytes)
       : device_(&device), shape_(shape), bytes_(bytes) {}
 
   PoolResult<void> reset();         // all bytes zero, position 0
-  void forget() { position_ = 0; }  // the bytes mean nothing any more
-  // The bytes have taken in so many more tokens. Refused beyond the capacity.
+  void forget() { position_ = 0; }  // the bytes are undefined from now on
+  // The bytes now include so many more tokens. Refused beyond the capacity.
   PoolResult<void> advance(std::uint32_t tokens);
   PoolResult<StateSnapshot> snapshot() const;
   PoolResult<void> restore(const StateSnapshot& snapshot);  // refuses another shape
-  PoolResult<void> copy_from(const SequenceState& other);   // likewise
+  PoolResult<void> copy_from(const SequenceState& other);   // refuses another shape
 
   std::uint32_t position() const { return position_; }
   std::uint32_t capacity() const { return shape_.capacity; }  // tokens; 0: no limit
@@ -47,10 +47,11 @@ class SequenceState {
   StateShape shape_;
   std::byte* bytes_;
   std::uint32_t position_ = 0;
-  DeviceBuffer memory_;  // where the state owns it
+  DeviceBuffer memory_;  // empty if another owner has the memory
 };
 
-// A live sequence's state and whose it is. The position is the state's own, so the two cannot disagree.
+// The state of a live sequence and the request it belongs to. The position is stored only
+// in the state, so the two cannot disagree.
 class SequenceSlot {
  public:
   explicit SequenceSlot(SequenceState state) : state_(std::move(state)) {}

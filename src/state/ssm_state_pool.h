@@ -1,9 +1,9 @@
-// A fixed number of recurrent states. All memory is taken at construction: by a factory that is called once per slot
-// with its index, or for a model's state shape, or as one class of a shared arena.
+// A fixed number of recurrent states. All memory is taken at construction, in one of three ways: by a factory that is
+// called once per slot with its index, for a model's state shape, or as one class of a shared arena.
 //
-// By index one sees the physical slot, whoever has it: a free one shows request 0 and position 0. By handle one sees a
-// live slot or an error, never somebody else's. capacity = free + used at all times; the slot freed last is the next
-// one handed out. A slot that is handed out is zero.
+// Access by index shows the physical slot, whoever has it. A free slot shows request 0 and position 0. Access by handle
+// shows a live slot or returns an error, never another owner's slot. capacity = free + used at all times. The slot
+// freed last is handed out next. A slot is zeroed before it is handed out.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ class SsmStatePool {
 
   static PoolResult<SsmStatePool> create(std::uint32_t capacity, const Factory& factory);
   static PoolResult<SsmStatePool> create(Device& device, std::uint32_t capacity, const StateShape& shape);
-  // States in an arena that others share. The arena must outlive the pool and not move.
+  // States in a shared arena. The arena must outlive the pool and not move.
   SsmStatePool(Arena& arena, std::uint16_t class_id, const StateShape& shape);
 
-  // Binds a free slot to a request. Request 0 is refused: it means none.
+  // Binds a free slot to a request. Request 0 means "none" and is refused.
   PoolResult<SlotId> alloc(RequestId request);
-  // Zeroes conv window, state and position and clears the request. An index that is free or out of range is refused
-  // with InvalidSlot(index), a stale handle with StaleId.
+  // Zeroes convolution state, SSM state and position, and clears the request. An index that is free or out of range is
+  // refused with InvalidSlot(index), a stale handle with StaleId.
   PoolResult<void> release(std::uint32_t index);
   PoolResult<void> release(SlotId id);
 
@@ -51,17 +51,18 @@ class SsmStatePool {
     return {id.index, id.generation};
   }
 
-  // --- for those who plan (SequencePool)
+  // --- for SequencePool
 
-  // No free cell counts as zero any more: each is zeroed again when it is handed out.
+  // From now on no free cell counts as zeroed: each is zeroed again when it is handed out.
   void distrust();
 
   // A slot that belongs to no request. Not zeroed, since it is about to be overwritten.
   PoolResult<SlotId> alloc_unbound();
-  // Makes a checkpoint of a slot: nobody's, but its content is kept (a cached cell of the allocator) until drop().
+  // Turns a slot into a checkpoint: it has no holder, but its content is kept (a
+  // cached cell of the allocator) until drop().
   PoolResult<void> keep(SlotId id);
   PoolResult<void> drop(SlotId id);
-  // Moves a live slot to another cell, bytes and all; see BlockAllocator::move.
+  // Moves a live slot and its bytes to another cell; see BlockAllocator::move.
   PoolResult<SlotId> move(SlotId from);
 
  private:
@@ -75,7 +76,7 @@ class SsmStatePool {
   }
 
   Arena* arena_ = nullptr;
-  DeviceBuffer memory_;                     // of a pool made for a shape
+  DeviceBuffer memory_;                     // of a pool created for a shape
   std::vector<SequenceSlot> slots_;         // by index, one per cell
   std::vector<std::uint32_t> clean_since_;  // by index: the slab's tenancy when the cell was last known to be zero
   BlockAllocator allocator_;

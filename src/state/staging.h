@@ -1,10 +1,10 @@
 // Uploads of small pieces of live memory: table entries, lengths. A host buffer belongs to the device until the next
-// fence, and the pool goes on changing its tables; so a piece is copied into a ring of its own first and uploaded from
-// there. The ring fences when it is full, and hears then of all work that failed (see Device). A piece that is larger
-// than the ring is uploaded from where it is, and fenced at once.
+// fence, but the pool changes its tables before that. So each piece is first copied into a ring buffer and uploaded
+// from there. When the ring is full it fences, and returns the error of any work that failed (see Device). A piece
+// larger than the ring is uploaded from where it is, with a fence at once.
 //
-// Belongs to an arena. Single-threaded. The memory must outlive what was submitted from it: whoever has the ring frees
-// its device memory first, which waits.
+// Belongs to an arena. Single-threaded. The ring must outlive the uploads submitted from it: its owner frees the device
+// memory first, and that waits.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class Staging {
  public:
   static PoolResult<Staging> create(Device& device, std::size_t bytes);
 
-  // `from` is the caller's again when this returns.
+  // The buffer `from` may be changed as soon as this returns.
   PoolResult<void> upload(void* to, const void* from, std::size_t bytes);
 
  private:

@@ -1,5 +1,5 @@
-// What kernels see: plain structs of pointers and strides, passed by value. C++20 only, no other header of the project,
-// so that CUDA code can include it.
+// What kernels see: plain structs of pointers and strides, passed by value. This header is C++20 and includes no other
+// header of the project, so that CUDA code can include it.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ struct KvGroupView {
   std::uint64_t token_stride = 0;  // bytes
 
   constexpr const std::uint32_t* table(std::uint32_t row) const { return tables + std::uint64_t{row} * table_stride; }
-  // One layer of one sequence. Its length and capacity are the batch's to tell.
+  // One layer of one sequence. Length and capacity are not set here: the batch has them.
   constexpr KvView sequence(std::uint32_t row, std::uint32_t layer) const {
     KvView view;
     view.base = base;
@@ -104,7 +104,7 @@ struct KvGroupView {
 struct StateView {
   std::byte* base = nullptr;
   std::uint64_t layer_stride = 0;  // bytes
-  std::uint64_t ssm_offset = 0;    // bytes, within a layer; the conv window is at 0
+  std::uint64_t ssm_offset = 0;    // bytes, within a layer; the convolution state is at 0
   std::uint32_t num_layers = 0;
   std::uint32_t position = 0;
 
