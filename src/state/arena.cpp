@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{64} << 10;  // table entries between two fences of the pool's own
+constexpr std::size_t kStagingBytes = std::size_t{64} << 10;  // room for the table entries between two fences
 
 }  // namespace
 
@@ -19,7 +19,7 @@ PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std:
   std::uint64_t largest = 0;
   for (const std::uint64_t bytes : object_bytes) {
     if (bytes == 0 || bytes % kObjectAlignment != 0) {
-      return std::unexpected(PoolError::invalid_argument("an object size that is no multiple of the alignment"));
+      return std::unexpected(PoolError::invalid_argument("an object size is not a multiple of the alignment"));
     }
     largest = std::max(largest, bytes);
   }
@@ -28,15 +28,15 @@ PoolResult<SlabPlan> plan_slabs(std::uint64_t budget_bytes, std::span<const std:
     return std::unexpected(PoolError::exhausted("bytes for one object", largest, budget_bytes));
 
   if (object_bytes.size() == 1) {
-    // One class never hands a slab to another: one slab is enough.
+    // A single class never hands a slab to another: one slab is enough.
     const std::uint64_t whole = budget_bytes / largest * largest;
     return SlabPlan{whole, 1, static_cast<double>(whole) / static_cast<double>(budget_bytes)};
   }
 
-  // A slab that is a whole number of some class wastes nothing of it. Multiples of the largest class alone would do;
-  // the others are tried too, since a multiple of theirs may happen to suit all.
+  // A slab that holds a whole number of objects of a class wastes nothing for it. Multiples of the largest class would
+  // be enough; multiples of the others are tried too, since one may suit all classes.
   constexpr std::uint64_t kFewestSlabs = 64;
-  constexpr double kWorthLess = 0.005;  // fill given up for smaller slabs
+  constexpr double kWorthLess = 0.005;  // loss of fill that is accepted for smaller slabs
   const std::uint64_t limit = std::max(largest, budget_bytes / kFewestSlabs);
   const auto plan_for = [&](std::uint64_t slab_bytes) {
     SlabPlan plan{.slab_bytes = slab_bytes, .slabs = 0, .worst_fill = 1};
@@ -85,7 +85,7 @@ PoolResult<Arena> Arena::create(Device& device, std::uint64_t slab_bytes, std::u
     arena.last_owners_.assign(slabs, kNobody);
     arena.tenancy_.assign(slabs, 0);
     arena.free_.resize(slabs);
-    for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest is taken first
+    for (std::uint32_t i = 0; i < slabs; ++i) arena.free_[i] = slabs - 1 - i;  // the lowest slab is on top
     return arena;
   });
 }
@@ -96,7 +96,7 @@ std::optional<std::uint32_t> Arena::take(std::uint16_t owner) {
   free_.pop_back();
   owners_[slab] = owner;
   if (last_owners_[slab] != owner) {
-    // The first tenant finds zeroed memory and starts at tenancy 0.
+    // The memory is zeroed for the first owner, so its tenancy stays 0.
     if (last_owners_[slab] != kNobody) ++tenancy_[slab];
     last_owners_[slab] = owner;
   }

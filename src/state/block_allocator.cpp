@@ -84,8 +84,8 @@ std::uint32_t BlockAllocator::take_cell() {
   return index;
 }
 
-// The cell becomes the first of its slab and the slab the first of the list, so that it is the next one handed out,
-// also when the slab goes back to the arena in between: nobody touches its list while it is away.
+// Puts the cell first in its slab and the slab first in the list, so that it is handed out next. This works even if the
+// slab goes back to the arena in between: its free list is not touched there.
 void BlockAllocator::return_cell(std::uint32_t index) {
   const std::uint32_t slab = arena_ == nullptr ? 0 : index / cells_per_slab_;
   Slab& s = slabs_[slab];
@@ -158,7 +158,8 @@ PoolResult<void> BlockAllocator::acquire(PageId id) {
 PoolResult<void> BlockAllocator::free(PageId id) {
   if (auto ok = check(id); !ok) return ok;
   Cell& cell = cells_[id.index];
-  if (cell.references == 0) return std::unexpected(PoolError::invalid_page(id.index));  // cached: nobody holds it
+  if (cell.references == 0)
+    return std::unexpected(PoolError::invalid_page(id.index));  // cached: it has no reference to give back
   if (--cell.references > 0) return {};
   --held_;
   if (cell.kept) {
@@ -244,7 +245,7 @@ void BlockAllocator::close(std::uint32_t slab) {
 
 void BlockAllocator::reopen(std::uint32_t slab) {
   Slab& s = slabs_[slab];
-  if (!s.attached || !s.closed) return;  // it went back to the arena meanwhile
+  if (!s.attached || !s.closed) return;  // it has gone back to the arena
   s.closed = false;
   if (s.free_head != kNoIndex) list_front(slab);
 }

@@ -39,7 +39,7 @@ PoolResult<BlockPool> BlockPool::create(Device& device, std::uint32_t capacity, 
   if (!bytes) return std::unexpected(PoolError::invalid_argument("more bytes than can be counted"));
   auto arena = Arena::create(device, *bytes, capacity == 0 ? 0 : 1);
   if (!arena) return std::unexpected(arena.error());
-  return or_out_of_memory("the books of a page pool", [&]() -> PoolResult<BlockPool> {
+  return or_out_of_memory("the bookkeeping of a page pool", [&]() -> PoolResult<BlockPool> {
     return BlockPool(std::make_unique<Arena>(std::move(*arena)), shape, capacity, scrub);
   });
 }

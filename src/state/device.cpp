@@ -13,12 +13,12 @@
 namespace quire {
 namespace {
 
-// From here on memory comes from the kernel directly: it is zero already and can use huge pages.
+// Allocations of at least this size are mapped directly from the kernel: they are zeroed and can use huge pages.
 constexpr std::size_t kMapFrom = std::size_t{1} << 20;
 constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 
-// Memory of the kernel that begins where a huge page can, if it is as large as one: what is before the first whole huge
-// page and behind the last consists of small ones.
+// Maps memory. From the size of a huge page on, it is aligned to one: otherwise the parts before the first and after
+// the last aligned huge page would consist of small pages.
 void* map(std::size_t bytes) {
   if (bytes > PTRDIFF_MAX) return MAP_FAILED;
   const std::size_t more = bytes >= kHugePage ? kHugePage - kPage : 0;
@@ -45,13 +45,13 @@ PoolResult<void*> HostDevice::allocate(std::size_t bytes, std::size_t alignment)
     if (alignment > kPage) return std::unexpected(PoolError::invalid_argument("alignment to more than a page"));
     void* memory = map(bytes);
     if (memory == MAP_FAILED) return std::unexpected(PoolError::device_failure("allocate", bytes));
-    madvise(memory, bytes, MADV_HUGEPAGE);  // before the first touch, or it comes too late
+    madvise(memory, bytes, MADV_HUGEPAGE);  // must come before the first access
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) != 0) {
       if (errno != EINVAL) {
         munmap(memory, bytes);
         return std::unexpected(PoolError::device_failure("allocate", bytes));
       }
-      std::memset(memory, 0, bytes);  // a kernel that does not know the call yet
+      std::memset(memory, 0, bytes);  // an older kernel without MADV_POPULATE_WRITE
     }
     return memory;
   }

@@ -99,7 +99,7 @@ PoolResult<std::uint32_t> KvCache::rows_in(std::uint64_t k_bytes, std::uint64_t 
   return static_cast<std::uint32_t>(k_bytes / token_bytes());
 }
 
-// Calls move(position of the row in the buffers, K address, V address, bytes) for each head of each position.
+// Calls move(offset of the row in the buffers, K address, V address, bytes) for each head of each position.
 template <typename Move>
 PoolResult<void> KvCache::for_each_run(std::uint32_t position, std::uint32_t count, Move move) const {
   const KvView kv = host_view();
@@ -131,11 +131,12 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
       }
     }
   }
-  // What can be read now must be readable as it was if the device refuses half-way: it is kept until all is written.
+  // Saves the rows that will be overwritten. If the device refuses half-way, they are written
+  // back, so that they can be read as before.
   const std::uint32_t readable = std::min(written(), static_cast<std::uint32_t>(end));
   const std::uint32_t rewritten = readable > position ? readable - position : 0;
   std::vector<std::byte> old_k, old_v;
-  const auto room = or_out_of_memory("what is written over", [&]() -> PoolResult<void> {
+  const auto room = or_out_of_memory("the rows that are overwritten", [&]() -> PoolResult<void> {
     old_k.resize(rewritten * token_bytes());
     old_v.resize(rewritten * token_bytes());
     return {};
@@ -151,7 +152,7 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
     return ok;
   }
   if (auto ok = device_->fence(); !ok) {
-    end_of_writes = std::min(end_of_writes, position);  // nobody knows what is there now
+    end_of_writes = std::min(end_of_writes, position);  // the content is undefined now
     return ok;
   }
   end_of_writes = std::max(end_of_writes, static_cast<std::uint32_t>(end));
@@ -178,7 +179,7 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
     return std::unexpected(PoolError::not_written(std::max(position, written())));
   }
   if (sequence_ != nullptr && count > 0 && position / block_size() < sequence_->table().first()) {
-    return std::unexpected(PoolError::not_written(position));  // given back: it fell out of the window
+    return std::unexpected(PoolError::not_written(position));  // its page was given back: it is outside the window
   }
   const auto submitted = for_each_run(
       position, count,
@@ -186,7 +187,7 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
         if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok) return ok;
         return device_->download(v.data() + offset, v_at, bytes);
       });
-  const auto fenced = device_->fence();  // also after a refusal: the buffers are the caller's again
+  const auto fenced = device_->fence();  // also after a refusal: the caller gets its buffers back
   return submitted ? fenced : submitted;
 }
 

@@ -5,7 +5,7 @@
 namespace quire {
 namespace {
 
-// Far above any model, and small enough that no product of them overflows 64 bits.
+// Far above any model, and small enough that their products do not overflow 64 bits.
 constexpr std::uint64_t kMostLayers = 1 << 14;
 constexpr std::uint64_t kMostHeads = 1 << 14;
 constexpr std::uint64_t kMostHeadDim = 1 << 16;
@@ -22,7 +22,7 @@ PoolResult<void> PageShape::check() const {
   if (!within(num_kv_heads, kMostHeads)) return std::unexpected(PoolError::invalid_argument("KV heads out of range"));
   if (!within(head_dim, kMostHeadDim))
     return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
-  // Factor by factor: the whole product of the largest dimensions would not fit 64 bits.
+  // Multiplied step by step: the product of all the largest dimensions would overflow 64 bits.
   if (plane_bytes() > kMostObjectBytes || layer_bytes() * num_layers > kMostObjectBytes) {
     return std::unexpected(PoolError::invalid_argument("a page of more than a terabyte"));
   }
@@ -85,7 +85,7 @@ PoolResult<StateLayout> StateLayout::sorted_into_groups(std::span<const LayerDes
     if (auto ok = layout.recurrent.check(); !ok) return std::unexpected(ok.error());
   }
   if (!layout.has_attention() && !layout.has_recurrent()) {
-    return std::unexpected(PoolError::invalid_argument("a model that remembers nothing"));
+    return std::unexpected(PoolError::invalid_argument("a model without attention or recurrent layers"));
   }
   return layout;
 }

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// More changes than this go up in several calls. A step of a thousand sequences changes fewer.
+// With more changes than this, sync() needs several calls. A step of a thousand sequences changes fewer.
 constexpr std::size_t kMostEntries = 4096;
 
 }  // namespace

@@ -92,7 +92,7 @@ void PagedSeqState::undo(const Growth& growth) {
 void PagedSeqState::undo_finished(const Growth& growth) {
   if (growth.replaced.valid()) {
     const auto ok = pool_->acquire(growth.replaced);
-    QUIRE_CHECK(ok.has_value(), "a page was copied because somebody else knows it, so it is still there");
+    QUIRE_CHECK(ok.has_value(), "a copied page has another holder or is kept, so it is still live");
   }
   undo(growth);
 }
@@ -116,7 +116,7 @@ PoolResult<void> PagedSeqState::sync_context_len(std::uint32_t length) {
 }
 
 void PagedSeqState::release() {
-  if (tables_ == nullptr) return;  // it has been moved away
+  if (tables_ == nullptr) return;  // this object was moved from
   ++generation_;
   drop_pages_from(0);
   length_ = 0;

@@ -16,11 +16,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // any fixed number
-constexpr std::uint32_t kBatch = 16;                        // blocks whose memory is asked for together
+constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // an arbitrary constant
+constexpr std::uint32_t kBatch = 16;                        // blocks prefetched together
 constexpr std::uint32_t kPartialLooks = 64;                 // children compared for a partial match
 
-// What is remembered of an evicted node: what it was and whose. Never 0, which is an empty place.
+// The fingerprint of an evicted node: its content and its namespace. Never 0, which marks an empty place.
 std::uint64_t ghost_of(std::uint64_t content, Namespace name_space) {
   const std::uint64_t mixed = (content ^ (name_space * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
   return (mixed ^ (mixed >> 31)) | 1;
@@ -55,7 +55,7 @@ PrefixIndex::Key PrefixIndex::root_key(Namespace name_space) const {
 }
 
 PrefixIndex::Key PrefixIndex::child_key(const Key& parent, std::span<const Token> tokens) const {
-  // The parent's key goes in as seed and as a second factor, which saves copying the tokens behind it.
+  // The parent's key is the seed and a second factor. That avoids copying key and tokens into one buffer.
   const XXH128_hash_t hash = XXH3_128bits_withSeed(tokens.data(), tokens.size_bytes(), parent.low);
   const std::uint64_t high = hash.high64 ^ (parent.high * 0x9E3779B97F4A7C15 + (parent.high >> 29));
   return {hash.low64 & key_mask_.low, high & key_mask_.high};
@@ -98,8 +98,8 @@ std::uint32_t PrefixIndex::find(const Key& key, Namespace name_space, std::uint3
   }
 }
 
-// The keys of a path follow from its tokens alone, so they are computed ahead, and table entries, nodes and tokens of a
-// whole batch are on their way from memory before the first is looked at.
+// Keys depend on the tokens alone. So the keys of a whole batch are computed first, and its table entries, nodes and
+// tokens are prefetched before the first node is compared.
 std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> tokens,
                                  std::span<std::uint32_t> path) const {
   const auto blocks = static_cast<std::uint32_t>(std::min<std::size_t>(tokens.size() / block_size_, path.size()));
@@ -118,7 +118,7 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
       const auto tag = static_cast<std::uint32_t>(keys[i].low);
       std::uint32_t guess = kNoIndex;
       for (std::uint32_t e = 0; e < kBucket; ++e) guess = entries[e].tag == tag ? entries[e].node : guess;
-      if (guess == kNoIndex) break;  // most likely the path ends here
+      if (guess == kNoIndex) break;  // the path most likely ends here
       __builtin_prefetch(nodes_.data() + guess);
       __builtin_prefetch(tokens_.data() + std::size_t{guess} * block_size_);
     }
@@ -136,7 +136,7 @@ std::uint32_t PrefixIndex::match(Namespace name_space, std::span<const Token> to
 PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t parent,
                                            std::span<const Token> tokens) const {
   const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
-  // Both tables are far away where there are many nodes: they are asked for together, and early.
+  // With many nodes both tables are outside the processor's caches: prefetch them together, and early.
   __builtin_prefetch(by_key_.data() + home(key.low) * kBucket, 1);
   const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
   __builtin_prefetch(by_content_.data() + (content & mask_), 1);
@@ -179,8 +179,8 @@ void PrefixIndex::table_insert(const Key& key, std::uint32_t node) {
   }
 }
 
-// Where the bucket was full, entries that it pushed aside are brought back into the hole, so that searches stay as
-// short as if the entry had never been there.
+// If the bucket was full, entries that had overflowed from it move back into the gap. Searches stay as short as if the
+// removed entry had never existed.
 void PrefixIndex::table_remove(const Key& key, std::uint32_t node) {
   const auto bucket_at = [&](std::uint64_t bucket) { return std::span(by_key_).subspan(bucket * kBucket, kBucket); };
   const auto is_full = [&](std::uint64_t bucket) {
@@ -213,8 +213,8 @@ void PrefixIndex::table_remove(const Key& key, std::uint32_t node) {
   *hole = Entry{};
 }
 
-// Where the first blocks of a namespace begin, or the empty place where they would. There is always an empty one: half
-// of the table is, even if every node is a first block of a namespace of its own.
+// The place of a namespace in roots_, or the empty place where it would go. An empty place always exists: half of the
+// table is empty even if every node is the first block of its own namespace.
 std::uint64_t PrefixIndex::root_place(Namespace name_space) const {
   std::uint64_t i = root_key(name_space).low & mask_;
   while (roots_[i] != kNoIndex && nodes_[roots_[i]].name_space != name_space) i = (i + 1) & mask_;
@@ -259,7 +259,7 @@ std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, st
 
 void PrefixIndex::remove(std::uint32_t node) {
   Node& n = nodes_[node];
-  QUIRE_CHECK(n.used() && n.holders == 0 && n.first_child == kNoIndex, "only an unheld leaf is forgotten");
+  QUIRE_CHECK(n.used() && n.holders == 0 && n.first_child == kNoIndex, "only an unheld leaf is removed");
   QUIRE_CHECK(!has_checkpoint(node), "a checkpoint is given back before its node goes");
   lru_unlink(node);
   --unheld_;
@@ -280,8 +280,8 @@ void PrefixIndex::remove(std::uint32_t node) {
   n.next_sibling = unused_head_;
   unused_head_ = node;
   --used_;
-  // Who evicts one often evicts the next soon: what it takes can be on its way meanwhile. Of the one after that only
-  // the number is known as yet, and that it will be looked at.
+  // Evictions often come in a row. Prefetch what removing the next node needs. For the node after that only its index
+  // is known, so prefetch its records.
   if (lru_head_ == kNoIndex) return;
   const Node& next = nodes_[lru_head_];
   __builtin_prefetch(by_key_.data() + home(next.key.low) * kBucket, 1);
@@ -300,7 +300,7 @@ void PrefixIndex::hold(std::uint32_t node) {
 }
 
 void PrefixIndex::let_go(std::uint32_t node) {
-  QUIRE_CHECK(nodes_[node].holders > 0, "a node is let go by those who hold it");
+  QUIRE_CHECK(nodes_[node].holders > 0, "only a held node is let go");
   if (--nodes_[node].holders == 0) {
     lru_append(node);
     ++unheld_;
@@ -375,7 +375,8 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
   for (const std::uint32_t first : roots_) {
     if (first == kNoIndex) continue;
     const Namespace name_space = nodes_[first].name_space;
-    if (roots_[root_place(name_space)] != first) return std::unexpected("a namespace cannot be found, or stands twice");
+    if (roots_[root_place(name_space)] != first)
+      return std::unexpected("a namespace cannot be found, or is listed twice");
     for (std::uint32_t c = first, before = kNoIndex; c != kNoIndex; before = c, c = nodes_[c].next_sibling) {
       const Node& n = nodes_[c];
       if (!n.used() || n.parent != kNoIndex) return std::unexpected("a list of roots is torn");

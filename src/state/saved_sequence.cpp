@@ -9,7 +9,8 @@
 namespace quire {
 namespace {
 
-// A hash over numbers and runs of bytes. Every run is preceded by its length, so that none can pass for another.
+// A hash over numbers and byte runs. The length of each run is hashed before it, so different
+// divisions into runs give different hashes.
 class Hasher {
  public:
   Hasher() { XXH3_128bits_reset(&state_); }

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = PoolEvent::Kind;
 
-// Metadata of the prefix index may take this share of what it describes where nothing else bounds it.
+// Where nothing else limits it, the metadata of the prefix index may take this share of the memory it describes.
 constexpr std::uint64_t kIndexShare = 16;
 
 }  // namespace
@@ -37,8 +37,8 @@ SequencePool::SequencePool(const PoolConfig& config) : config_(config) {}
 SequencePool::~SequencePool() = default;
 
 PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {
-  // Bookkeeping comes from the heap, once, here: for absurd numbers of sequences or tokens there may not be enough.
-  return or_out_of_memory("the books of a pool", [&]() -> PoolResult<std::unique_ptr<SequencePool>> {
+  // All bookkeeping is allocated here. The heap may be too small for absurd numbers of sequences or tokens.
+  return or_out_of_memory("the bookkeeping of a pool", [&]() -> PoolResult<std::unique_ptr<SequencePool>> {
     std::unique_ptr<SequencePool> pool(new SequencePool(config));
     if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
     return pool;
@@ -107,7 +107,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   if (!config_.prefix_cache) nodes = 0;
   const auto seed = config_.hash_seed ? config_.hash_seed : random_seed();
   if (!seed) {
-    return std::unexpected(PoolError::invalid_argument("the system gives no random seed for the prefix index"));
+    return std::unexpected(PoolError::invalid_argument("the system provides no random seed for the prefix index"));
   }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
                                          states_ != nullptr, config_.hash_bits, *seed);
@@ -115,7 +115,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   auto tables = PageTables::create(device, groups() * config_.max_sequences, max_blocks_);
   if (!tables) return std::unexpected(tables.error());
   tables_ = std::make_unique<PageTables>(std::move(*tables));
-  see_groups();
+  build_views();
 
   sequences_.reserve(config_.max_sequences);
   for (std::uint32_t i = 0; i < config_.max_sequences; ++i) {
@@ -134,8 +134,8 @@ PoolResult<void> SequencePool::build(Device& device) {
   return {};
 }
 
-// What kernels see of each group and of the states. It does not change while the pool lives.
-void SequencePool::see_groups() {
+// What kernels see of each group and of the states. It does not change during the pool's lifetime.
+void SequencePool::build_views() {
   for (std::uint32_t g = 0; g < groups(); ++g) {
     const PageShape& shape = layout().groups[g];
     kv_groups_.push_back({.base = pools_[g]->base(),
@@ -170,13 +170,13 @@ std::uint64_t SequencePool::object_bytes(std::uint32_t cls) const {
   return cls < groups() ? pools_[cls]->shape().page_bytes() : layout().recurrent.bytes();
 }
 
-// The first position that the token at position `length` still sees.
+// The first position that the token at position `length` attends to.
 std::uint32_t SequencePool::window_start(std::uint32_t group, std::uint32_t length) const {
   const std::uint32_t window = layout().groups[group].window;
   return window == 0 || length + 1 <= window ? 0 : length + 1 - window;
 }
 
-// --- the plain operations
+// --- basic operations
 
 PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
   if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
@@ -231,9 +231,9 @@ PoolResult<const SequenceSlot*> SequencePool::ssm_slot(std::uint32_t index) cons
   return states_->slot_at(index);
 }
 
-// --- life of a sequence
+// --- sequences
 
-// Objects that become held when a match is attached, and a state for the sequence.
+// The objects that become held when a match is attached, including the state of the sequence.
 SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<const std::uint32_t> path) const {
   Need need{};
   for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -244,7 +244,7 @@ SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<co
     for (std::uint32_t b = window_start(g, match.length()) / block_size(); b < match.blocks; ++b) count(path[b]);
     if (match.partial_tokens > 0) count(match.partial_node);
   }
-  // The checkpoint is read after room was made, so it must have its place beside the new state.
+  // The checkpoint is read after room was made, so there must be room for it beside the new state.
   if (states_) need[state_class()] = match.blocks > 0 ? 2 : 1;
   return need;
 }
@@ -261,15 +261,15 @@ PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
   if (look) found = match(request.prompt, request.name_space, path_);
   Need need = need_to_attach(found, path_);
   if (!feasible(need) && found.length() > 0) {
-    // Holding the prefix leaves no room for the state: without the prefix there may be.
-    found = found.left_alone();
+    // There is no room for the state beside the prefix. There may be room without the prefix.
+    found = found.without_prefix();
     need = need_to_attach(found, path_);
   }
   if (!feasible(need)) return refuse(refusal(need));
   return create_from(request, found, look);
 }
 
-// A sequence on the matched prefix, whose path is in path_. There is room for it.
+// Creates a sequence on the matched prefix, whose path is in path_. The caller has checked that there is room.
 PoolResult<SequencePool::Created> SequencePool::create_from(const Request& request, const Match& found, bool looked) {
   const std::uint32_t index = free_sequences_.back();
   Sequence& sequence = sequences_[index];
@@ -295,7 +295,7 @@ PoolResult<SequencePool::Created> SequencePool::create_from(const Request& reque
   return Created{{index, sequence.generation}, found.hit};
 }
 
-// Gives an empty sequence the pages of a path and a state. On failure the caller detaches.
+// Gives an empty sequence the pages of a path and a state. After an error the caller must detach() it.
 PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path) {
   for (std::uint32_t b = 0; b < match.blocks; ++b) {
     index_->hold(path[b]);
@@ -327,7 +327,7 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
   return {};
 }
 
-// A state of the sequence's own: a copy of a node's checkpoint, or zero.
+// Gives the sequence its own state: a copy of a node's checkpoint, or zeros.
 PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_node) {
   Need need{};
   need[state_class()] = 1;
@@ -349,7 +349,7 @@ PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_
   return {};
 }
 
-// Everything the sequence has goes back, the end of its path first.
+// Gives back everything the sequence has, the end of its path first.
 void SequencePool::detach(Sequence& sequence) {
   for (PagedSeqState& group : sequence.groups) group.release();
   while (sequence.chain > 0) let_go(sequence.nodes[--sequence.chain]);

@@ -263,7 +263,7 @@ class SequencePool {
     std::uint32_t partial_tokens = 0;
     std::uint32_t length() const { return hit.tokens; }
     // The match of a sequence that starts without the prefix, for lack of room.
-    Match left_alone() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
+    Match without_prefix() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
   };
   enum class Effort : std::uint8_t { Gentle, Everything };  // Everything: also drops checkpoints of held paths
 
@@ -310,17 +310,17 @@ class SequencePool {
   // sequences (sequence_pool.cpp)
   Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;
   PoolResult<Created> create_from(const Request& request, const Match& found, bool looked);
-  PoolResult<Created> take_in(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
-                              std::uint32_t chunk, std::span<const BatchEntry> others);
+  PoolResult<Created> create_and_reserve(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
+                                         std::uint32_t chunk, std::span<const BatchEntry> others);
   Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
-  void see_groups();
+  void build_views();
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
   // save and restore (sequence_pool_save.cpp)
   PoolResult<void> acceptable(const SavedSequence& saved) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
-  std::uint32_t still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const;
+  std::uint32_t match_saved(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
   PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
   PoolResult<void> fits_beside(Need need, std::span<const BatchEntry> others) const;

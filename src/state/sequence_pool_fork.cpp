@@ -1,4 +1,4 @@
-// Standing elsewhere: a second sequence from a position of the first, or the same one back at it.
+// Fork and rewind.
 #include <algorithm>
 #include <cstring>
 
@@ -69,7 +69,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
   }
   free_sequences_.pop_back();
   std::memcpy(child.tokens.get(), parent->tokens.get(), point.position * sizeof(Token));
-  // The page that the parent was filling may be in two tables now.
+  // The page that the parent is filling may be in two tables now: the parent must reserve again.
   if (parent->length % block_size() != 0 && point.position > parent->length / block_size() * block_size()) {
     parent->writable_until = parent->length;
   }
@@ -88,7 +88,7 @@ PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t posi
   const ResumePoint point = resume_point(*sequence, position);
   const std::uint32_t blocks = point.position / block_size();
 
-  // What can fail comes first: the state of the new position.
+  // The state of the new position comes first, because it can fail.
   if (states_) {
     SequenceSlot& slot = states_->at(sequence->slot.index);
     if (point.position == 0) {

@@ -1,4 +1,4 @@
-// The whole pool recounted from its tables, against every number it keeps.
+// Recounts the whole pool from its tables and compares the result with every number it keeps.
 #include <algorithm>
 #include <new>
 #include <string>
@@ -12,7 +12,7 @@ std::expected<void, std::string> SequencePool::check_integrity() const {
   try {
     return recount();
   } catch (const std::bad_alloc&) {
-    return std::unexpected("out of memory");  // short enough to need none
+    return std::unexpected("out of memory");  // short enough for std::string's own buffer
   }
 }
 
@@ -36,9 +36,9 @@ std::expected<void, std::string> SequencePool::recount() const {
     const std::string who = "sequence " + std::to_string(i) + ": ";
     if (!s.live) {
       for (const PagedSeqState& group : s.groups) {
-        if (group.table().size() != 0) return wrong(who + "is not alive and has pages");
+        if (group.table().size() != 0) return wrong(who + "is released but has pages");
       }
-      if (s.slot.valid() || s.chain != 0) return wrong(who + "is not alive and has a slot or a path");
+      if (s.slot.valid() || s.chain != 0) return wrong(who + "is released but has a slot or a path");
       continue;
     }
     ++live;
@@ -47,17 +47,19 @@ std::expected<void, std::string> SequencePool::recount() const {
     for (std::uint32_t g = 0; g < groups(); ++g) {
       const BlockTable& table = s.groups[g].table();
       if (s.groups[g].length() != s.length) return wrong(who + "a group has another length");
-      if (s.groups[g].capacity() < s.writable_until) return wrong(who + "more is reserved than there are pages");
+      if (s.groups[g].capacity() < s.writable_until)
+        return wrong(who + "more positions are reserved than it has pages for");
       if (window_start(g, s.length) / block_size() < table.first()) return wrong(who + "part of its window is gone");
       for (std::uint32_t b = 0; b < table.size(); ++b) {
         const PageId page = table.page(b);
         if (page.valid() != (b >= table.first())) return wrong(who + "a hole in its table");
         if (!page.valid()) continue;
         if (!allocator(g).is_live(page)) return wrong(who + "its table names a page that is not live");
-        if (s.groups[g].locations()[b] != pools_[g]->location(page.index)) return wrong(who + "a page is elsewhere");
+        if (s.groups[g].locations()[b] != pools_[g]->location(page.index))
+          return wrong(who + "the location of a page is wrong");
         if (page_infos_[g][page.index].block != b) return wrong(who + "a page has another block number");
         ++references[g][page.index];
-        // Whatever may be written now is seen by nobody else.
+        // Nobody else may see a page that can be written now.
         const bool writable = std::max(b * block_size(), s.length) < std::min((b + 1) * block_size(), s.writable_until);
         if (writable && (allocator(g).references_at(page.index) > 1 || allocator(g).is_kept(page.index))) {
           return wrong(who + "a page that may be written is shared");
@@ -116,7 +118,7 @@ std::expected<void, std::string> SequencePool::recount() const {
         return wrong("node " + std::to_string(n) + " has a checkpoint of another position");
       }
     } else if (states_ && node.holders == 0 && index_->is_leaf(n)) {
-      return wrong("node " + std::to_string(n) + " lingers: nobody holds it and nobody can go on from it");
+      return wrong("node " + std::to_string(n) + " is useless: nobody holds it and no sequence can resume from it");
     }
   }
   for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -126,7 +128,7 @@ std::expected<void, std::string> SequencePool::recount() const {
       if (a.references_at(p) != explained) {
         return wrong("page " + std::to_string(p) + " of group " + std::to_string(g) + " has " +
                      std::to_string(a.references_at(p)) + " references, " + std::to_string(explained) +
-                     " are explained");
+                     " are accounted for");
       }
       if (a.is_kept(p) != (page_infos_[g][p].node != kNoIndex && a.is_live(a.id_of(p)))) {
         return wrong("page " + std::to_string(p) + " of group " + std::to_string(g) + " is kept for no node");

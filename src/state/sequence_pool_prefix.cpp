@@ -1,4 +1,4 @@
-// Prefixes: finding what can be reused, publishing what was computed, keeping checkpoints to go on from.
+// Prefixes: matching what can be reused, publishing what was computed, keeping checkpoints to resume from.
 #include <algorithm>
 
 #include "quire/base/check.h"
@@ -9,8 +9,8 @@ namespace quire {
 
 using Kind = PoolEvent::Kind;
 
-// Whether a sequence could start at the end of this node: its recurrent state is there, and every page that the next
-// token would look at. (Pages of groups without a window are there as long as the node is.)
+// Whether a sequence could resume at the end of this node: its recurrent state is cached, and so is every page that the
+// next token attends to. (Pages of groups without a window exist as long as the node does.)
 bool SequencePool::resumable(std::uint32_t node) const {
   if (states_ && !index_->has_checkpoint(node)) return false;
   const std::uint32_t length = (index_->node(node).block + 1) * block_size();
@@ -28,13 +28,14 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
                                         std::span<std::uint32_t> path) const {
   Match match;
   if (prompt.empty()) return match;
-  // The last token is always left to compute: its logits are what the prompt is for.
+  // The last token is always left to compute: the caller needs its logits.
   const auto usable = static_cast<std::uint32_t>(prompt.size() - 1);
   const std::uint32_t known = index_->match(name_space, prompt.first(usable), path);
   match.hit.matched = known * block_size();
 
-  // Forwards once over the path, with the last hole of each window group, instead of a walk back from every node.
-  std::array<std::uint32_t, std::tuple_size_v<Need>> holes;  // blocks before this one may be missing
+  // One pass over the path, with the last missing page of each window group. Checking each node on
+  // its own would walk back from every node.
+  std::array<std::uint32_t, std::tuple_size_v<Need>> holes;  // by group: blocks before this one may have no page
   holes.fill(0);
   bool window_gone = false;
   for (std::uint32_t b = 0; b < known; ++b) {
@@ -45,7 +46,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
       if (layout().groups[g].window == 0) continue;
       if (!index_->page(path[b], g).valid()) holes[g] = b + 1;
       if (window_start(g, length) / block_size() < holes[g]) {
-        window_gone = can;  // only the window is missing
+        window_gone = can;  // nothing but the window is missing
         can = false;
       }
     }
@@ -57,7 +58,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
     return match;
   }
 
-  // Beyond the last whole block: part of a page can be shared where no recurrent state is needed.
+  // After the last whole block, part of a page can be shared if no recurrent state is needed.
   const std::uint32_t parent = known > 0 ? path[known - 1] : kNoIndex;
   const auto rest = prompt.subspan(match.hit.tokens);
   const std::uint32_t limit = std::min(usable - match.hit.tokens, block_size() - 1);
@@ -74,7 +75,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
   }
   if (match.hit.tokens == usable) return match;  // complete
   if (rest.size() < block_size()) {
-    // Less than a block is left: nobody publishes that, so nobody can have evicted it.
+    // Less than a block is left. Partial blocks are never published, so this one cannot have been evicted.
     match.hit.end = states_ ? HitEnd::Complete : HitEnd::NeverSeen;
     return match;
   }
@@ -95,7 +96,8 @@ Hit SequencePool::lookup(std::span<const Token> prompt, Namespace name_space) co
   return found.hit;
 }
 
-// One holder less. A path is let go from its end; what nobody holds and nobody could go on from is forgotten at once.
+// Removes one holder. A path is let go from its end. A node that is unheld and
+// cannot be resumed from is removed at once.
 void SequencePool::let_go(std::uint32_t node) {
   index_->let_go(node);
   if (index_->node(node).holders == 0 && index_->is_leaf(node) && !resumable(node)) evict_node(node);
@@ -109,8 +111,8 @@ void SequencePool::publish_page(std::uint32_t node, std::uint32_t group, PageId 
   events_->record(Kind::PagePublished, group, page.index, block);
 }
 
-// Makes every full block of the sequence known. Where somebody else has computed the same block already, the sequence
-// takes theirs and gives its own back: the bytes are the same, and so all sequences on a path hold the same nodes.
+// Publishes every full block of the sequence. If another sequence has published the same block already, this one takes
+// over those pages and gives its own back. The bytes are the same, and so all sequences on a path hold the same nodes.
 void SequencePool::publish(Sequence& sequence) {
   while ((sequence.chain + 1) * block_size() <= sequence.length) {
     const std::uint32_t block = sequence.chain;
@@ -121,7 +123,7 @@ void SequencePool::publish(Sequence& sequence) {
     if (node == kNoIndex) {
       if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
       if (index_->full()) {
-        sequence.publishing = false;  // every node is held: this sequence goes on without the index
+        sequence.publishing = false;  // every node is held: this sequence continues without publishing
         return;
       }
       node = index_->insert(sequence.name_space, parent, tokens, found);
@@ -152,8 +154,7 @@ void SequencePool::publish(Sequence& sequence) {
   }
 }
 
-// The sequence stands at a block boundary: keeps its state there if one is asked for or due, and if there is room for
-// it.
+// At a block boundary: keeps a checkpoint if one is asked for or due, and if there is room for it.
 void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
   const std::uint32_t node = sequence.nodes[sequence.chain - 1];

@@ -1,4 +1,4 @@
-// One step of a sequence: room for its tokens, all or nothing, and the word that they were written.
+// One step: reserve and commit.
 #include <algorithm>
 #include <cstring>
 
@@ -13,8 +13,8 @@ using Kind = PoolEvent::Kind;
 
 }  // namespace
 
-// Whether an entry has to copy its half-full page. Entries are served in order, and a sequence that copied a page has
-// let go of it: of all that hold it the last one may write in place.
+// Whether an entry has to copy its half-full page. Entries are served in order, and a sequence that has copied a page
+// gives up its reference. So the last holder of a page may write in place.
 bool SequencePool::copies(std::span<const BatchEntry> entries, std::size_t index, std::uint32_t group,
                           bool copy_kept) const {
   const Sequence& sequence = *find(entries[index].sequence);
@@ -41,7 +41,7 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const BatchEntry> en
     const Sequence* sequence = find(entry.sequence);
     if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(entry.sequence.index));
     if (asked_in_[entry.sequence.index] == plans_) {
-      return std::unexpected(PoolError::invalid_argument("a sequence stands twice in one reservation"));
+      return std::unexpected(PoolError::invalid_argument("a sequence is listed twice in one reservation"));
     }
     asked_in_[entry.sequence.index] = plans_;
     const std::uint64_t target = std::uint64_t{sequence->length} + entry.rows;
@@ -57,8 +57,8 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const BatchEntry> en
   return Plan{without_copies, true};
 }
 
-// Takes the half-full last page of an entry out of the index where only the index shares it once those before have
-// their copies, so that it can be written without one.
+// Removes the half-full last page of an entry from the index, so that it can be written without a copy. Only for a page
+// that nobody but the index shares, once the entries before this one have their copies.
 void SequencePool::unpublish_last_page(std::span<const BatchEntry> entries, std::size_t index) {
   const Sequence& sequence = *find(entries[index].sequence);
   const std::uint32_t block = sequence.length / block_size();
@@ -67,7 +67,7 @@ void SequencePool::unpublish_last_page(std::span<const BatchEntry> entries, std:
     const PageId page = sequence.groups[g].table().page(block);
     const std::uint32_t node = page_infos_[g][page.index].node;
     if (index_->node(node).holders > 0) {
-      // A window group: others are on this path, but beyond this page.
+      // A window group: other sequences are on this path, but their windows begin after this page.
       page_infos_[g][page.index].node = kNoIndex;
       index_->set_page(node, g, PageId{});
       const auto ok = pools_[g]->drop(page);
@@ -118,7 +118,7 @@ PoolResult<void> SequencePool::reserve(std::span<const BatchEntry> entries) {
         undo_all();
         return refuse(growth.error());
       }
-      group.finish(*growth);  // at once: the next holder of a page that was copied may then write it in place
+      group.finish(*growth);  // now, so that the next holder of the copied page may write in place
       growths_[grown++] = *growth;
     }
   }
@@ -130,7 +130,7 @@ PoolResult<void> SequencePool::reserve(std::span<const BatchEntry> entries) {
       note_pages(sequence, g, growths_[grown++]);
       until = std::min(until, sequence.groups[g].capacity());
     }
-    // An entry of no tokens does not make a shared half-full page writable.
+    // An entry without tokens does not make a shared half-full page writable.
     sequence.writable_until =
         entry.rows == 0 ? std::max(sequence.writable_until, sequence.length) : std::max(until, sequence.writable_until);
   }
@@ -150,8 +150,8 @@ void SequencePool::note_pages(Sequence& sequence, std::uint32_t group, const Pag
 
 PoolResult<void> SequencePool::can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const {
   if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
-  // The widest moment of each group: all pages, or a window and the chunk that is being written behind it. The window
-  // may begin in the middle of a block.
+  // The peak of each group: all pages, or a window plus the chunk that is being computed. The
+  // window may begin in the middle of a block.
   std::uint64_t slabs = 0;
   Need need{};
   for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -192,7 +192,7 @@ PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> toke
     QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
   }
   if (sequence->length < sequence->next_boundary && !has_windows_ && !checkpoint)
-    return {};  // most tokens of a decode end here
+    return {};  // the common case in decode: no block boundary
   pass_boundary(*sequence, checkpoint);
   return {};
 }
@@ -204,7 +204,7 @@ PoolResult<void> SequencePool::commit(const Batch& batch) {
   return {};
 }
 
-// The sequence may have filled blocks: they are published, windows move on, a checkpoint may be due.
+// Publishes full blocks, gives back pages before the windows, and keeps a checkpoint if one is due.
 void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
   sequence.next_boundary = (sequence.length / block_size() + 1) * block_size();
   if (sequence.publishing && (sequence.chain + 1) * block_size() <= sequence.length) publish(sequence);

@@ -1,5 +1,5 @@
-// Making room: what can be had is decided by counting; then cached content goes, the least recently used first, and
-// objects are moved together until whole slabs are free for those who need them.
+// Making room. Counting decides whether a need can be met. Then cached content is evicted, the least recently used
+// first, and objects are moved together until enough slabs are free.
 #include "quire/base/check.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/sequence_pool_internal.h"
@@ -9,12 +9,12 @@ namespace {
 
 using Kind = PoolEvent::Kind;
 
-constexpr std::uint32_t kCheckpointLooks = 64;  // candidates looked at when one has to go
+constexpr std::uint32_t kCheckpointLooks = 64;  // candidates examined per drop
 
 }  // namespace
 
-// Everything cached can be evicted and everything unpinned can be moved, so what counts is only how many slabs the held
-// objects need when packed, and which slabs pinned objects keep where they are.
+// Everything cached can be evicted and everything unpinned can be moved. So two things count: the slabs that the held
+// objects need when packed, and the slabs that pinned objects block.
 bool SequencePool::feasible(const Need& more) const {
   std::uint64_t slabs = 0;
   for (std::uint32_t c = 0; c < classes(); ++c) {
@@ -35,7 +35,7 @@ PoolError SequencePool::refusal(const Need& need) const {
   return PoolError::exhausted("bytes", wanted, total - std::min(total, held));
 }
 
-// The end of an operation that failed: what was short is counted.
+// Counts an operation that failed for lack of room, and returns its error.
 std::unexpected<PoolError> SequencePool::refuse(const PoolError& error) {
   if (error.code == PoolError::Code::Exhausted) ++counters_.refusals;
   return std::unexpected(error);
@@ -59,10 +59,10 @@ PoolResult<void> SequencePool::make_room(const Need& need, Effort effort) {
   return {};
 }
 
-// Forgets the piece of cached content that is cheapest to lose. Says false where nothing is left.
+// Evicts the cached content that is cheapest to lose. Returns false if nothing is left.
 bool SequencePool::evict_one(const Need& need, Effort effort) {
-  // A window group that needs another slab has pages of its own to give that no prefix needs as a whole. Asked of the
-  // counts alone, as if everything were packed: what goes does not depend on where objects happen to lie.
+  // A window group that needs another slab first evicts a cached page of its own: no prefix loses its other pages by
+  // that. The decision uses counts as if everything were packed, so it does not depend on where objects happen to be.
   for (std::uint32_t g = 0; g < groups(); ++g) {
     const BlockAllocator& a = allocator(g);
     const std::uint32_t objects = a.held_count() + a.cached_count();
@@ -92,13 +92,13 @@ void SequencePool::evict_window_page(std::uint32_t group, PageId page) {
   const auto ok = pools_[group]->drop(page);
   QUIRE_CHECK(ok.has_value(), "a cached page can be dropped");
   ++counters_.window_pages_evicted;
-  // The nodes whose window this was part of cannot be gone on from any more. An unheld leaf among them is of no use.
+  // Nodes whose window included this page can no longer be resumed from. An unheld leaf among them is useless.
   std::uint32_t leaf = node;
   while (index_->only_child(leaf) != kNoIndex) leaf = index_->only_child(leaf);
   if (index_->is_leaf(leaf) && index_->node(leaf).holders == 0 && !resumable(leaf)) evict_node(leaf);
 }
 
-// Forgets an unheld leaf and everything it has, then its ancestors as far as they are of no use without it.
+// Removes an unheld leaf with everything it has, then its ancestors while they are useless without it.
 void SequencePool::evict_node(std::uint32_t node) {
   while (node != kNoIndex) {
     for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -127,17 +127,16 @@ void SequencePool::drop_checkpoint(std::uint32_t node) {
   ++counters_.checkpoints_dropped;
 }
 
-// Takes one checkpoint away. First choice: one between two others on a path without branches, if what is left is no
-// wider than a resumed prefix may have to compute again. Then the end of the path that was not used for longest, which
-// makes that path shorter but leaves no wide gap. Only when memory is needed for the living: whichever is oldest, ends
-// first.
+// Drops one checkpoint. First choice: one between two others on a path without branches, if the remaining gap is within
+// max_recompute. Second: the least recently used leaf, which shortens its path but leaves no wide gap. Last resort,
+// with Effort::Everything: the oldest checkpoint, ends of paths first.
 bool SequencePool::thin_checkpoints(Effort effort) {
   std::uint32_t end_of_path = kNoIndex;
   std::uint32_t node = index_->oldest_checkpoint();
   for (std::uint32_t looks = 0; node != kNoIndex && looks < kCheckpointLooks;
        ++looks, node = index_->next_checkpoint(node)) {
     if (node == protected_node_) continue;
-    // Down the path to the next checkpoint, a branch or the end; no further than a gap may be wide.
+    // Walks down the path to the next checkpoint, a branch or the end, at most the width of a gap.
     std::uint32_t next = node;
     for (std::uint32_t steps = 0; steps < max_gap_blocks_ && index_->only_child(next) != kNoIndex; ++steps) {
       next = index_->only_child(next);
@@ -166,8 +165,8 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   return true;
 }
 
-// Blocks from the last checkpoint at or before the end of this node to that end, counted no further than to `limit`.
-// The beginning counts as one.
+// The number of blocks from the last checkpoint to the end of this node, at most `limit`. The
+// start of the sequence counts as a checkpoint.
 std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const {
   std::uint32_t blocks = 0;
   while (blocks < limit && node != kNoIndex && !index_->has_checkpoint(node)) {
@@ -177,7 +176,7 @@ std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node, std::uin
   return blocks;
 }
 
-// Empties one slab of a class that has more free cells than it needs, by moving what is in it. Says whether it did.
+// Empties one slab of a class that has more free cells than it needs, by moving its objects. Returns whether it did.
 PoolResult<bool> SequencePool::compact_one(const Need& need) {
   for (std::uint32_t c = 0; c < classes(); ++c) {
     const BlockAllocator& a = allocator(c);
@@ -235,7 +234,7 @@ PoolResult<void> SequencePool::move_state(SlotId from) {
 
 PoolResult<void> SequencePool::recover() {
   if (counters_.sequences > 0) {
-    return std::unexpected(PoolError::invalid_argument("a pool with live sequences cannot forget what they hold"));
+    return std::unexpected(PoolError::invalid_argument("recover() needs a pool without live sequences"));
   }
   drop_cache();
   if (states_) states_->distrust();

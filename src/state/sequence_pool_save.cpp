@@ -1,4 +1,4 @@
-// Sequences that leave the pool for a while and come back, and whether there would be room for one that comes.
+// Suspend and resume: saving and restoring sequences, and checking whether a sequence could be admitted.
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +30,7 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
     holding.saved_bytes += object_bytes(state_class());
     holding.own_bytes += object_bytes(state_class());
   }
-  // A path's holders hold its beginning too, so the shared part is a beginning.
+  // Whoever holds a node also holds its ancestors, so the shared part is a prefix.
   for (std::uint32_t b = 0; b < sequence->chain && index_->node(sequence->nodes[b]).holders > 1; ++b) {
     if (!states_ || index_->has_checkpoint(sequence->nodes[b])) holding.shared_tokens = (b + 1) * block_size();
   }
@@ -54,14 +54,14 @@ PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
   if (!data) return std::unexpected(data.error());
   saved.data = std::move(*data);
   const auto downloaded = download(*sequence, saved);
-  const auto fenced = arena_->device().fence();         // also after a refusal: the buffer dies with this call
-  if (!fenced) return std::unexpected(fenced.error());  // this comes first: it concerns more than this sequence
+  const auto fenced = arena_->device().fence();         // also after a refusal: the buffer is freed when this returns
+  if (!fenced) return std::unexpected(fenced.error());  // reported first: it affects more than this sequence
   if (!downloaded) return std::unexpected(downloaded.error());
   saved.checksum = saved.compute_checksum();
   return saved;
 }
 
-// Submits the copying of everything that the sequence has into `saved`. The bytes are there after the next fence.
+// Submits the download of everything the sequence has into `saved`. The bytes are there after the next fence.
 PoolResult<void> SequencePool::download(const Sequence& sequence, SavedSequence& saved) const {
   Device& device = arena_->device();
   std::byte* to = saved.data.data();
@@ -78,8 +78,8 @@ PoolResult<void> SequencePool::download(const Sequence& sequence, SavedSequence&
   return device.download(to, from, object_bytes(state_class()));
 }
 
-// Whether what was saved is this pool's to restore, as far as its fields tell: afterwards every index and size in it
-// can be relied on. What the bytes are is for the checksum to say.
+// Checks whether this pool can restore `saved`, by its fields. Afterwards every index and size in it is valid. The
+// bytes themselves are covered by the checksum.
 PoolResult<void> SequencePool::acceptable(const SavedSequence& saved) const {
   if (saved.version != SavedSequence::kVersion) {
     return std::unexpected(PoolError::incompatible("format version", SavedSequence::kVersion, saved.version));
@@ -107,8 +107,8 @@ PoolResult<void> SequencePool::acceptable(const SavedSequence& saved) const {
   return {};
 }
 
-// The blocks of a saved sequence that the index still has: their pages are taken instead of copies.
-std::uint32_t SequencePool::still_known(const SavedSequence& saved, std::span<std::uint32_t> path) const {
+// The blocks of a saved sequence that the index still knows. Their cached pages are used instead of the saved bytes.
+std::uint32_t SequencePool::match_saved(const SavedSequence& saved, std::span<std::uint32_t> path) const {
   if (!config_.prefix_cache) return 0;
   const std::uint32_t known = index_->match(saved.name_space, saved.tokens, path);
   for (std::uint32_t b = 0; b < known; ++b) {
@@ -150,7 +150,7 @@ PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint
     return std::unexpected(PoolError::too_long("tokens", length + more, config_.max_tokens));
   }
   if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
-  Need need = need_to_restore(saved, path_, still_known(saved, path_));
+  Need need = need_to_restore(saved, path_, match_saved(saved, path_));
   const std::size_t grown =
       divide_up(length + more, std::size_t{block_size()}) - divide_up(length, std::size_t{block_size()});
   for (std::uint32_t g = 0; g < groups(); ++g) need[g] += static_cast<std::uint32_t>(grown);
@@ -160,10 +160,10 @@ PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint
 PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {
   if (auto ok = acceptable(saved); !ok) return std::unexpected(ok.error());
   if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
-  const std::uint32_t known = still_known(saved, path_);
+  const std::uint32_t known = match_saved(saved, path_);
   const Need need = need_to_restore(saved, path_, known);
   if (!feasible(need)) return refuse(refusal(need));
-  // Last of the questions, because it walks over all bytes.
+  // The last check, because it reads all bytes.
   if (saved.compute_checksum() != saved.checksum) return std::unexpected(PoolError::damaged("checksum"));
 
   const auto length = static_cast<std::uint32_t>(saved.tokens.size());
@@ -174,7 +174,7 @@ PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, Request
   sequence.request = request_or_own(request);
   sequence.name_space = saved.name_space;
   const auto filled = fill(sequence, saved, known);
-  const auto fenced = arena_->device().fence();  // also after a refusal: the saved bytes are the caller's again
+  const auto fenced = arena_->device().fence();  // also after a refusal: the caller may free the saved bytes
   if (!filled || !fenced) {
     detach(sequence);
     return refuse(!fenced ? fenced.error() : filled.error());
@@ -188,8 +188,8 @@ PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, Request
   return SequenceId{index, sequence.generation};
 }
 
-// Gives an empty sequence the pages that are known, pages with the saved bytes for the others, and the state. On
-// failure the caller detaches.
+// Gives an empty sequence the pages that the index knows, new pages with the saved bytes for the others, and the state.
+// After an error the caller must detach() it.
 PoolResult<void> SequencePool::fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known) {
   const auto length = static_cast<std::uint32_t>(saved.tokens.size());
   const std::uint32_t blocks = divide_up(length, block_size());
@@ -251,7 +251,7 @@ PoolResult<void> SequencePool::can_admit(const Request& request, std::uint32_t t
   return fits_beside(need_to_admit(Match{}, tokens, chunk), others);
 }
 
-// Objects for a sequence on a matched prefix and the room for all its tokens.
+// The objects for a sequence on a matched prefix, with room for all its tokens.
 SequencePool::Need SequencePool::need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const {
   Need need = need_to_attach(match, path_);
   for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -261,7 +261,7 @@ SequencePool::Need SequencePool::need_to_admit(const Match& match, std::uint32_t
     const std::uint32_t there = match.blocks + (partial ? 1 : 0);
     const std::uint32_t blocks = divide_up(until, block_size());
     need[g] += blocks - std::min(blocks, there);
-    // A page that another sequence holds too is copied; one that only the index has need not be.
+    // A page that another sequence holds must be copied. One that only the index knows need not be.
     if (partial) {
       need[g] += allocator(g).references_at(index_->page(match.partial_node, g).index) > 0;
     }
@@ -280,23 +280,24 @@ PoolResult<SequencePool::Created> SequencePool::admit(const Request& request, st
   found.hit.end = HitEnd::Disabled;
   const bool look = request.reuse && config_.prefix_cache;
   if (look) found = match(request.prompt, request.name_space, path_);
-  // The count is cautious about what a prefix takes. If there is room without it, reusing it is tried all the same.
+  // The count overestimates what a prefix takes. If there is room without the prefix, reuse is still tried first.
   auto fits = fits_beside(need_to_admit(found, tokens, chunk), others);
-  if (!fits && found.length() > 0) fits = fits_beside(need_to_admit(found.left_alone(), tokens, chunk), others);
+  if (!fits && found.length() > 0) fits = fits_beside(need_to_admit(found.without_prefix(), tokens, chunk), others);
   if (!fits) return refuse(fits.error());
-  if (!feasible(need_to_attach(found, path_))) found = found.left_alone();
-  auto created = take_in(request, found, look, tokens, chunk, others);
-  // What it would reuse may itself be in the way.
+  if (!feasible(need_to_attach(found, path_))) found = found.without_prefix();
+  auto created = create_and_reserve(request, found, look, tokens, chunk, others);
+  // The prefix itself may take the room that is missing.
   if (!created && created.error().code == PoolError::Code::Exhausted && found.length() > 0 && others.empty()) {
-    created = take_in(request, found.left_alone(), look, tokens, chunk, others);
+    created = create_and_reserve(request, found.without_prefix(), look, tokens, chunk, others);
   }
   return created;
 }
 
-// The sequence and its room, or nothing of either.
-PoolResult<SequencePool::Created> SequencePool::take_in(const Request& request, const Match& found, bool looked,
-                                                        std::uint32_t tokens, std::uint32_t chunk,
-                                                        std::span<const BatchEntry> others) {
+// Creates the sequence and reserves its room: both or nothing.
+PoolResult<SequencePool::Created> SequencePool::create_and_reserve(const Request& request, const Match& found,
+                                                                   bool looked, std::uint32_t tokens,
+                                                                   std::uint32_t chunk,
+                                                                   std::span<const BatchEntry> others) {
   const auto created = create_from(request, found, looked);
   if (!created) return created;
   const std::uint32_t missing = tokens - created->hit.tokens;
@@ -304,7 +305,7 @@ PoolResult<SequencePool::Created> SequencePool::take_in(const Request& request, 
   if (room) room = can_reserve(others);
   if (room) return created;
   const auto ok = release(created->id);
-  QUIRE_CHECK(ok.has_value(), "the sequence was just made");
+  QUIRE_CHECK(ok.has_value(), "the sequence was just created");
   return std::unexpected(room.error());
 }
 

@@ -183,7 +183,7 @@ TEST_P(SavedSequences, AreWholeWhenSaveReturnsAndFreeWhenRestoreDoes) {
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), saved->data.data()));
   ASSERT_TRUE(done(pool.release(sequence.id)));
   pool.drop_cache();
-  device.fail_after(1);  // also where it is refused half-way
+  device.fail_after(1);                            // also where it is refused half-way
   EXPECT_FALSE(pool.restore(*saved).has_value());  // where it has one call only, that is its fence
   device.never_fail();
   sequence.id = pool.restore(*saved).value();

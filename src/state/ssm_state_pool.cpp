@@ -11,7 +11,7 @@ constexpr std::uint32_t kDirty = UINT32_MAX;
 PageId as_page(SlotId id) { return {id.index, id.generation}; }
 SlotId as_slot(PageId id) { return {id.index, id.generation}; }
 
-// Slots are numbered pages to the allocator; its word for "not in use" is ours for "invalid slot".
+// The allocator calls slots pages: its InvalidPage becomes our InvalidSlot.
 PoolError as_slot_error(PoolError error) {
   if (error.code == PoolError::Code::InvalidPage) error.code = PoolError::Code::InvalidSlot;
   return error;
@@ -34,13 +34,13 @@ SsmStatePool::SsmStatePool(Arena& arena, std::uint16_t class_id, const StateShap
     std::byte* bytes = arena.base() + i / cells * arena.slab_bytes() + i % cells * shape.bytes();
     slots_.emplace_back(SequenceState(arena.device(), shape, bytes));
   }
-  clean_since_.assign(slots_.size(), 0);  // an arena is zero when it is made
+  clean_since_.assign(slots_.size(), 0);  // a new arena is zeroed
 }
 
 template <typename Make>
 PoolResult<SsmStatePool> SsmStatePool::build(std::uint32_t capacity, DeviceBuffer memory, const Make& make) {
   if (capacity == kNoIndex) return std::unexpected(PoolError::invalid_argument("more slots than can be counted"));
-  return or_out_of_memory("the books of a state pool", [&]() -> PoolResult<SsmStatePool> {
+  return or_out_of_memory("the bookkeeping of a state pool", [&]() -> PoolResult<SsmStatePool> {
     std::vector<SequenceSlot> slots;
     slots.reserve(capacity);
     for (std::uint32_t i = 0; i < capacity; ++i) {
@@ -98,7 +98,7 @@ PoolResult<SlotId> SsmStatePool::alloc_unbound() {
   return as_slot(*id);
 }
 
-// A device that refuses to zero must not keep a slot from being given back: the next one to get it zeroes it then.
+// If the device refuses to zero a slot, the slot is given back all the same and zeroed when it is next handed out.
 void SsmStatePool::wipe(std::uint32_t index) {
   const bool zeroed = slots_[index].reset().has_value();
   clean_since_[index] = zeroed ? tenancy(index) : kDirty;
@@ -164,7 +164,7 @@ PoolResult<void> SsmStatePool::drop(SlotId id) {
 }
 
 PoolResult<SlotId> SsmStatePool::move(SlotId from) {
-  // What can fail comes first: the copy into the cell that the allocator will hand out next.
+  // The copy can fail, so it comes first: into the cell that the allocator hands out next.
   const std::uint32_t to = allocator_.next_free();
   QUIRE_CHECK(to != kNoIndex, "a move needs a free cell elsewhere");
   clean_since_[to] = kDirty;

@@ -1,6 +1,6 @@
-// What the operations of the pool cost, with a thousand, a hundred thousand and a million pages in it, and at the end
-// the targets beside what was reached. Pools are full when measured: every page taken is one that had to be evicted
-// first. Machines are shared and noisy, so each figure is the best of several repetitions.
+// The cost of the pool's operations with a thousand, a hundred thousand and a million pages, and at the end the targets
+// beside the results. Pools are full when measured: every page taken must first be evicted. Machines are shared and
+// noisy, so each figure is the best of several repetitions.
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -20,7 +20,7 @@ constexpr std::uint32_t kBlock = 16;
 constexpr std::uint32_t kTokens = 4096;
 constexpr std::uint32_t kBlocks = kTokens / kBlock;
 
-// Pages of 64 bytes: what is measured is the bookkeeping, not the copying.
+// Pages of 64 bytes, so that bookkeeping is measured and not copying.
 StateLayout small_pages() {
   const LayerDesc layer = LayerDesc::attention(1, 2, ElementType::I8);
   return *StateLayout::from_layers(std::span(&layer, 1), kBlock);
@@ -36,7 +36,7 @@ std::vector<Token> prompt_of(std::uint32_t seed) {
   return tokens;
 }
 
-// A pool of so many pages, all of them cached: as many 4,096-token prompts as fit have been computed and released.
+// A pool of `pages` pages, all cached: as many 4,096-token prompts as fit were computed and released.
 struct FullPool {
   HostDevice device;
   std::unique_ptr<SequencePool> pool;
@@ -71,7 +71,7 @@ FullPool& full_pool(std::uint32_t pages) {
   return *pool;
 }
 
-// Pages of a pool that stands alone: half of them are taken, the pair takes and frees one more.
+// A page pool on its own: half of the pages are taken; one more is allocated and freed.
 void AllocateAndFree(benchmark::State& state) {
   BlockAllocator allocator(static_cast<std::uint32_t>(state.range(0)));
   std::vector<PageId> half(static_cast<std::size_t>(state.range(0) / 2));
@@ -84,7 +84,7 @@ void AllocateAndFree(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// The same over the whole pool in random order, so that the records of the pages come from memory, not from a cache.
+// The same over the whole pool in random order, so that the records of the pages are not in a cache.
 void AllocateAndFreeAnywhere(benchmark::State& state) {
   const auto pages = static_cast<std::uint32_t>(state.range(0));
   BlockAllocator allocator(pages);
@@ -100,7 +100,8 @@ void AllocateAndFreeAnywhere(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// One token at a time: reserve, commit. Every sixteenth publishes a block and takes a page, which evicts another.
+// Decode: reserve and commit one token at a time. Every sixteenth token publishes a
+// block and takes a page, which evicts another.
 void AppendToken(benchmark::State& state) {
   FullPool& full = full_pool(static_cast<std::uint32_t>(state.range(0)));
   static std::uint32_t seed = 1u << 20;
@@ -149,11 +150,11 @@ void Release(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBlocks);
 }
 
-// A cached prompt, a different one each time: with many pages nothing of it is in a cache of the processor.
+// Looks up a different cached prompt each time: with many pages nothing of it is in the processor's cache.
 template <bool kOnlyHash>
 void LookUp(benchmark::State& state) {
   const auto pages = static_cast<std::uint32_t>(state.range(0));
-  static std::map<std::uint32_t, std::unique_ptr<FullPool>> pools;  // untouched by the other benchmarks
+  static std::map<std::uint32_t, std::unique_ptr<FullPool>> pools;  // not used by the other benchmarks
   auto& full = pools[pages];
   if (!full) full = std::make_unique<FullPool>(pages);
   std::size_t i = 0;
@@ -171,7 +172,7 @@ void LookUp(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBlocks);
 }
 
-// A sequence of so many MiB that leaves the pool and comes back, as an engine suspends it. Pages of 2 MiB.
+// Suspends and resumes a sequence of so many MiB: save and restore. Pages of 2 MiB.
 enum class Leave : std::uint8_t { Save, Restore, Checksum };
 template <Leave kWhat>
 void LeaveAndReturn(benchmark::State& state) {

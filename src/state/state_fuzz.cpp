@@ -1,5 +1,5 @@
-// Operation sequences from libFuzzer: four bytes choose the pool, every four after them are an operation. The same
-// checks as in the property tests; a difference from the naive model is a crash.
+// Random operations from libFuzzer: the first four bytes choose the pool, every further four bytes are one operation.
+// The checks are those of the property tests. A difference from the naive model is a crash.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
