@@ -37,7 +37,7 @@ TEST(SlabPlan, ASlabHoldsAtLeastOneObjectOfEveryClass) {
 }
 
 TEST(SlabPlan, AnyClassCanFillMostOfTheBudget) {
-  // Pages and states as real models have them, and awkward ones.
+  // Sizes of pages and states of real models, and awkward ones.
   const std::vector<std::vector<std::uint64_t>> models{{65536, 1048576},
                                                        {2048 * 28, 2048 * 28 * 19},
                                                        {1 << 17, 3 << 19},

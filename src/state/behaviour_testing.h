@@ -1,4 +1,4 @@
-// For tests of behaviour: how a call was refused, whether a pool is sound, and tokens and bytes to fill things with.
+// Helpers for tests: how a call was refused, whether a pool is sound, and tokens and bytes to fill things with.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace quire::testing {
 
 using Code = PoolError::Code;
 
-// Whether a result is an error of this kind; else says what it is.
+// Whether a result is an error of this kind; otherwise says what it is.
 template <typename T>
 ::testing::AssertionResult refused(const PoolResult<T>& result, Code code) {
   if (result) return ::testing::AssertionFailure() << "was not refused";
@@ -25,7 +25,7 @@ template <typename T>
   return ::testing::AssertionSuccess();
 }
 
-// The same, for the kinds that say which slot, page, sequence or position is meant.
+// The same, for errors that name a slot, page, sequence or position.
 template <typename T>
 ::testing::AssertionResult refused_at(const PoolResult<T>& result, Code code, std::uint64_t index) {
   if (auto ok = refused(result, code); !ok) return ok;
@@ -33,7 +33,7 @@ template <typename T>
   return ::testing::AssertionSuccess();
 }
 
-// The same, for the kinds that say how much was wanted and how much there was.
+// The same, for errors that say how much was wanted and how much was available.
 template <typename T>
 ::testing::AssertionResult refused_with(const PoolResult<T>& result, Code code, std::uint64_t wanted,
                                         std::uint64_t available) {
@@ -50,7 +50,7 @@ template <typename T>
   return ::testing::AssertionSuccess();
 }
 
-// For everything that has check_integrity().
+// Works for every type with check_integrity().
 template <typename Checked>
 ::testing::AssertionResult sound(const Checked& checked) {
   if (const auto ok = checked.check_integrity(); !ok) return ::testing::AssertionFailure() << ok.error();

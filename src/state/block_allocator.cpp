@@ -158,8 +158,7 @@ PoolResult<void> BlockAllocator::acquire(PageId id) {
 PoolResult<void> BlockAllocator::free(PageId id) {
   if (auto ok = check(id); !ok) return ok;
   Cell& cell = cells_[id.index];
-  if (cell.references == 0)
-    return std::unexpected(PoolError::invalid_page(id.index));  // cached: it has no reference to give back
+  if (cell.references == 0) return std::unexpected(PoolError::invalid_page(id.index));  // cached: no holder
   if (--cell.references > 0) return {};
   --held_;
   if (cell.kept) {

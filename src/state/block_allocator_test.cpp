@@ -1,4 +1,4 @@
-// Ids of physical pages: who is free, how many hold each, which are kept although nobody holds them.
+// Tests of BlockAllocator: ids of physical pages and their reference counts.
 #include "quire/state/block_allocator.h"
 
 #include <array>
@@ -20,7 +20,7 @@ using testing::sound;
 
 using State = BlockAllocator::State;
 
-// Everything one can count, to show that nothing changed.
+// All counts, to show that nothing changed.
 struct Counts {
   std::uint32_t total, free, held, cached;
   std::uint64_t allocations;
@@ -92,12 +92,12 @@ TEST(BlockAllocator, FreeingAFreePageIsAnErrorAndChangesNothing) {
   const PageId page = *allocator.allocate();
   ASSERT_TRUE(done(allocator.free(page)));
   const Counts before(allocator);
-  // With the id it had, and with the id it would have now.
+  // With its former id, and with the id it would have now.
   EXPECT_TRUE(refused_at(allocator.free(page), Code::StaleId, page.index));
   EXPECT_TRUE(refused_at(allocator.free(allocator.id_of(page.index)), Code::InvalidPage, page.index));
   EXPECT_EQ(Counts(allocator), before);
   EXPECT_TRUE(sound(allocator));
-  // The list of free pages has it once.
+  // The page must be in the free list only once.
   EXPECT_TRUE(allocator.allocate() && allocator.allocate());
   EXPECT_EQ(allocator.allocate(), std::nullopt);
 }
@@ -240,7 +240,7 @@ TEST(BlockAllocator, CachedPagesStandTheLongestUnheldFirst) {
   ASSERT_TRUE(done(allocator.free(pages[0])));
   ASSERT_TRUE(done(allocator.free(pages[2])));
   EXPECT_EQ(allocator.oldest_cached(), pages[1]);
-  ASSERT_TRUE(done(allocator.acquire(pages[1])));  // used again: now it is the latest
+  ASSERT_TRUE(done(allocator.acquire(pages[1])));  // used again: now it is the most recent
   ASSERT_TRUE(done(allocator.free(pages[1])));
   EXPECT_EQ(allocator.oldest_cached(), pages[0]);
   ASSERT_TRUE(done(allocator.drop(pages[0])));
@@ -414,7 +414,7 @@ TEST_F(BlockAllocatorInAnArena, MovingAPageKeepsItsReferencesAndMarkUnderANewId)
   EXPECT_EQ(*small_.references(to), 2u);
   EXPECT_TRUE(small_.is_kept(to.index));
   EXPECT_TRUE(refused_at(small_.references(from), Code::StaleId, from.index));
-  EXPECT_EQ(arena_.free_slabs(), 2u);  // its slab was empty then
+  EXPECT_EQ(arena_.free_slabs(), 2u);  // its slab became empty
   EXPECT_TRUE(sound(small_));
 }
 

@@ -1,11 +1,10 @@
-// A device for tests, as awkward as the contract of Device allows. It stands in front of host memory and
-// - counts what passes through it and can refuse the n-th call;
-// - is lazy: work is carried out at the fence, or when settle() says that a kernel is about to run, and host buffers
-// are
-//   read and written no earlier;
-// - stops the program (QUIRE_CHECK) if a host buffer was changed between the call and the fence. One that was freed is
-//   found by an address sanitizer;
-// - can let the n-th piece of work fail: its destination is scribbled over, and the next fence says so.
+// A device for tests, as awkward as the contract of Device allows. It wraps host memory.
+// - It counts calls and bytes and can refuse the n-th call.
+// - It is lazy: work is carried out at the fence, or at settle(), where a test plays a kernel. Host buffers are not
+//   read or written before that.
+// - It stops the program (QUIRE_CHECK) if a host buffer was changed between the call and the fence. A freed buffer is
+//   found by an address sanitizer.
+// - It can let the n-th piece of work fail: the destination is overwritten with garbage, and the next fence reports it.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +27,16 @@ class CountingDevice final : public Device {
   const Counts& counts() const { return counts_; }
   void reset_counts() { counts_ = Counts{.live_bytes = counts_.live_bytes}; }
 
-  // The call after `calls` more calls of any kind is refused, once; then all is well again. A fence that is "refused"
-  // has waited, and says that something failed.
+  // The call after `calls` more calls of any kind is refused, once. A fence that is
+  // "refused" has waited, and reports a failure.
   void fail_after(std::uint64_t calls) { fail_in_ = calls; }
   void never_fail() { fail_in_.reset(); }
   bool armed() const { return fail_in_.has_value(); }
-  // The work after `pieces` more pieces that are carried out fails.
+  // The piece of work after `pieces` more pieces fails.
   void fail_work_after(std::uint64_t pieces) { fail_work_in_ = pieces; }
 
-  // What was submitted takes effect on the device, as a kernel that is submitted now would find it. For tests that play
-  // the kernel's part. Host buffers still belong to the device.
+  // Carries out the submitted work on the device, as a kernel submitted now would see it. For tests that play a kernel.
+  // Host buffers still belong to the device.
   void settle() {
     for (; settled_ < queue_.size(); ++settled_) carry_out(queue_[settled_]);
   }
@@ -112,7 +111,7 @@ class CountingDevice final : public Device {
     void* to;
     const void* from;
     std::size_t bytes;            // or words
-    std::vector<std::byte> host;  // upload: what the caller handed over; download: what it will get
+    std::vector<std::byte> host;  // upload: copy of the caller's bytes; download: what the caller will get
   };
 
   static void scribble(void* to, std::size_t bytes) { std::memset(to, 0xDB, bytes); }
@@ -166,8 +165,8 @@ class CountingDevice final : public Device {
   Counts counts_;
   std::optional<std::uint64_t> fail_in_, fail_work_in_;
   std::vector<Work> queue_;  // since the last fence
-  std::size_t settled_ = 0;  // the first of them took effect on the device
-  bool failed_ = false;      // the next fence says so
+  std::size_t settled_ = 0;  // how many of them were carried out
+  bool failed_ = false;      // the next fence reports it
 };
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// The memory that kernels read: host memory, the owner of a piece of it, and the device that counts.
+// Tests of HostDevice, DeviceBuffer and CountingDevice.
 #include "quire/state/device.h"
 
 #include <cstring>
@@ -20,12 +20,12 @@ using testing::done;
 using testing::pattern;
 using testing::refused;
 
-constexpr std::size_t kMapped = std::size_t{1} << 20;  // from here on memory is mapped
+constexpr std::size_t kMapped = std::size_t{1} << 20;  // allocations from this size on are mapped
 
 TEST(HostDevice, AllocatedMemoryIsZeroAndAligned) {
   HostDevice device;
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{5000}, kMapped, kMapped + 4096}) {
-    // Twice, so that memory that was used before is met again.
+    // Twice, so that the second allocation may reuse memory.
     for (int round = 0; round < 2; ++round) {
       const auto memory = device.allocate(bytes, 64);
       ASSERT_TRUE(done(memory)) << bytes;
@@ -54,12 +54,12 @@ TEST(HostDevice, MappedBlocksAreAlignedToAPageAndMoreIsRefused) {
   EXPECT_TRUE(refused(device.allocate(kMapped, 1 << 16), Code::InvalidArgument));
 }
 
-// Or the pages at its ends, all pages of a small one, would be small.
+// Otherwise its first and last bytes (or all of a small block) would be in small pages.
 TEST(HostDevice, ABlockThatCanHaveHugePagesBeginsWhereOneCan) {
   HostDevice device;
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   for (const std::size_t bytes : {kHugePage, kHugePage + 1, 2 * kHugePage - 4096, 3 * kHugePage + 12345}) {
-    // Several, so that wherever the kernel puts the next one it cannot be by chance.
+    // Several blocks, so that one is not aligned by chance.
     std::vector<void*> blocks;
     for (int i = 0; i < 5; ++i) {
       const auto memory = device.allocate(bytes, 64);
@@ -259,7 +259,7 @@ TEST(CountingDeviceDeathTest, AHostBufferThatIsChangedBeforeTheFenceStopsTheProg
     EXPECT_DEATH((void)device.fence(), "belongs to the device until the next fence");
     host[3] = pattern(8, 1)[3];
     EXPECT_TRUE(done(device.fence()));
-    host[3] = std::byte{0};  // now it is ours
+    host[3] = std::byte{0};  // now it belongs to us
     EXPECT_TRUE(done(device.fence()));
   }
 }
@@ -273,7 +273,7 @@ TEST(CountingDevice, WorkThatFailsShowsAtTheNextFenceOnce) {
     device.fail_work_after(1);
     ASSERT_TRUE(done(device.upload(buffer->data(), data.data(), 16)));
     ASSERT_TRUE(done(device.zero(buffer->data(), 8)));
-    if (waited) DeviceBuffer::create(device, 8)->size();  // giving memory back waits, and says nothing
+    if (waited) DeviceBuffer::create(device, 8)->size();  // deallocation waits and reports nothing
     const auto fenced = device.fence();
     ASSERT_TRUE(refused(fenced, Code::WorkFailed));
     EXPECT_EQ(fenced.error().message(), "the device failed at work that was submitted before the fence");
@@ -293,7 +293,7 @@ TEST(Staging, ThePieceIsTheCallersAgainAtOnceAndAFullRingFences) {
     piece.assign(8, std::byte{0});
   }
   EXPECT_EQ(device.counts().fences, 3u) << "two pieces fit";
-  auto all = pattern(64, 50);  // more than the ring has
+  auto all = pattern(64, 50);  // more than fits into the ring
   device.settle();
   for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(bytes_at(buffer->data() + 8 * i, 8), pattern(8, i));
   ASSERT_TRUE(done(staging->upload(buffer->data(), all.data(), 64)));

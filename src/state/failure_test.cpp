@@ -1,5 +1,5 @@
-// The device says no: at every call in turn, and at random. Whatever was asked has then not happened, every live
-// sequence still reads back its own bytes, the counts still add up, and nothing is lost when all is released.
+// The device refuses: at every call in turn, and at random. The operation has then not happened, every live sequence
+// still has its bytes, the counts add up, and nothing is lost when everything is released.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 namespace quire::testing {
 namespace {
 
-// A fixed life for each kind of model, long enough to evict, copy, move, fork, rewind and keep checkpoints.
+// A fixed series of operations for each kind of model, long enough to evict, copy,
+// move, fork, rewind and keep checkpoints.
 std::vector<std::uint32_t> words_of(std::uint32_t seed, std::size_t count) {
   std::vector<std::uint32_t> words;
   std::uint64_t x = seed * 0x9E3779B97F4A7C15 + 7;
@@ -60,7 +61,7 @@ std::string model_name(const ::testing::TestParamInfo<std::uint32_t>& model) {
   return kNames[model.param];
 }
 
-// Seeds that give each of RandomOps::Model.
+// Seeds for each of RandomOps::Model.
 INSTANTIATE_TEST_SUITE_P(Device, EveryCall, ::testing::Range(0u, RandomOps::kModels), model_name);
 
 TEST(DeviceFailures, AtRandomDuringLongLivesChangeNoByte) {

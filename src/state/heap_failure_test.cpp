@@ -1,5 +1,5 @@
-// The heap runs out: at every allocation in turn. Functions of this library return an error then, throw nothing, leave
-// everything as it was and lose no memory.
+// The heap runs out, at every allocation in turn. Functions of this library then return an error, throw nothing, leave
+// everything unchanged and leak no memory.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -9,7 +9,7 @@
 #include "quire/base/counted_heap_testing.h"
 #include "quire/state/pool_behaviour_testing.h"
 
-// The large tables of a pool, and the host device, ask for aligned memory without operator new.
+// The large tables of a pool and the host device allocate aligned memory without operator new.
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   if (quire::testing::heap_fails()) return nullptr;
   void* memory = nullptr;
@@ -19,7 +19,7 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcep
 namespace quire::testing {
 namespace {
 
-// Calls again and again, and lets one allocation more succeed each time, until all do. Says how many could fail.
+// Calls repeatedly, and lets one more allocation succeed each time, until all do. Returns how many could fail.
 template <typename Call>
 std::int64_t let_each_allocation_fail(Call call) {
   for (std::int64_t n = 0;; ++n) {
@@ -134,7 +134,7 @@ TEST_P(HeapFailureOfAPool, ThatSavesOrRecountsLeavesItAsItWas) {
   auto sequence = written(engine, counting(0, 13));
   EXPECT_GT(let_each_allocation_fail([&] { return pool.save(sequence.id); }), 1);
   EXPECT_EQ(engine.verify(sequence), "");
-  EXPECT_TRUE(sound(pool));  // what it keeps for next time is there now
+  EXPECT_TRUE(sound(pool));  // its scratch buffers exist now
 
   std::int64_t refusals = 0;
   for (bool failed = true; failed;) {

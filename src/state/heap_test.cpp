@@ -1,4 +1,4 @@
-// The hot path takes nothing from the heap: every allocation of this program is counted while a live pool works.
+// The hot path allocates nothing: every allocation of this program is counted while a pool works.
 
 #include <gtest/gtest.h>
 

@@ -174,7 +174,8 @@ TEST_F(KvCacheTest, AReadNeverShowsTheBytesOfTheSequenceThatHadThePageBefore) {
   KvCache mine = *KvCache::paged(sequence_, 0);
   EXPECT_TRUE(refused_at(read(mine, 0, 8), Code::NotWritten, 0));
   ASSERT_TRUE(done(write(mine, 0, rows(2, 2))));
-  EXPECT_TRUE(refused_at(read(mine, 0, 8), Code::NotWritten, 2));  // the rest of the page is still theirs
+  EXPECT_TRUE(
+      refused_at(read(mine, 0, 8), Code::NotWritten, 2));  // the rest of the page has the other sequence's bytes
   EXPECT_EQ(*read(mine, 0, 2), rows(2, 2));
 }
 
@@ -306,7 +307,7 @@ TEST_F(KvCacheTest, ACacheThatOutlivedItsSequenceShowsNothingOfTheNextOne) {
   ASSERT_TRUE(done(write(old, 0, rows(5, 1))));
   EXPECT_EQ(old.length().value(), 5u);
   sequence_.release();
-  ASSERT_TRUE(done(sequence_.ensure_capacity(12)));  // the record has a second life
+  ASSERT_TRUE(done(sequence_.ensure_capacity(12)));  // the same object, reused after release()
   KvCache now = *KvCache::paged(sequence_, 0);
   ASSERT_TRUE(done(write(now, 0, rows(3, 2))));
   EXPECT_TRUE(refused(old.view(), Code::StaleId));
@@ -321,7 +322,7 @@ TEST_F(KvCacheTest, AViewHasATableInStepAfterAPageWasMoved) {
   ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
   KvCache cache = *KvCache::paged(sequence_, 0);
   ASSERT_TRUE(done(write(cache, 0, rows(8, 1))));
-  // What making room does: the bytes go to another page, the table names it, the mirror is marked.
+  // As make_room() does: the bytes move to another page, the table names it, the mirror is marked.
   const PageId from = sequence_.table().page(1), to = *pool_.allocate();
   ASSERT_TRUE(done(pool_.copy_page(to.index, from.index)));
   sequence_.replace(1, to);

@@ -1,5 +1,5 @@
-// Pools larger than this machine: on a device that only pretends to allocate what is large. Books and addresses are
-// real, bytes are not.
+// Pools larger than this machine, on a device that only pretends to allocate large buffers.
+// Bookkeeping and addresses are real, bytes are not.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// Small buffers (tables) are real. Large ones are addresses that nobody may look behind: the device, like any device,
-// is the only one who does, and it does not either.
+// Small buffers (tables) are real. Large ones are addresses without memory: nobody may
+// dereference them, and this device does not either.
 class PretendingDevice final : public Device {
  public:
   const char* name() const override { return "pretending"; }
@@ -59,7 +59,7 @@ PoolConfig config_of(const std::vector<LayerDesc>& layers, std::uint64_t budget)
           .max_tokens = 1 << 20};
 }
 
-// Fills the pool with pages and looks where its tables say that they are.
+// Fills the pool with pages and checks the addresses in its tables.
 void expect_every_page_has_an_address_of_its_own(SequencePool& pool, std::uint64_t page_bytes) {
   const std::uint32_t pages = pool.stats().pages[0].total;
   const SequenceId id = pool.create({})->id;
@@ -87,8 +87,8 @@ TEST(LargePools, OfMoreThan256GiBAreMadeAndEveryPageCanBeAddressed) {
   expect_every_page_has_an_address_of_its_own(**pool, kPage);
 }
 
-// A state of an odd size: slabs that are multiples of it have little in common with a page, and locations would be
-// counted in units of 64 bytes.
+// A state of an odd size. Slabs that are multiples of it share few factors with a page, and
+// locations would be counted in units of 64 bytes.
 TEST(LargePools, OfAHybridWhoseStatesAndPagesHaveLittleInCommonAreMadeToo) {
   PretendingDevice device;
   std::vector<LayerDesc> layers(64, large_attention());

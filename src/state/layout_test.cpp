@@ -1,4 +1,4 @@
-// What a model remembers, as shapes of bytes, and how its layers are sorted into groups.
+// Tests of the memory layout: shapes of pages and states, and how layers are sorted into groups.
 #include "quire/state/layout.h"
 
 #include <vector>
@@ -75,7 +75,7 @@ TEST(StateShape, TheCapacityIsALimitAndNotPartOfTheShape) {
   StateShape other = shape;
   other.capacity = 20;
   EXPECT_TRUE(shape.same_bytes(other));
-  other.conv_bytes = 32;  // pads to as many bytes, and yet means something else
+  other.conv_bytes = 32;  // padded to the same size, but another shape
   EXPECT_EQ(shape.bytes(), other.bytes());
   EXPECT_FALSE(shape.same_bytes(other));
 }

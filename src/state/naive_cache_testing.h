@@ -1,5 +1,5 @@
-// For tests: what a pool keeps, without its sequences, as plainly as possible: pages with their references, the tree of
-// known blocks, checkpoints, and what goes when room is needed. The lower half of NaivePool.
+// For tests: a naive model of what a pool keeps, without its sequences: pages with their references, the tree of known
+// blocks, checkpoints, and the order of eviction. The lower half of NaivePool.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class NaiveCache {
 
   struct Page {
     int references = 0;
-    int node = 0;  // known to the index as
+    int node = 0;  // its node in the index; 0: none
     std::uint64_t cached_since = 0;
   };
   struct Node {
@@ -39,13 +39,13 @@ class NaiveCache {
     int parent = 0;  // 0: none
     std::size_t block = 0;
     Tokens tokens;              // of the block
-    std::vector<int> children;  // as they came
+    std::vector<int> children;  // in order of insertion
     std::vector<int> pages;     // by group; 0: none
     int holders = 0;
     std::uint64_t unheld_since = 0;
-    std::uint64_t touched = 0;  // when its checkpoint was kept or used last; 0: it has none
+    std::uint64_t touched = 0;  // last use of its checkpoint; 0: it has none
   };
-  // As large as this pool, which is empty.
+  // A model with the size of this pool, which must be empty.
   explicit NaiveCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
     const StateLayout& layout = pool.layout();
     block_ = layout.block_size;
@@ -111,7 +111,7 @@ class NaiveCache {
     }
     return oldest;
   }
-  void evict_window_page(std::size_t group) {  // the one that was cached first
+  void evict_window_page(std::size_t group) {  // the page that was cached longest ago
     int oldest = 0;
     for (const auto& [id, page] : pages_[group]) {
       if (page.references == 0 && (oldest == 0 || page.cached_since < pages_[group][oldest].cached_since)) oldest = id;
@@ -122,7 +122,7 @@ class NaiveCache {
     while (nodes_[node].children.size() == 1) node = nodes_[node].children[0];
     if (useless(node)) evict(node);
   }
-  // An unheld leaf, then its ancestors as far as they are of no use without it.
+  // Removes an unheld leaf, then its ancestors while they are useless without it.
   void evict(int id) {
     while (id != 0) {
       const Node node = nodes_[id];
@@ -240,7 +240,7 @@ class NaiveCache {
   std::vector<std::size_t> windows_, cells_;  // by group; by class
   bool has_windows_ = false, states_ = false;
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;
-  std::vector<std::map<int, Page>> pages_;  // by group: held or cached
+  std::vector<std::map<int, Page>> pages_;  // by group: held and cached pages
   std::map<int, Node> nodes_;
   std::map<Namespace, std::vector<int>> roots_;
   std::size_t held_states_ = 0;

@@ -1,9 +1,9 @@
-// For tests: what a SequencePool does, written with maps and vectors as plainly as possible. It foretells every hit,
-// every refusal, every position that a fork or a rewind ends at, and every count, for all kinds of models: windows,
-// recurrent states with their checkpoints, and both beside full attention.
+// For tests: a naive model of SequencePool, written with maps and vectors as simply as possible. It predicts every hit,
+// every refusal, every position after a fork or rewind, and every count, for all kinds of models: sliding windows,
+// recurrent states with checkpoints, and both beside full attention.
 //
-// It knows nothing of where objects lie. It can foretell what is evicted because that depends on counts alone: objects
-// can be moved, so what fits is what fits when packed. Plain objects cannot be moved and are not modelled.
+// It does not know where objects are. It can predict evictions because they depend on counts alone: objects can be
+// moved, so what fits is what fits when packed. Objects of the basic operations cannot be moved and are not modelled.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,10 @@ class NaivePool : public NaiveCache {
  public:
   explicit NaivePool(const SequencePool& pool) : NaiveCache(pool) {}
 
-  // --- what a pool is asked. Names are the caller's. A refusal is an answer too: nothing, or false.
+  // --- the operations of a pool. The caller chooses names. A refusal is nullopt or false.
 
-  std::optional<std::uint32_t> create(int name, const Tokens& prompt, Namespace name_space) {  // the tokens reused
+  std::optional<std::uint32_t> create(int name, const Tokens& prompt,
+                                      Namespace name_space) {  // returns the reused tokens
     if (prompt.size() > config_.max_tokens || sequences_.size() == config_.max_sequences) return std::nullopt;
     Match found = match(prompt, name_space);
     if (!feasible(need_to_attach(found)) && found.length > 0) found = Match{};
@@ -87,7 +88,7 @@ class NaivePool : public NaiveCache {
     if (states_ && s.tokens.size() % block_ == 0) keep_checkpoint(s, checkpoint);
   }
 
-  std::optional<std::uint32_t> fork(int name, int child_name, std::size_t position) {  // where the child stands
+  std::optional<std::uint32_t> fork(int name, int child_name, std::size_t position) {  // returns the child's length
     if (sequences_.size() == config_.max_sequences) return std::nullopt;
     Sequence& parent = sequences_[name];
     const ResumePoint point = resume_point(parent, position);
@@ -117,7 +118,7 @@ class NaivePool : public NaiveCache {
     return static_cast<std::uint32_t>(point.position);
   }
 
-  std::uint32_t rewind(int name, std::size_t position) {  // where it stands now
+  std::uint32_t rewind(int name, std::size_t position) {  // returns the new length
     Sequence& s = sequences_[name];
     if (position == s.tokens.size()) return static_cast<std::uint32_t>(position);  // reserved pages stay
     const std::size_t to = resume_point(s, position).position, blocks = to / block_;
@@ -145,8 +146,8 @@ class NaivePool : public NaiveCache {
     held_states_ -= states_;
   }
 
-  // A sequence that was released comes back with its bytes; blocks that are still known are shared. `first` by group:
-  // blocks before it had been given back.
+  // Resumes a saved sequence with its bytes. Blocks that are still known are shared. `first`, by
+  // group: blocks before it had been given back.
   bool restore(int name, const Tokens& tokens, Namespace name_space, const std::vector<std::uint32_t>& first) {
     if (sequences_.size() == config_.max_sequences) return false;
     Sequence s = empty(name_space);
@@ -202,7 +203,7 @@ class NaivePool : public NaiveCache {
     std::vector<std::vector<int>> tables;  // by group; 0: given back
     std::vector<int> path;                 // nodes
     bool publishing = true;
-    std::size_t boundary = 0;  // the next one
+    std::size_t boundary = 0;  // the next block boundary
   };
   struct Match {
     std::size_t length = 0;
@@ -241,7 +242,7 @@ class NaivePool : public NaiveCache {
     const Page& p = pages_[group].at(page);
     return p.references > 1 || (copy_known && p.node != 0);
   }
-  // Whoever copied a page has let go of it: of all that hold it the last one may write in place.
+  // A sequence that has copied a page gives up its reference. So the last holder may write in place.
   bool copies(const std::vector<std::pair<int, std::uint32_t>>& demands, std::size_t index, std::size_t group,
               bool copy_known) {
     const auto& [name, tokens] = demands[index];
@@ -254,7 +255,8 @@ class NaivePool : public NaiveCache {
     }
     return holders > 1;
   }
-  // Takes a page out of the index: with its node and all below, unless others are on that path, beyond its window.
+  // Removes a page from the index with its node and all nodes below. If other sequences are on that path, only the page
+  // is removed: their windows begin after it.
   void unpublish(std::size_t group, int page) {
     const int node = pages_[group][page].node;
     if (nodes_[node].holders > 0) {
@@ -273,13 +275,13 @@ class NaivePool : public NaiveCache {
   Match match(const Tokens& prompt, Namespace name_space) {
     Match result;
     if (prompt.empty()) return result;
-    const Tokens usable(prompt.begin(), prompt.end() - 1);  // one is left to compute
+    const Tokens usable(prompt.begin(), prompt.end() - 1);  // one token is left to compute
     result.path = walk(usable, name_space);
     const std::size_t known = result.path.size();
     while (!result.path.empty() && !resumable(result.path.back())) result.path.pop_back();
     result.length = result.path.size() * block_;
     if (states_ || result.path.size() < known) return result;
-    // Part of the next page: of the child that agrees longest, the latest of several.
+    // Part of the next page: the child that shares the most tokens, the latest of several.
     const std::size_t limit = std::min<std::size_t>(usable.size() - result.length, block_ - 1);
     std::size_t best = 0;
     int partial = 0;
@@ -302,7 +304,8 @@ class NaivePool : public NaiveCache {
       }
       if (match.partial != 0) need[g] += unheld(match.partial);
     }
-    if (states_) need[groups_] = match.path.empty() ? 1 : 2;  // the checkpoint is read after room was made
+    if (states_)
+      need[groups_] = match.path.empty() ? 1 : 2;  // room for the checkpoint too: it is read after room was made
     return need;
   }
   void attach(Sequence& s, const Match& match) {

@@ -148,8 +148,8 @@ TEST_F(PagedSeqStateTest, SyncContextLenMirrorsTheLength) {
   EXPECT_EQ(device_.counts().uploaded_bytes, sizeof(std::uint32_t));
 }
 
-// The device reads host memory when it likes, and the pool goes on changing its tables meanwhile. The device of these
-// tests stops the program if what it was handed has changed before the fence.
+// An asynchronous device may read host memory at any time before the fence, while the pool changes its tables. The
+// device of these tests stops the program if a buffer was changed before the fence.
 TEST_F(PagedSeqStateTest, TablesAndLengthsAreUploadedFromMemoryThatStaysAsItIs) {
   PagedSeqState state = make();
   ASSERT_TRUE(done(state.ensure_capacity(12)));
@@ -184,11 +184,11 @@ TEST_F(PagedSeqStateTest, ReleaseGivesEveryPageBackKeepsTheBuffersAndSetsTheLeng
   EXPECT_EQ(state.capacity(), 0u);
   EXPECT_EQ(state.device_table(), table);
   EXPECT_EQ(device_.counts().live_bytes, live);
-  state.release();  // nothing more to give
+  state.release();  // nothing is left to give back
   EXPECT_EQ(pool_.free_count(), 8u);
   EXPECT_TRUE(sound(pool_.allocator()));
 
-  // And it can be used again without asking the device for memory.
+  // It can be used again without a device allocation.
   ASSERT_TRUE(done(state.ensure_capacity(6)));
   EXPECT_EQ(device_.counts().allocations, 0u);
   EXPECT_EQ(mirror(state), indices(state));
@@ -292,7 +292,7 @@ TEST_F(PagedSeqStateTest, TheFirstWriteToASharedHalfFullPageCopiesThatPageOnly) 
   EXPECT_EQ(mirror(child), indices(child));
   EXPECT_EQ(*pool_.allocator().references(parent.table().page(2)), 1u);
 
-  // The one that is left alone with the page writes without a copy.
+  // The last holder of the page writes without a copy.
   device_.reset_counts();
   ASSERT_TRUE(done(parent.ensure_capacity(11)));
   EXPECT_EQ(device_.counts().copies, 0u);
@@ -317,7 +317,7 @@ TEST_F(PagedSeqStateTest, APageThatTheIndexKnowsIsCopiedBeforeItIsWritten) {
   ASSERT_TRUE(done(state.sync_context_len(4)));
   const PageId published = state.table().page(0);
   ASSERT_TRUE(done(pool_.allocator().keep(published)));
-  state.truncate(2);  // back into a page that others may find
+  state.truncate(2);  // back into a published page
   device_.reset_counts();
   EXPECT_EQ(state.pages_needed(3), 1u);
   EXPECT_FALSE(state.must_copy(false));  // only the index shares it

@@ -1,4 +1,4 @@
-// For tests of SequencePool: small pools, sequences written into them, and their events.
+// For tests of SequencePool: small pools, computed sequences, and their events.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline PoolConfig pool_of(const ToyModel& model, std::uint64_t budget_bytes) {
   return {.layout = model.layout(), .budget_bytes = budget_bytes, .max_sequences = 8, .max_tokens = 64};
 }
 
-// A sequence for this prompt, all of it computed, in chunks of so many tokens.
+// Creates a sequence for this prompt and computes all of it, in chunks of `chunk` tokens.
 inline ToyEngine::Sequence written(ToyEngine& engine, const std::vector<Token>& prompt, Namespace name_space = 0,
                                    std::size_t chunk = SIZE_MAX) {
   ToyEngine::Sequence sequence = engine.create(prompt, name_space).value();
@@ -29,7 +29,7 @@ inline ToyEngine::Sequence written(ToyEngine& engine, const std::vector<Token>& 
   return sequence;
 }
 
-// The same, and then nobody holds it.
+// The same, then releases it.
 inline void cached(ToyEngine& engine, const std::vector<Token>& prompt, Namespace name_space = 0,
                    std::size_t chunk = SIZE_MAX) {
   EXPECT_TRUE(done(engine.pool().release(written(engine, prompt, name_space, chunk).id)));

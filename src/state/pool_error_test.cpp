@@ -1,4 +1,4 @@
-// What a PoolError says, to a program and to a person.
+// Tests of PoolError: its fields and its message.
 #include "quire/state/pool_error.h"
 
 #include <set>

@@ -1,4 +1,4 @@
-// Which prefixes the pool remembers.
+// Tests of PrefixIndex.
 #include "quire/state/prefix_index.h"
 
 #include <array>
@@ -81,7 +81,7 @@ TEST(PrefixIndex, TheSameBlockAfterAnotherPrefixIsAnotherNode) {
   EXPECT_NE(index.node(a[1]).key, index.node(b[1]).key);
   EXPECT_EQ(matched(index, 0, joined(counting(0, 4), counting(50, 4))), a);
   EXPECT_EQ(matched(index, 0, joined(counting(4, 4), counting(50, 4))), b);
-  EXPECT_TRUE(matched(index, 0, counting(50, 4)).empty());  // and it is no beginning
+  EXPECT_TRUE(matched(index, 0, counting(50, 4)).empty());  // and it is not a root block
 }
 
 TEST(PrefixIndex, NamespacesNeverSeeEachOther) {
@@ -99,7 +99,7 @@ TEST(PrefixIndex, NamespacesNeverSeeEachOther) {
   EXPECT_TRUE(sound(index));
 }
 
-// With so few bits almost every key collides, and with none all of them do.
+// With so few bits almost all keys collide; with none all of them do.
 TEST(PrefixIndex, ACollisionOfHashesCostsAComparisonAndNeverAnAnswer) {
   for (const std::uint32_t bits : {0u, 1u, 3u, 64u, 70u, 128u}) {
     PrefixIndex index(128, kBlock, 1, false, bits);
@@ -115,7 +115,7 @@ TEST(PrefixIndex, ACollisionOfHashesCostsAComparisonAndNeverAnAnswer) {
       EXPECT_TRUE(matched(index, 1 - name_space, counting(100 * t, 12)).empty()) << bits;
       EXPECT_TRUE(matched(index, name_space, counting(100 * t + 1, 12)).empty()) << bits;
     }
-    // Others are still found when some are gone.
+    // The others are still found after some were removed.
     for (Token t = 0; t < 20; t += 3) {
       let_go(index, paths[t]);
       for (std::size_t i = 3; i-- > 0;) index.remove(paths[t][i]);
@@ -191,7 +191,7 @@ TEST(PrefixIndex, ASharedParentStaysUntilItsLastChildIsGone) {
   let_go(index, x);
   EXPECT_EQ(index.least_recently_used(), x[1]);
   index.remove(x[1]);
-  EXPECT_EQ(index.least_recently_used(), kNoIndex);  // the parent is held by the other
+  EXPECT_EQ(index.least_recently_used(), kNoIndex);  // the other child's path holds the parent
   let_go(index, y);
   EXPECT_EQ(index.least_recently_used(), y[1]);
   EXPECT_TRUE(sound(index));
@@ -221,7 +221,7 @@ TEST(PrefixIndex, APartialMatchIsTheChildWithTheMostTokensInCommon) {
   EXPECT_EQ(find({10, 11, 20}).node, b[1]);
   EXPECT_EQ(find({10, 11, 20}).tokens, 3u);
   EXPECT_EQ(find({10, 11}).tokens, 2u);
-  EXPECT_EQ(find({10, 11}).node, b[1]);  // the latest, where several are as good
+  EXPECT_EQ(find({10, 11}).node, b[1]);  // the latest of several equal matches
   EXPECT_EQ(find({11, 12}).tokens, 0u);
   EXPECT_EQ(find({11, 12}).node, kNoIndex);
   EXPECT_EQ(find({}).tokens, 0u);
@@ -243,7 +243,7 @@ TEST(PrefixIndex, APartialMatchAtTheRootIsFoundHoweverManyPrefixesOtherNamespace
       EXPECT_EQ(found.tokens, 2u);
     }
     EXPECT_EQ(index.find_partial(8, kNoIndex, tokens).node, kNoIndex);  // a namespace that nobody used
-    // Namespaces come and go; those that stay are still found.
+    // Namespaces are added and removed; the remaining ones are still found.
     for (std::size_t i = 0; i < theirs.size(); ++i) {
       let_go(index, theirs[i]);
       index.remove(theirs[i][0]);
@@ -289,7 +289,7 @@ TEST(PrefixIndex, CheckpointsStandTheLeastRecentlyUsedFirst) {
   EXPECT_EQ(index.oldest_checkpoint(), path[1]);
   EXPECT_EQ(index.clear_checkpoint(path[1]), (SlotId{1, 0}));
   EXPECT_EQ(index.oldest_checkpoint(), path[2]);
-  index.move_checkpoint(path[2], SlotId{9, 1});  // elsewhere, but no younger
+  index.move_checkpoint(path[2], SlotId{9, 1});  // moved, but not more recently used
   EXPECT_EQ(index.checkpoint(path[2]), (SlotId{9, 1}));
   EXPECT_EQ(index.oldest_checkpoint(), path[2]);
   EXPECT_FALSE(index.clear_checkpoint(path[1]).valid());
@@ -313,7 +313,7 @@ TEST(PrefixIndexDeathTest, ForgettingAParentOrAHeldNodeIsABugThatStopsTheProgram
   EXPECT_DEATH(index.remove(path[0]), "only an unheld leaf is forgotten");
 }
 
-// Prompts whose blocks all fall into one line of the table, as somebody could look for who knows the seed.
+// Prompts whose blocks all fall into one bucket of the table. An attacker who knows the seed could construct them.
 TEST(PrefixIndex, PromptsThatCollideUnderOneSeedDoNotUnderAnother) {
   constexpr std::uint32_t kNodes = 1 << 10;
   const PrefixIndex known(kNodes, kBlock, 1, false, 128, 1), unknown(kNodes, kBlock, 1, false, 128, 2);

@@ -1,5 +1,5 @@
-// Random lives of pools against a naive model. A thousand seeds of a thousand operations each are part of every test
-// run; QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
+// Random operations on pools, compared with a naive model. Every test run has a thousand seeds of a thousand operations
+// each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -55,7 +55,7 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     for (std::size_t i = 0; i < kHitEnds - 1; ++i) add(name(static_cast<HitEnd>(i)), s.hit_ends[i]);
     if (!ops.finish()) RC_FAIL(ops.difference());
   };
-  // RapidCheck makes the words and, should a life fail, shortens it to the few operations that matter.
+  // RapidCheck generates the operations. If a run fails, it shrinks it to the few that matter.
   rc::detail::TestParams params;
   params.maxSuccess = static_cast<int>(seeds());
   params.seed = 20261115;
@@ -75,13 +75,13 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
   std::cout << operations << " operations over " << pools << " seeds\n";
   for (const auto& [what, count] : seen) {
     std::cout << "  " << count << " " << what << "\n";
-    // In a shorter run what is rare may be missing.
+    // A shorter run may miss rare cases.
     if (seeds() < kSeeds) continue;
     EXPECT_GT(count, 0u) << what << " never happened: the operations do not reach it";
   }
 }
 
-// All that a pool answers and counts, for the same life under different seeds of the prefix index.
+// All answers and counts of a pool, for the same operations under different seeds of the prefix index.
 TEST(RandomOperations, AnswerTheSameWhateverTheSeedOfTheHashes) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     std::vector<std::string> seen;

@@ -1,7 +1,7 @@
-// For tests: a random life of a pool. A list of numbers is read as operations on a ToyEngine; after each one the pool
-// is recounted, after each commit every byte of the sequence is read back, and every answer and every count is compared
-// with the naive model's. One life in four has plain objects instead, which the naive model does not know. Used by the
-// property tests, by the failure tests and by the fuzzer.
+// For tests: random operations on a pool. A list of numbers is read as operations on a ToyEngine. After each operation
+// the pool is recounted, and every answer and count is compared with the naive model. After each commit every byte of
+// the sequence is read back. One run in four uses basic pages and slots instead, which the naive model does not know.
+// Used by the property tests, the failure tests and the fuzzer.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace quire::testing {
 class RandomOps {
  public:
   enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything, WindowsOnly };
-  static constexpr std::uint32_t kModels = 6;  // a seed's model is its remainder
+  static constexpr std::uint32_t kModels = 6;  // the model is the seed modulo this
 
   explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0) {
     model_ = static_cast<Model>(seed % kModels);
@@ -46,16 +46,16 @@ class RandomOps {
     if ((seed >> 23) % 4 != 0) naive_ = std::make_unique<NaivePool>(pool());
   }
 
-  // Whether the device may refuse: then a DeviceFailure is an answer too, and the naive model, which knows of no
-  // device, is not asked.
+  // Whether the device may refuse calls. Then DeviceFailure is a valid answer, and the naive model
+  // is not compared, because it has no device.
   void expect_device_failures() { device_may_fail_ = true, naive_.reset(); }
 
   SequencePool& pool() { return engine_->pool(); }
   Model model() const { return model_; }
   bool has_naive_model() const { return naive_ != nullptr; }
-  const std::string& difference() const { return difference_; }  // empty: all is well
+  const std::string& difference() const { return difference_; }  // empty if there is none
 
-  // One operation. Says false once a difference was found.
+  // Runs one operation. Returns false once a difference was found.
   bool run(std::uint32_t word) {
     const std::uint32_t op = word % 16;
     a_ = (word >> 4) & 0xFF;
@@ -85,7 +85,7 @@ class RandomOps {
     return difference_.empty();
   }
 
-  // Everything goes back: afterwards nothing may be left.
+  // Releases everything: afterwards nothing may be left.
   bool finish() {
     while (!live_.empty()) {
       a_ = 0;
@@ -134,7 +134,7 @@ class RandomOps {
   }
   Live* pick(std::uint32_t which) { return live_.empty() ? nullptr : &live_[which % live_.size()]; }
 
-  // Few stems and few tokens, so that prefixes meet.
+  // Few stems and few distinct tokens, so that prefixes are shared.
   std::vector<Token> prompt_of(std::uint32_t stem, std::uint32_t length, std::uint32_t tail) const {
     std::vector<Token> prompt;
     for (std::uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<Token>(mix(stem % 3, i / 7) % 3));
@@ -235,7 +235,7 @@ class RandomOps {
     for (std::size_t i = 0; i < many; ++i) commit(live_[i], next_tokens(live_[i].sequence, demands[i].rows, c_));
   }
 
-  // A refusal must be true: the objects that are held, and those asked for, do not fit into the slabs.
+  // A refusal must be justified: the held objects and those asked for do not fit into the slabs.
   void check_refusal(const PoolError& error, const std::vector<BatchEntry>& demands) {
     if (error.code == PoolError::Code::TooLong) return;
     if (error.code != PoolError::Code::Exhausted) return report("reserve: " + error.message());
@@ -249,7 +249,7 @@ class RandomOps {
         const std::uint64_t have = pool().pages(demand.sequence, static_cast<std::uint32_t>(g))->size();
         const std::uint64_t blocks = (length + demand.rows + layout.block_size - 1) / layout.block_size;
         objects += blocks > have ? blocks - have : 0;
-        objects += demand.rows > 0 && length % layout.block_size != 0 ? 1 : 0;  // a copy, perhaps
+        objects += demand.rows > 0 && length % layout.block_size != 0 ? 1 : 0;  // possibly a copy
       }
       const std::uint64_t cells = pool().arena().slab_bytes() / stats.pages[g].object_bytes;
       slabs += (objects + cells - 1) / cells;
@@ -258,7 +258,7 @@ class RandomOps {
       const std::uint64_t cells = pool().arena().slab_bytes() / stats.states.object_bytes;
       slabs += (stats.states.held + cells - 1) / cells;
     }
-    // Slabs that plain objects keep where they are may be in the way as well.
+    // Slabs with pinned objects may be in the way as well.
     if (slabs + plain_pages_.size() + plain_slots_.size() <= stats.slabs) report("reserve: refused although it fits");
   }
 
@@ -312,7 +312,7 @@ class RandomOps {
     if (pool().reserve(id, 1).has_value()) report("reserve: a stale id was taken");
   }
 
-  // A sequence is saved and released, or one that was comes back, with every byte it had.
+  // Saves and releases a sequence, or restores a saved one, with every byte it had.
   void leave_or_return() {
     if (away_.size() < 3 && !live_.empty() && (a_ % 3 != 0 || away_.empty())) {
       const std::size_t which = b_ % live_.size();
@@ -346,7 +346,7 @@ class RandomOps {
     verify_all();
   }
 
-  // Objects that belong to nobody's sequence, in the same arena.
+  // Basic pages and slots outside any sequence, in the same arena.
   void plain() {
     if (naive_) return;
     const auto groups = static_cast<std::uint32_t>(pool().layout().groups.size());

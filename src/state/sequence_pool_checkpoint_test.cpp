@@ -1,5 +1,5 @@
-// SequencePool: recurrent checkpoints. At page boundaries, under a byte budget, thinned so that any cached prefix
-// resumes with a bounded number of recomputed tokens; for hybrids a hit needs both pages and checkpoint.
+// SequencePool: recurrent checkpoints. They are kept at block boundaries under a byte budget, and thinned so that any
+// cached prefix resumes with a bounded number of recomputed tokens. In hybrids a hit needs both pages and a checkpoint.
 #include <algorithm>
 #include <vector>
 
@@ -34,7 +34,7 @@ std::vector<std::uint64_t> stored(const SequencePool& pool) {
   return positions;
 }
 
-// The most tokens that are known to the index but would have to be computed again, over all prefixes of `tokens`.
+// Over all prefixes of `tokens`: the largest number of tokens that are known to the index but must be recomputed.
 std::uint32_t most_recomputed(const SequencePool& pool, const std::vector<Token>& tokens) {
   std::uint32_t most = 0;
   for (std::size_t n = 4; n <= tokens.size(); n += 4) {
@@ -82,8 +82,8 @@ TEST(Checkpoints, CanBeAskedForAtABoundary) {
   EXPECT_EQ(engine.pool().lookup(counting(0, 9)).tokens, 4u);
 }
 
-// Finding (since the fast path of commit): a commit of no tokens at a boundary keeps no checkpoint, although one is
-// asked for "at this very boundary".
+// A regression of commit's fast path: a commit without tokens at a boundary kept
+// no checkpoint although one was asked for.
 TEST(Checkpoints, CanBeAskedForWhereTheSequenceStandsAlready) {
   CountingDevice device;
   ToyEngine engine(device, recurrent(32, 64));
@@ -97,7 +97,7 @@ TEST(Checkpoints, OneThatIsThereIsNotKeptTwice) {
   CountingDevice device;
   ToyEngine engine(device, recurrent(32, 4));
   const auto a = written(engine, counting(0, 8), 0, 4);
-  auto b = engine.create(counting(0, 9), 0, false).value();  // computes the same again
+  auto b = engine.create(counting(0, 9), 0, false).value();  // computes the same tokens without reuse
   ASSERT_TRUE(done(engine.append(b, counting(0, 4), true)));
   ASSERT_TRUE(done(engine.append(b, counting(4, 4), true)));
   EXPECT_EQ(engine.pool().stats().checkpoints_stored, 2u);
@@ -150,7 +150,7 @@ TEST(Checkpoints, ARecurrentPrefixIsNeverReusedInTheMiddleOfABlock) {
 TEST(HybridPrefix, CountsOnlyUpToABoundaryThatHasPagesAndCheckpoint) {
   CountingDevice device;
   ToyEngine engine(device, hybrid(32, 8));
-  const auto living = written(engine, counting(0, 15), 0, 4);  // a checkpoint at 8, blocks up to 12
+  const auto living = written(engine, counting(0, 15), 0, 4);  // checkpoint at 8, blocks up to 12
   const Hit hit = engine.pool().lookup(counting(0, 14));
   EXPECT_EQ(hit.tokens, 8u);
   EXPECT_EQ(hit.matched, 12u);
@@ -196,7 +196,7 @@ TEST(HybridPrefix, PagesGoWithTheirCheckpointWhenMemoryIsNeeded) {
   cached(engine, counting(0, 12), 0, 4);
   ASSERT_EQ(pool.stats().states.cached, 1u);  // one slab for the checkpoint, one for the pages
   ASSERT_EQ(pool.stats().pages[0].cached, 2u);
-  // Three slabs for states can be had only if checkpoint or pages go, and then both do.
+  // Three slabs for states are possible only without the checkpoint or the pages, and then both are evicted.
   for (RequestId r = 1; r <= 3; ++r) ASSERT_TRUE(done(pool.alloc_ssm(r)));
   EXPECT_EQ(pool.stats().states.cached, 0u);
   EXPECT_EQ(pool.stats().pages[0].cached, 0u);
@@ -239,7 +239,7 @@ TEST(CheckpointBudget, IsNeverExceeded) {
   EXPECT_EQ(most, 3u);
 }
 
-// With checkpoints at most 16 tokens apart five of them are enough for 64 tokens, wherever the sequence stands.
+// With checkpoints at most 16 tokens apart, five of them are enough for 64 tokens, whatever the length.
 TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
   CountingDevice device;
   PoolConfig config = recurrent(32, 4);
@@ -259,7 +259,7 @@ TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
   EXPECT_EQ(pool.stats().checkpoints_dropped, 11u);
   EXPECT_EQ(pool.stats().checkpoints_skipped, 0u);
   ASSERT_TRUE(done(pool.release(sequence.id)));
-  EXPECT_EQ(pool.stats().prefix_blocks, 16u);  // all of it is still a prefix
+  EXPECT_EQ(pool.stats().prefix_blocks, 16u);  // all of it is still cached
   EXPECT_LT(most_recomputed(pool, tokens), 16u);
   EXPECT_EQ(pool.lookup(joined(tokens, {-1})).tokens, 64u);
   EXPECT_TRUE(sound(pool));
@@ -406,7 +406,7 @@ TEST(Checkpoints, DroppingTheCacheDropsThemAll) {
   EXPECT_EQ(engine.verify(living), "");
   EXPECT_TRUE(sound(pool));
   ASSERT_TRUE(done(pool.release(living.id)));
-  EXPECT_EQ(pool.stats().free_slabs, pool.stats().slabs);  // nothing lingers without them
+  EXPECT_EQ(pool.stats().free_slabs, pool.stats().slabs);  // no block stays cached without a checkpoint
 }
 
 TEST(HybridPrefix, AStateMayFillWhatPagesLeave) {

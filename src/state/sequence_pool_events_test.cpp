@@ -236,11 +236,11 @@ TEST(PoolStatistics, CountLookupsAndTheTokensThatWereHit) {
   EXPECT_EQ(pool.stats().lookups, 2u);
   EXPECT_EQ(pool.stats().lookup_tokens, 23u);
   EXPECT_EQ(pool.stats().hit_tokens, 8u);
-  (void)pool.lookup(counting(0, 10));  // a look is no lookup
+  (void)pool.lookup(counting(0, 10));  // lookup() is not counted
   EXPECT_EQ(pool.stats().lookups, 2u);
 }
 
-// Each reason of a miss, from a situation that has that reason and no other.
+// Each reason for a miss, in a situation with that reason and no other.
 TEST(PoolStatistics, CountEachMissUnderItsReason) {
   CountingDevice device;
   const auto ends = [](const SequencePool& pool, HitEnd end) {
@@ -381,7 +381,7 @@ TEST(PoolStatistics, CountRefusalsForLackOfASequence) {
   EXPECT_EQ(pool.stats().refusals, 1u);
   EXPECT_TRUE(refused(pool.fork(id, 0), Code::Exhausted));
   EXPECT_EQ(pool.stats().refusals, 2u);
-  EXPECT_TRUE(refused(pool.fork(id, 1), Code::NotWritten));  // cannot be meant, whatever there is room for
+  EXPECT_TRUE(refused(pool.fork(id, 1), Code::NotWritten));  // invalid, however much room there is
   EXPECT_EQ(pool.stats().refusals, 2u);
 }
 

@@ -1,4 +1,4 @@
-// SequencePool: what was computed once is found again, in its namespace, until the memory is needed.
+// SequencePool: computed prefixes are reused, within their namespace, until the memory is needed.
 #include <utility>
 #include <vector>
 
@@ -48,7 +48,7 @@ TEST(PrefixReuse, AtLeastOneTokenIsAlwaysLeftToCompute) {
   cached(engine, counting(0, 16));
   for (std::uint32_t length = 1; length <= 16; ++length) {
     const auto created = engine.pool().create({.prompt = counting(0, length)}).value();
-    EXPECT_EQ(created.hit.tokens, length - 1) << length;  // a part of a page counts too
+    EXPECT_EQ(created.hit.tokens, length - 1) << length;  // part of a page is reused too
     EXPECT_EQ(created.hit.end, HitEnd::Complete) << length;
     ASSERT_TRUE(done(engine.pool().release(created.id)));
   }
@@ -67,7 +67,7 @@ TEST(PrefixReuse, APartOfAPageIsSharedAndCopiedOnTheFirstWrite) {
   EXPECT_EQ(device.counts().copies, 1u);
   EXPECT_EQ(device.counts().copied_bytes, kPage);
   EXPECT_EQ(engine.verify(sequence), "");
-  // The page it came from is still there for others.
+  // The original page is still cached for others.
   auto other = engine.create(joined(counting(0, 8), {99})).value();
   EXPECT_EQ(engine.last_hit().tokens, 8u);
   EXPECT_EQ(engine.verify(other), "");
@@ -258,9 +258,9 @@ TEST(Eviction, PagesThatNobodyHoldsStayUntilTheyAreNeeded) {
   EXPECT_EQ(engine.pool().stats().pages[0].cached, 4u);
   EXPECT_EQ(engine.pool().stats().blocks_evicted, 0u);
   const SequenceId id = engine.pool().create({}).value().id;
-  ASSERT_TRUE(done(engine.pool().reserve(id, 8)));  // the two that are free
+  ASSERT_TRUE(done(engine.pool().reserve(id, 8)));  // the two free pages
   EXPECT_EQ(engine.pool().stats().blocks_evicted, 0u);
-  ASSERT_TRUE(done(engine.pool().reserve(id, 12)));  // one more, and no more than one
+  ASSERT_TRUE(done(engine.pool().reserve(id, 12)));  // evicts exactly one
   EXPECT_EQ(engine.pool().stats().blocks_evicted, 1u);
   EXPECT_EQ(engine.pool().stats().pages[0].cached, 3u);
   EXPECT_TRUE(sound(engine.pool()));
@@ -273,7 +273,7 @@ TEST(Eviction, TheLeastRecentlyUsedGoesFirst) {
   const auto a = counting(0, 8), b = counting(100, 8);
   cached(engine, a);
   cached(engine, b);
-  // A is used again, only by being found.
+  // A is used again, by a hit only.
   const SequenceId again = pool.create({.prompt = joined(a, {99})}).value().id;
   ASSERT_TRUE(done(pool.release(again)));
   const SequenceId id = pool.create({}).value().id;
@@ -318,7 +318,7 @@ TEST(Eviction, ASharedParentGoesAfterItsChildren) {
   const auto x = joined(counting(0, 8), counting(50, 4)), y = joined(counting(0, 8), counting(60, 4));
   const auto first = written(engine, x);
   cached(engine, y);
-  ASSERT_TRUE(done(pool.release(first.id)));  // x is the younger one now
+  ASSERT_TRUE(done(pool.release(first.id)));  // x is the more recently used one now
   const SequenceId id = pool.create({}).value().id;
   const auto hits = [&] { return std::pair(pool.lookup(joined(x, {99})).tokens, pool.lookup(joined(y, {99})).tokens); };
   EXPECT_EQ(hits(), std::pair(12u, 12u));
@@ -361,8 +361,8 @@ TEST(Eviction, DroppingTheCacheForgetsAllButWhatIsHeld) {
   EXPECT_TRUE(sound(pool));
 }
 
-// Full pages that a living sequence has written are published; going back into one means a copy. Where there is no page
-// for it, and nobody else uses the published one, it is taken out of the index instead.
+// Full pages of a live sequence are published. Rewinding into one means a copy. If there is no page for the copy, and
+// nobody else uses the published page, it is removed from the index instead.
 TEST(Eviction, APublishedPageIsTakenBackWhereThereIsNoRoomForACopy) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 2 * kPage));
@@ -372,7 +372,7 @@ TEST(Eviction, APublishedPageIsTakenBackWhereThereIsNoRoomForACopy) {
   ASSERT_TRUE(done(engine.append(sequence, {70, 71})));
   EXPECT_EQ(device.counts().copies, 0u);
   EXPECT_EQ(engine.verify(sequence), "");
-  EXPECT_EQ(engine.pool().lookup(counting(0, 9)).tokens, 6u);  // all that the old block and the new have in common
+  EXPECT_EQ(engine.pool().lookup(counting(0, 9)).tokens, 6u);  // the tokens that the old and the new block share
   EXPECT_EQ(engine.pool().lookup(joined(sequence.tokens, {99})).tokens, 8u);
   EXPECT_TRUE(sound(engine.pool()));
 }

@@ -1,5 +1,5 @@
-// SequencePool: one reservation for all groups and sequences, planned without side effects, committed as a whole or not
-// at all; what can ever fit; and how little of a table is uploaded.
+// SequencePool: one reservation for all groups and sequences, planned without side effects and done entirely or not at
+// all. Also: what can ever fit, and how few table entries are uploaded.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(Reservation, CountsTheCopiesOfSharedPages) {
   auto a = written(engine, counting(0, 6));
   auto b = engine.fork(a, 6).value(), c = engine.fork(a, 6).value();
   EXPECT_EQ(pool.stats().pages[0].free, 1u);
-  // Three want to write one half-full page: one may keep it, two need a copy, and there is room for one.
+  // Three sequences want to write one half-full page: one may keep it, two need a copy, and there is room for one.
   const std::vector<BatchEntry> all{{a.id, 1}, {b.id, 1}, {c.id, 1}};
   EXPECT_TRUE(refused(pool.reserve(all), Code::Exhausted));
   EXPECT_EQ(pages_of(pool, b.id), pages_of(pool, a.id));
@@ -110,7 +110,7 @@ TEST(Reservation, OfAllHoldersOfAPageThatTheIndexKnowsNeedsACopyForAllButOneWher
   auto a = written(engine, counting(0, 8));
   auto b = engine.fork(a, 6).value();
   ASSERT_TRUE(done(engine.rewind(a, 6)));
-  ASSERT_EQ(pool.stats().pages[0].held, 2u);  // both stand in the second page, which is published
+  ASSERT_EQ(pool.stats().pages[0].held, 2u);  // both end in the second page, which is published
   const std::vector<BatchEntry> both{{a.id, 1}, {b.id, 1}};
   EXPECT_TRUE(done(pool.can_reserve(both)));
   ASSERT_TRUE(done(pool.reserve(both)));
@@ -236,7 +236,7 @@ TEST(Planning, SaysWhatReserveWillSay) {
         const std::vector<BatchEntry> demands{{ids[0], x}, {ids[1], y}};
         const bool promised = engine.pool().can_reserve(demands).has_value();
         EXPECT_EQ(engine.pool().reserve(demands).has_value(), promised) << slabs << " " << x << " " << y;
-        // And it is the truth: two pages of group 0 to a slab, one of group 1.
+        // The answer is right: two pages of group 0 to a slab, one of group 1.
         const std::uint32_t pages = (x + 3) / 4 + (y + 3) / 4;
         EXPECT_EQ(promised, (pages + 1) / 2 + pages <= slabs) << slabs << " " << x << " " << y;
       }
@@ -286,7 +286,7 @@ TEST(CanEverFit, CountsAWindowAndAChunkInsteadOfAllPages) {
   EXPECT_TRUE(refused(too_few.pool().can_ever_fit(40, 1), Code::Exhausted));
 }
 
-// What can ever fit is never refused for lack of memory when it is alone, whatever is cached.
+// A sequence that can ever fit is never refused for lack of memory when it is alone, whatever is cached.
 TEST(CanEverFit, IsAPromiseForASequenceThatIsAlone) {
   CountingDevice device;
   std::uint32_t promises = 0;
@@ -338,7 +338,7 @@ TEST(Uploads, AHitCostsTheEntriesOfItsBlocks) {
   cached(engine, counting(0, 12));
   device.reset_counts();
   auto sequence = engine.create(joined(counting(0, 12), {99})).value();
-  EXPECT_EQ(device.counts().uploads, 0u);  // not before somebody looks
+  EXPECT_EQ(device.counts().uploads, 0u);  // not before a view is asked for
   ASSERT_TRUE(done(engine.pool().kv_view(sequence.id, 0, 0)));
   EXPECT_EQ(device.counts().uploads, 1u);
   EXPECT_EQ(device.counts().uploaded_bytes, 3 * kEntry);

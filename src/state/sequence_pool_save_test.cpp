@@ -1,4 +1,4 @@
-// SequencePool: sequences that leave the pool and come back, and whether there would be room.
+// SequencePool: save and restore, and whether there would be room.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST_P(SavedSequences, ComeBackWithEveryByteAfterAllWasForgotten) {
     EXPECT_EQ(engine.verify(sequence), "") << "saving changes nothing";
     ASSERT_TRUE(done(pool.release(sequence.id)));
     pool.drop_cache();
-    cached(engine, counting(100, 40));  // others write over it
+    cached(engine, counting(100, 40));  // others overwrite its pages
     const auto id = pool.restore(*saved);
     ASSERT_TRUE(id.has_value()) << id.error().message();
     sequence.id = *id;
@@ -80,7 +80,8 @@ SavedSequence copy_of(const SavedSequence& saved) {
   return copy;
 }
 
-// Refused, with these words, and the pool is as it was: nothing held, nothing cached, nothing in the prefix index.
+// Restore is refused with this message, and the pool is unchanged: nothing held,
+// nothing cached, nothing in the prefix index.
 ::testing::AssertionResult refused_without_a_trace(SequencePool& pool, const SavedSequence& saved, Code code,
                                                    const std::string& words) {
   const auto restored = pool.restore(saved);
@@ -110,7 +111,7 @@ TEST_P(SavedSequences, OfAnotherModelAreRefusedAlthoughEveryPageHasTheSameSize) 
   EXPECT_EQ(twin.verify(sequence), "");
 }
 
-// The same bytes, read differently: a window of another length, layers in another order.
+// The same bytes with another meaning: a window of another length, layers in another order.
 TEST(SavedSequences, OfAnotherLayoutAreRefusedAlthoughEveryPageHasTheSameSize) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::windowed(7), 1 << 16));
@@ -183,8 +184,8 @@ TEST_P(SavedSequences, AreWholeWhenSaveReturnsAndFreeWhenRestoreDoes) {
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), saved->data.data()));
   ASSERT_TRUE(done(pool.release(sequence.id)));
   pool.drop_cache();
-  device.fail_after(1);                            // also where it is refused half-way
-  EXPECT_FALSE(pool.restore(*saved).has_value());  // where it has one call only, that is its fence
+  device.fail_after(1);                            // also if it is refused half-way
+  EXPECT_FALSE(pool.restore(*saved).has_value());  // with a single call, that call is the fence
   device.never_fail();
   sequence.id = pool.restore(*saved).value();
   std::fill_n(saved->data.data(), saved->bytes, std::byte{0});
@@ -281,7 +282,7 @@ TEST(CanAdmit, SaysWhetherAPromptAndWhatOthersNeedFitTogether) {
   EXPECT_FALSE(fits(17, 0));
   EXPECT_TRUE(fits(12, 4));
   EXPECT_FALSE(fits(12, 5));
-  // What the prompt shares with others need not be there twice.
+  // The prefix that the prompt shares with others is needed only once.
   const auto same = counting(0, 20);
   const BatchEntry demand{running.id, 12};
   EXPECT_TRUE(pool.can_admit({.prompt = same}, 20, 64, std::span(&demand, 1)).has_value());

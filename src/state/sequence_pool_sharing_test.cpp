@@ -1,4 +1,4 @@
-// SequencePool: forks share, rewinds give back, and what is shared is copied before it is written.
+// SequencePool: a fork shares pages, a rewind gives them back, and a shared page is copied before it is written.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(Fork, TheFirstWriteToASharedHalfFullPageCopiesThatPageOnly) {
   EXPECT_EQ(after[1], before[1]);
   EXPECT_NE(after[2], before[2]);
 
-  // Each has its own last page now: nothing is left to copy, whoever writes.
+  // Each sequence has its own last page now: no write needs a copy.
   device.reset_counts();
   ASSERT_TRUE(done(engine.append(parent, {55})));
   ASSERT_TRUE(done(engine.append(child, {78})));

@@ -1,4 +1,4 @@
-// SequencePool: what it is made from, the plain operations, and the life of a sequence.
+// SequencePool: creation, the basic operations, and the life of a sequence.
 #include "quire/state/sequence_pool.h"
 
 #include <string>
@@ -64,7 +64,7 @@ TEST(SequencePool, ImpossibleConfigurationsAreRefused) {
   EXPECT_EQ(device.counts().live_bytes, 0u);
 }
 
-// --- the plain operations
+// --- basic operations
 
 TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
   CountingDevice device;
@@ -245,7 +245,7 @@ TEST(SequencePool, CommittedTokensAreTheSequences) {
     ASSERT_TRUE(done(engine.append(sequence, {70})));
     ASSERT_TRUE(done(engine.append(sequence, {})));
     EXPECT_EQ(*engine.pool().length(sequence.id), 8u);
-    EXPECT_EQ(engine.verify(sequence), "");  // tokens, every byte of every page in reach, and the state
+    EXPECT_EQ(engine.verify(sequence), "");  // tokens, every byte of every page within its windows, and the state
     EXPECT_TRUE(sound(engine.pool()));
   }
 }
@@ -390,7 +390,7 @@ TEST(SequencePool, OnlySoManySequencesLiveAtOnce) {
 TEST(SequencePool, MoreTokensThanASequenceMayHaveAreRefused) {
   CountingDevice device;
   PoolConfig config = pool_of(ToyModel::attention(), 64 * kPage);
-  config.max_tokens = 10;  // no whole number of blocks
+  config.max_tokens = 10;  // not a whole number of blocks
   ToyEngine engine(device, config);
   SequencePool& pool = engine.pool();
   EXPECT_TRUE(refused_with(pool.create({.prompt = counting(0, 11)}), Code::TooLong, 11, 10));
@@ -469,7 +469,7 @@ TEST(SequencePool, AViewShowsWhatIsWrittenAndWhatMayBe) {
   EXPECT_EQ(pool.kv_view(sequence.id, 0, 0)->capacity, 8u);  // the rest of its last page
   EXPECT_EQ(pool.kv_view(sequence.id, 0, 0)->first, 0u);
   const auto fork = engine.fork(sequence, 6).value();
-  // A page in two tables may be written by neither.
+  // A page in two tables must not be written through either.
   EXPECT_EQ(pool.kv_view(sequence.id, 0, 0)->capacity, 6u);
   EXPECT_EQ(pool.kv_view(fork.id, 0, 0)->capacity, 6u);
 }
@@ -488,7 +488,7 @@ TEST(SequencePool, KAndVCanBeWrittenAndReadThroughAKvCache) {
   ASSERT_TRUE(done(cache.read(0, 6, k_out, v_out)));
   EXPECT_EQ(k_out, k);
   EXPECT_EQ(v_out, v);
-  // The first block is published now, and what others may find is written by nobody.
+  // The first block is published now, and a published page is never written.
   EXPECT_TRUE(refused(cache.write(0, k, v), Code::SharedPage));
   EXPECT_TRUE(refused(pool.kv_cache(id, 0, 2), Code::InvalidArgument));
 }

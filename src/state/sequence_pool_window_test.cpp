@@ -9,8 +9,8 @@
 namespace quire::testing {
 namespace {
 
-// The windowed toy: group 0 sees everything (pages of 64 bytes), group 1 a window of 8 tokens (pages of 128 bytes).
-// Blocks of 4 tokens; a slab holds two pages of group 0 or one of group 1.
+// The windowed toy model: group 0 has full attention (pages of 64 bytes), group 1 a window of 8 tokens (pages of 128
+// bytes). Blocks of 4 tokens. A slab holds two pages of group 0 or one of group 1.
 constexpr std::uint64_t kSlab = 128;
 constexpr std::uint32_t kWindow = 8;
 
@@ -105,8 +105,8 @@ TEST(SlidingWindow, AHitTakesOnlyThePagesOfTheWindow) {
   EXPECT_TRUE(sound(engine.pool()));
 }
 
-// Sixteen slabs: a path of eight blocks takes four for group 0 and eight for group 1, so that the fifth plain page is
-// the first that has to be made room for.
+// Sixteen slabs. A path of eight blocks takes four for group 0 and eight for group 1, so the fifth basic page is the
+// first that needs an eviction.
 class SlidingWindowThatIsShort : public ::testing::Test {
  protected:
   SlidingWindowThatIsShort() : engine_(device_, windowed(16)) {}
@@ -140,7 +140,7 @@ TEST_F(SlidingWindowThatIsShort, SaysSoWhereAPrefixCannotBeGoneOnFrom) {
   EXPECT_EQ(hit.tokens, 0u);
   EXPECT_EQ(hit.matched, 16u);
   EXPECT_EQ(hit.end, HitEnd::WindowGone);
-  // Behind the hole the window is whole again.
+  // After the gap the window is complete again.
   EXPECT_EQ(engine_.pool().lookup(joined(counting(0, 24), counting(90, 4))).tokens, 24u);
 }
 

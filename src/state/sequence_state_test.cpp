@@ -1,4 +1,4 @@
-// What a recurrent architecture remembers of one sequence, and whose it is.
+// Tests of SequenceState and SequenceSlot.
 #include "quire/state/sequence_state.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ TEST(SequenceState, TheCapacityIsHonoured) {
   unlimited.capacity = 0;
   SequenceState other = make(device, unlimited);
   ASSERT_TRUE(done(other.advance(UINT32_MAX)));
-  EXPECT_TRUE(refused(other.advance(1), Code::TooLong));  // never wraps round
+  EXPECT_TRUE(refused(other.advance(1), Code::TooLong));  // never wraps around
   EXPECT_EQ(other.position(), UINT32_MAX);
 }
 
@@ -114,7 +114,7 @@ TEST(SequenceState, ASnapshotOfAnotherShapeIsRefusedAndChangesNothing) {
   fill(state, 1);
   ASSERT_TRUE(done(state.advance(2)));
   for (StateShape shape : {StateShape{.num_layers = 1, .conv_bytes = 100, .ssm_bytes = 200},
-                           StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},  // pads to as many bytes
+                           StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},  // padded to the same size
                            StateShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 201}}) {
     SequenceState other = make(device, shape);
     const auto snapshot = other.snapshot();

@@ -1,5 +1,5 @@
-// One arena, no static split: a hybrid workload turns from many short sequences, where states dominate, to few long
-// ones, where pages do, and back, while some sequences live through all of it. Each time nearly every byte is in use.
+// One arena without a static split. A hybrid workload changes from many short sequences (mostly states) to few long
+// ones (mostly pages) and back, while some sequences live through all of it. Each time nearly every byte is in use.
 #include <gtest/gtest.h>
 
 #include "quire/state/toy_engine_testing.h"
@@ -29,7 +29,7 @@ class Workload {
 
   SequencePool& pool() { return engine_.pool(); }
 
-  // Sequences of one short prompt each, until one is refused.
+  // Adds sequences with one short prompt each, until one is refused.
   void many_short() {
     for (;;) {
       const std::vector<Token> prompt(9, static_cast<Token>(sequences_.size() + 100 * ++round_));
@@ -44,7 +44,7 @@ class Workload {
     }
   }
 
-  // Three sequences that grow in turn until none can.
+  // Grows three sequences in turn until none can grow.
   void few_long() {
     const std::size_t first = sequences_.size();
     for (int i = 0; i < 3; ++i) sequences_.push_back(*engine_.create(std::vector<Token>(2, 7000 + ++round_)));
@@ -58,7 +58,7 @@ class Workload {
     }
   }
 
-  // All but every `keep`-th go; those stay wherever they are.
+  // Releases all but every `keep`-th; those stay where they are.
   void end_most(std::size_t keep) {
     std::vector<ToyEngine::Sequence> left;
     for (std::size_t i = 0; i < sequences_.size(); ++i) {

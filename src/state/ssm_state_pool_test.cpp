@@ -252,7 +252,7 @@ TEST_F(SsmStatePoolTest, SnapshotAndRestoreMoveEverything) {
   ASSERT_TRUE(done(pool_.restore(b, *snapshot)));
   EXPECT_EQ((*pool_.slot(b))->position(), 7u);
   EXPECT_EQ(content((*pool_.slot(b))->state()), pattern(kBytes, 1));
-  EXPECT_EQ((*pool_.slot(b))->request(), 43u);  // whose it is does not move
+  EXPECT_EQ((*pool_.slot(b))->request(), 43u);  // the request is not copied
   ASSERT_TRUE(done(pool_.release(a)));
   ASSERT_TRUE(done(pool_.restore(b, *snapshot)));  // a snapshot outlives its slot
 }
@@ -347,7 +347,7 @@ TEST(SsmStatePool, InASharedArenaASlotIsZeroAlsoAfterOthersUsedItsSlab) {
   const SlotId old = *pool.alloc(1);
   ASSERT_TRUE(done(pool.release(old)));
   EXPECT_EQ(arena.free_slabs(), 2u);
-  const auto slab = arena.take(0);  // another class writes all over it
+  const auto slab = arena.take(0);  // another class overwrites it
   std::fill_n(arena.base() + *slab * arena.slab_bytes(), arena.slab_bytes(), std::byte{0xEE});
   arena.give(*slab);
   const SlotId now = *pool.alloc(2);

@@ -1,6 +1,6 @@
-// For tests: an engine without a model. It drives a SequencePool as a real one would and stamps every position of every
-// page, and every recurrent state, with bytes derived from all tokens up to there. Reading them back through the table
-// on the device shows at once if a page was shared, moved, copied or reused wrongly.
+// For tests: an engine without a model. It drives a SequencePool as a real engine would and fills every position of
+// every page, and every recurrent state, with bytes derived from all tokens up to there. Reading them back through the
+// table on the device shows whether a page was shared, moved, copied or reused wrongly.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ToyModel {
   static ToyModel windowed(std::uint32_t window, std::uint32_t block_size = 4) {
     return {{LayerDesc::attention(1, 4), LayerDesc::attention(2, 4, ElementType::F16, window)}, block_size};
   }
-  // No layer that sees everything: two windows, the smaller one half as long.
+  // No layer has full attention: two windows, the smaller one half as long.
   static ToyModel windows_only(std::uint32_t window, std::uint32_t block_size = 4) {
     return {{LayerDesc::attention(1, 4, ElementType::F16, window),
              LayerDesc::attention(2, 4, ElementType::F16, (window + 1) / 2)},
@@ -57,13 +57,13 @@ class ToyEngine {
 
   SequencePool& pool() { return *pool_; }
 
-  // What has been told to the pool, from which every byte can be foretold.
+  // What the pool was told. Every byte can be predicted from it.
   struct Sequence {
     SequenceId id;
     Namespace name_space = 0;
     std::vector<Token> tokens;              // committed
-    std::vector<Token> pending;             // of the prompt, still to be computed
-    std::vector<std::uint64_t> digests{0};  // digests[n]: of the first n tokens
+    std::vector<Token> pending;             // prompt tokens still to be computed
+    std::vector<std::uint64_t> digests{0};  // digests[n]: digest of the first n tokens
   };
 
   static std::uint64_t digest(std::uint64_t before, Token token) {
@@ -83,7 +83,7 @@ class ToyEngine {
   }
   const Hit& last_hit() const { return last_hit_; }
 
-  // Reserve, write what a model would write, commit.
+  // Reserves, writes what a model would write, and commits.
   PoolResult<void> append(Sequence& sequence, const std::vector<Token>& tokens, bool checkpoint = false) {
     if (auto ok = pool_->reserve(sequence.id, static_cast<std::uint32_t>(tokens.size())); !ok) return ok;
     return write_and_commit(sequence, tokens, checkpoint);
@@ -141,7 +141,7 @@ class ToyEngine {
     return {};
   }
 
-  // Empty if every byte of the sequence is what its tokens say; else what is wrong.
+  // Empty if every byte of the sequence matches its tokens; otherwise says what is wrong.
   std::string verify(const Sequence& sequence) {
     const auto length = pool_->length(sequence.id);
     if (!length || *length != sequence.tokens.size()) return "the pool has another length";
@@ -207,13 +207,13 @@ class ToyEngine {
     }
   }
 
-  // The loops above are kernels: they come after all work that was submitted before.
+  // The loops above play kernels: submitted work must be carried out before them.
   void run_kernel() {
     if (lazy_ != nullptr) lazy_->settle();
   }
 
   std::unique_ptr<SequencePool> pool_;
-  CountingDevice* lazy_;  // the device, where work is not done at once
+  CountingDevice* lazy_;  // the device, if it delays work
   Hit last_hit_;
 };
 
