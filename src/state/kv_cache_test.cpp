@@ -174,8 +174,7 @@ TEST_F(KvCacheTest, AReadNeverShowsTheBytesOfTheSequenceThatHadThePageBefore) {
   KvCache mine = *KvCache::paged(sequence_, 0);
   EXPECT_TRUE(refused_at(read(mine, 0, 8), Code::NotWritten, 0));
   ASSERT_TRUE(done(write(mine, 0, rows(2, 2))));
-  EXPECT_TRUE(
-      refused_at(read(mine, 0, 8), Code::NotWritten, 2));  // the rest of the page has the other sequence's bytes
+  EXPECT_TRUE(refused_at(read(mine, 0, 8), Code::NotWritten, 2));  // the rest of the page has foreign bytes
   EXPECT_EQ(*read(mine, 0, 2), rows(2, 2));
 }
 

@@ -23,8 +23,8 @@ class NaivePool : public NaiveCache {
 
   // --- the operations of a pool. The caller chooses names. A refusal is nullopt or false.
 
-  std::optional<std::uint32_t> create(int name, const Tokens& prompt,
-                                      Namespace name_space) {  // returns the reused tokens
+  // Returns the reused tokens.
+  std::optional<std::uint32_t> create(int name, const Tokens& prompt, Namespace name_space) {
     if (prompt.size() > config_.max_tokens || sequences_.size() == config_.max_sequences) return std::nullopt;
     Match found = match(prompt, name_space);
     if (!feasible(need_to_attach(found)) && found.length > 0) found = Match{};
@@ -304,8 +304,7 @@ class NaivePool : public NaiveCache {
       }
       if (match.partial != 0) need[g] += unheld(match.partial);
     }
-    if (states_)
-      need[groups_] = match.path.empty() ? 1 : 2;  // room for the checkpoint too: it is read after room was made
+    if (states_) need[groups_] = match.path.empty() ? 1 : 2;  // the checkpoint too: it is read after making room
     return need;
   }
   void attach(Sequence& s, const Match& match) {
