@@ -1,5 +1,5 @@
-// Checks for what cannot happen. A failed check is a bug in this program, never bad input: it prints where and why and
-// aborts, in every build type. What can happen is a value (std::expected) and has no check.
+// Checks for what cannot happen. A failed check is a bug in this program, never bad input. It prints where and why and
+// aborts, in every build type. Expected failures are values (std::expected) and are not checked this way.
 #pragma once
 
 namespace quire {

@@ -1,6 +1,6 @@
-// For tests that count what a program takes from the heap, or let it run out: replaces operator new and delete of the
-// whole program. To be included by one file of a test program. Not inlined: where GCC 12 sees into only one of the two
-// it warns that memory from new is freed.
+// For tests that count heap allocations or let them fail. Replaces operator new and delete of the whole program.
+// Include it in exactly one file of a test program. The operators are not inlined: if GCC 12 inlines only one of a
+// pair, it warns that memory from new is passed to free.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@
 
 namespace quire::testing {
 
-// Of all threads.
+// Totals of all threads.
 inline std::atomic<std::uint64_t> allocations = 0;
 inline std::atomic<std::size_t> live_bytes = 0;
-inline std::atomic<std::size_t> peak_bytes = 0;  // a test sets it back to live_bytes where it begins to look
+inline std::atomic<std::size_t> peak_bytes = 0;  // a test resets it to live_bytes before it measures
 
 inline void* counted(void* block) noexcept {
   if (block == nullptr) return nullptr;
@@ -26,7 +26,7 @@ inline void* counted(void* block) noexcept {
   return block;
 }
 
-// The allocation after so many more fails, once. None does while it is negative.
+// The allocation after so many more fails, once. A negative value means that none fails.
 inline std::atomic<std::int64_t> heap_fails_after = -1;
 inline bool heap_fails() noexcept { return heap_fails_after >= 0 && heap_fails_after-- == 0; }
 

@@ -1,5 +1,5 @@
-// An expected failure, as a value: one line for a person, which names the thing that is wrong.
-// Modules whose callers must tell failures apart have a type of their own (state: PoolError).
+// An expected failure as a value: one line for a person that names what is wrong. Modules whose callers must tell
+// failures apart have a type of their own (state: PoolError).
 #pragma once
 
 #include <expected>

@@ -1,5 +1,5 @@
-// A vector for large tables that are read at random: from a few megabytes on its memory asks for huge pages, since with
-// small ones half the cost of such a read is finding out where it is.
+// A vector for large tables with random access. From a few megabytes on it asks for huge pages: with small pages,
+// address translation would be half the cost of an access.
 #pragma once
 
 #include <cstddef>

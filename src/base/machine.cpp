@@ -15,7 +15,7 @@ std::uint32_t available_cores() {
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) == 0)
     return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&cores)));
-  // More cores than the set has room for.
+  // The machine has more cores than the set has room for.
   return static_cast<std::uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
 }
 

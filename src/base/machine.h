@@ -1,4 +1,4 @@
-// What this machine has to give. Anyone may ask, from any thread; the answers may change from one moment to the next.
+// The resources of this machine. Anyone may ask, from any thread. The answers may change at any time.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ namespace quire {
 // Cores that this process may run on; at least 1.
 std::uint32_t available_cores();
 
-// What the processor calls itself; "unknown processor" where the system does not say.
+// The processor's name; "unknown processor" if the system does not report one.
 std::string processor_name();
 
 struct MachineMemory {
-  std::uint64_t total = 0;      // bytes of memory there are
-  std::uint64_t available = 0;  // that could be taken without pushing others out
+  std::uint64_t total = 0;      // bytes of memory in all
+  std::uint64_t available = 0;  // bytes that could be allocated without swapping
 };
 
-// Both are the most that can be counted where the system does not say.
+// Both are UINT64_MAX if the system does not report them.
 MachineMemory machine_memory();
 
-// A number that nobody can foretell; nothing where the system gives none.
+// An unpredictable number from the system; nothing if the system has none.
 std::optional<std::uint64_t> random_seed();
 
 }  // namespace quire

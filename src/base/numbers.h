@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from outside, where an overflow must be noticed rather than wrapped.
+// Arithmetic on sizes from outside, where an overflow must be detected and must not wrap.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ constexpr T divide_up(T a, T b) {
   return static_cast<T>(a / b + (a % b != 0 ? 1 : 0));
 }
 
-// The next multiple of `alignment` (any positive number, not only powers of two) at or above `value`.
+// The smallest multiple of `alignment` (any positive number, not only powers of two) that is at least `value`.
 template <std::unsigned_integral T>
 constexpr T round_up(T value, T alignment) {
   return static_cast<T>(divide_up(value, alignment) * alignment);

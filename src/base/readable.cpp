@@ -9,11 +9,11 @@ namespace quire {
 
 namespace {
 
-// With one digit behind the point, in the largest unit that is not below one.
+// With one decimal digit, in the largest unit in which the value is at least one.
 std::string scaled(std::uint64_t number, double step, std::span<const std::string_view> units) {
   double value = static_cast<double>(number);
   std::size_t unit = 0;
-  // What would be printed as 1024.0 is 1.0 of the next.
+  // A value that would be printed as 1024.0 becomes 1.0 of the next unit.
   while (value >= step - 0.05 && unit + 1 < units.size()) {
     value /= step;
     ++unit;

@@ -1,13 +1,11 @@
-// A part of a text.
-//
-// Who may call: anyone; it is two numbers.
+// A part of a text: two numbers. Anyone may use it.
 #pragma once
 
 #include <cstddef>
 
 namespace quire {
 
-// The bytes of a text from `begin` up to `end`, which is not one of them.
+// The bytes from `begin` up to, but not including, `end`.
 struct TextRange {
   std::size_t begin = 0;
   std::size_t end = 0;

@@ -3,7 +3,7 @@
 namespace quire {
 namespace {
 
-// Looks before sleeping: about as long as the gaps between the operations of a step.
+// How often a thread checks for work before it sleeps: about as long as the gaps between the operations of a step.
 constexpr int kLooks = 4000;
 
 inline void relax() {
@@ -38,8 +38,8 @@ void ThreadTeam::start_and_join() {
   round_.store(round, std::memory_order_release);
   round_.notify_all();
   do_parts();
-  // What is left are parts that somebody has begun. With more threads than cores they may not be running just now:
-  // then the core is better left to them.
+  // The remaining parts have been started by other threads. With more threads than cores these may not be running right
+  // now; then it is better to give them this core.
   for (int looks = 0; done_.load(std::memory_order_acquire) != size(); ++looks) {
     if (looks < kLooks) {
       relax();

@@ -1,13 +1,12 @@
-// A fixed team of threads that do one thing together at a time. The caller is one of them.
+// A fixed team of threads that run one job at a time together. The caller is one of them.
 //
 //   team.run([&](std::uint32_t part, std::uint32_t parts) { ... });   // returns when every part is done
 //
-// A piece of work has as many parts as there are threads, and each part is done once, by whoever comes first. So on a
-// machine that is busy with other things nobody waits for a thread that has no core: the caller does its part too.
+// A job has as many parts as there are threads. Each part is done once, by the first thread that is free. So on a busy
+// machine the caller does not wait for a thread that has no core: it takes that part itself.
 //
-// Who may call: one thread, the same each time; run() does not nest. Nothing is allocated per call. Between calls the
-// workers look for work for a moment and then sleep, so that a busy engine makes no system call and an idle one no
-// heat.
+// Who may call: one thread, always the same. run() must not be nested. Nothing is allocated per call. Between calls the
+// workers spin for a moment and then sleep: a busy engine makes no system calls, and an idle one uses no CPU time.
 #pragma once
 
 #include <atomic>
@@ -43,14 +42,14 @@ class ThreadTeam {
   void serve();
   void do_parts();
 
-  // Lines of memory go from core to core: each holds what is written and read together.
-  alignas(64) std::atomic<std::uint32_t> round_{0};  // changes when there is work, which is
+  // Each cache line holds what is written and read together, because lines move between cores.
+  alignas(64) std::atomic<std::uint32_t> round_{0};  // changes when there is a new job
   void (*work_)(const void*, std::uint32_t, std::uint32_t) = nullptr;
   const void* context_ = nullptr;
-  // The round and the next part of it that nobody has taken. Both in one word, so that who comes late for one round
-  // cannot take a part of another.
+  // The round (upper half) and the next part that nobody has taken. Both are in one word, so that a thread that is late
+  // for one round cannot take a part of another.
   alignas(64) std::atomic<std::uint64_t> ticket_{UINT32_MAX};
-  alignas(64) std::atomic<std::uint32_t> done_{0};  // parts of this round
+  alignas(64) std::atomic<std::uint32_t> done_{0};  // finished parts of this round
   alignas(64) std::atomic<bool> ending_{false};
   std::vector<std::thread> workers_;
 };

@@ -34,7 +34,7 @@ TEST(ThreadTeam, WakesAfterASleep) {
   EXPECT_EQ(done.load(), 9);
 }
 
-// Somebody who has taken a part sleeps in it; the others' parts are all done meanwhile, by whoever is there.
+// One thread sleeps in its part; meanwhile the other threads do all other parts.
 TEST(ThreadTeam, NobodyWaitsForAThreadThatHasNotBegun) {
   ThreadTeam team(4);
   std::atomic<int> others{0};

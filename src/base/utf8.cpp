@@ -9,8 +9,8 @@ namespace {
 
 unsigned byte_at(std::string_view text, std::size_t index) { return static_cast<unsigned char>(text[index]); }
 
-// What may follow a lead byte: the length of the character, and the range of its second byte, which is where overlong
-// forms, surrogates and numbers that are too large show.
+// The length of the character that a lead byte begins, and the range of its second byte. That range excludes overlong
+// forms, surrogates and code points that are too large.
 struct Lead {
   std::size_t length;
   unsigned second_min;
@@ -57,7 +57,7 @@ char32_t utf8_decode(std::string_view character) {
 std::size_t utf8_valid_prefix(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
-    // Most text is ASCII for long stretches: eight bytes at a time.
+    // Most text is ASCII for long stretches: test eight bytes at a time.
     while (at + 8 <= text.size()) {
       std::uint64_t word;
       std::memcpy(&word, text.data() + at, sizeof word);

@@ -73,7 +73,7 @@ TEST(Utf8, RepairPutsOneReplacementForEachMaximalSubpart) {
                      "A"),
             "\uFFFD"
             "A");
-  EXPECT_EQ(repaired("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");  // a surrogate's bytes belong to nothing
+  EXPECT_EQ(repaired("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");  // no byte of a surrogate begins a valid character
   EXPECT_EQ(repaired("\xF0\x9F\xA6\xF0\x9F\xA6\x99"), "\uFFFD\U0001F999");
 }
 
