@@ -1,8 +1,8 @@
-// A program with Quire's engine inside: three questions that begin alike, answered at the same time by one model.
+// A program that embeds Quire's engine: one model answers three questions with the same beginning at the same time.
 //
 //   embed_engine MODEL.gguf
 //
-// Prints the answers, and for each how many tokens of its prompt were found in the pool and why no more.
+// Prints the answers. For each it prints how many prompt tokens were reused from the cache, and why not more.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Turns an answer's tokens into text; the engine asks for one of these per answer.
+// Turns the tokens of an answer into text. The engine asks for one per answer.
 class Text final : public quire::engine::TextStream {
  public:
   explicit Text(const quire::text::Tokenizer& tokenizer) : decoder_(tokenizer) {}
@@ -25,7 +25,7 @@ class Text final : public quire::engine::TextStream {
   quire::text::StreamDecoder decoder_;
 };
 
-// Hears what happens to one request.
+// Receives the events of one request.
 class Answer final : public quire::engine::Listener {
  public:
   void on_event(const quire::engine::Event& event) override {
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   auto host = quire::engine::HostedModel::create(std::move(*model), {.context = 512, .max_sequences = 4});
   if (!host) return fail(host.error().message);
 
-  // What ends an answer by itself is the tokenizer's knowledge.
+  // The tokenizer knows which tokens end an answer.
   std::vector<quire::Token> ends;
   for (quire::Token id = 0; id < static_cast<quire::Token>((*host)->engine().vocabulary()); ++id) {
     if (tokenizer->is_end_of_generation(id)) ends.push_back(id);
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   }
   for (std::size_t i = 0; i < endings.size(); ++i) {
     const quire::engine::Usage& usage = answers[i]->usage;
-    std::printf("%s%s\n    %u of %u prompt tokens were found (%s), %u written\n", endings[i].c_str(),
+    std::printf("%s%s\n    %u of %u prompt tokens were found in the cache (%s), %u generated\n", endings[i].c_str(),
                 answers[i]->text.c_str(), usage.hit.tokens, usage.prompt_tokens, quire::name(usage.hit.end),
                 usage.completion_tokens);
   }

@@ -1,9 +1,10 @@
-// A small engine on libquire-state: what another program has to write to keep the memory of its sequences in one pool.
-// It follows three sequences and the one they start from. "shared" begins like "first" and reuses its pages; "forked"
-// leaves "first" in the middle of a page, which is copied when it writes; "refused" is larger than the pool.
+// A small engine on libquire-state: what a program has to write to keep the memory of its sequences in one
+// pool. There are four sequences. "first" computes its prompt. "shared" has the same prefix as "first" and
+// reuses its pages. "forked" starts from "first" in the middle of a page, which is copied on the first
+// write. "refused" is larger than the pool.
 //
-// A token is a letter, so that the pages can be read. The model is a toy, but a true one: two attention layers and a
-// recurrent layer between them, whose answer depends on every byte that was kept for the tokens before.
+// A token is a letter, so that pages can be read. The model is a toy, but a complete one: two attention layers and a
+// recurrent layer between them. Its output depends on every byte that was stored for the earlier tokens.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,8 +29,8 @@ using namespace quire;
 
 // ------------------------------------------------------------------------------------------------------- the model
 
-constexpr std::uint32_t kDim = 8;        // of the hidden vector; one KV head of this size
-constexpr std::uint32_t kConvWidth = 4;  // inputs that the recurrent layer sees beside its state
+constexpr std::uint32_t kDim = 8;        // hidden size; one KV head of this dimension
+constexpr std::uint32_t kConvWidth = 4;  // inputs in the convolution state
 constexpr std::uint32_t kBlockSize = 8;  // tokens in a page
 using Vector = std::array<float, kDim>;
 
@@ -45,7 +46,7 @@ float dot(const float* a, const float* b) {
   return sum;
 }
 
-// Writes K and V of this position, then looks at all positions up to it, through the table, in order.
+// Writes K and V of this position, then attends to all positions up to it, in order, through the page table.
 void attend(const KvView& kv, std::uint32_t position, Vector& hidden) {
   const auto row = [](std::byte* at) { return reinterpret_cast<float*>(at); };
   std::memcpy(kv.k(0, position), hidden.data(), sizeof hidden);
@@ -60,7 +61,7 @@ void attend(const KvView& kv, std::uint32_t position, Vector& hidden) {
   for (std::uint32_t i = 0; i < kDim; ++i) hidden[i] += out[i] / total;
 }
 
-// Moves the window on by one input and the state by one token: what a recurrent layer remembers never grows.
+// Shifts the convolution state by one input and updates the SSM state. The size of a recurrent state never grows.
 void recur(const StateView& view, std::uint32_t layer, Vector& hidden) {
   auto* conv = reinterpret_cast<float*>(view.conv(layer));  // [kConvWidth][kDim]
   auto* state = reinterpret_cast<float*>(view.ssm(layer));  // [kDim][kDim]
@@ -73,8 +74,8 @@ void recur(const StateView& view, std::uint32_t layer, Vector& hidden) {
   for (std::uint32_t i = 0; i < kDim; ++i) hidden[i] += dot(state + i * kDim, in.data());
 }
 
-// Takes in one token and says which comes next. Views are asked for anew each time: they are valid until the next call
-// that may change something.
+// Computes one token and returns the next. Views are requested each time: they are valid until
+// the next call that may change something.
 Token forward(SequencePool& pool, SequenceId id, std::uint32_t position, Token token) {
   Vector hidden;
   for (std::uint32_t i = 0; i < kDim; ++i) hidden[i] = std::sin(static_cast<float>(token * (i + 1)));
@@ -94,8 +95,8 @@ Token forward(SequencePool& pool, SequenceId id, std::uint32_t position, Token t
 
 // ------------------------------------------------------------------------------------------------------ the engine
 
-// The step of an engine: room for all of it or a refusal, write, commit. A long prompt is cut where a checkpoint of the
-// recurrent state falls due, so that those who begin alike can go on from there.
+// One step of an engine: reserve room for all tokens or be refused, write, commit. A long prompt is split at checkpoint
+// positions, so that prompts with the same prefix can resume from there.
 PoolResult<Token> feed(SequencePool& pool, SequenceId id, std::span<const Token> tokens) {
   if (auto ok = pool.reserve(id, static_cast<std::uint32_t>(tokens.size())); !ok) return std::unexpected(ok.error());
   Token next = 0;
@@ -112,8 +113,8 @@ PoolResult<Token> feed(SequencePool& pool, SequenceId id, std::span<const Token>
 struct Sequence {
   const char* name;
   SequenceId id;
-  Hit hit;         // how much of its prompt was found in the pool
-  Token next = 0;  // what the model said last; not taken in yet
+  Hit hit;         // how much of its prompt was reused
+  Token next = 0;  // the last token generated; not computed yet
 };
 
 PoolResult<Sequence> start(SequencePool& pool, const char* name, std::string_view text) {
@@ -137,7 +138,7 @@ PoolResult<void> generate(SequencePool& pool, Sequence& sequence, int tokens) {
   return {};
 }
 
-// In this story only one thing is refused, and that one is looked at; all else has to go well.
+// Only one operation of this program may be refused, and its result is inspected. Everything else must succeed.
 template <typename T>
 T must(PoolResult<T> result) {
   if (!result) {
@@ -154,7 +155,8 @@ std::string text_of(const SequencePool& pool, SequenceId id) {
 
 // ------------------------------------------------------------------------------------------------------- to look at
 
-// Each page of a sequence with its number and its text. '*': others have it in their tables too. '.': room.
+// Draws each page of a sequence with its number and its text. '*': other sequences have it in
+// their tables too. '.': reserved, not written.
 void draw(const SequencePool& pool, std::initializer_list<const Sequence*> sequences) {
   for (const Sequence* sequence : sequences) {
     std::string text = text_of(pool, sequence->id);
@@ -189,7 +191,7 @@ std::unique_ptr<SequencePool> make_pool(Device& device) {
   return must(SequencePool::create(device, config));
 }
 
-// The letter that follows this text in a pool of its own: nothing to reuse, nobody to share with, no fork.
+// The letter that follows this text in a pool of its own: nothing to reuse, no sharing, no fork.
 Token alone(Device& device, std::string_view text) {
   const auto pool = make_pool(device);
   return must(start(*pool, "alone", text)).next;
@@ -206,18 +208,19 @@ int main() {
               pool->block_pool(0).allocator().cells_per_slab(), kBlockSize,
               static_cast<unsigned>(arena.slab_bytes() / pool->layout().recurrent.bytes()));
 
-  std::printf("1. first: computes its prompt and says a few letters.\n");
+  std::printf("1. first: computes its prompt and generates a few letters.\n");
   Sequence first = must(start(*pool, "first", "You are a poet. Roses are"));
   must(generate(*pool, first, 3));
   draw(*pool, {&first});
 
-  std::printf("2. shared: begins alike, so it takes the same pages and goes on from the state kept at their end.\n");
+  std::printf(
+      "2. shared: has the same prefix, so it shares those pages and resumes from the checkpoint at their end.\n");
   Sequence shared = must(start(*pool, "shared", "You are a poet. Snow is"));
   must(generate(*pool, shared, 3));
   std::printf("   %u of its 23 prompt tokens were reused, %u computed.\n", shared.hit.tokens, 23 - shared.hit.tokens);
   draw(*pool, {&first, &shared});
 
-  std::printf("3. forked: a second sequence from where the first stands. All pages are shared, the state is copied.\n");
+  std::printf("3. forked: a second sequence from the end of the first. All pages are shared, the state is copied.\n");
   const auto fork = must(pool->fork(first.id, must(pool->length(first.id))));
   Sequence forked{.name = "forked", .id = fork.id, .hit = {}, .next = '!'};
   draw(*pool, {&first, &forked});
@@ -230,14 +233,14 @@ int main() {
   std::printf("   beforehand: %s\n", verdict ? "would fit" : verdict.error().message().c_str());
   const auto refused = start(*pool, "refused", "You are a poet. " + std::string(1984, 'x'));
   std::printf("   asked for:  %s\n", refused ? "fits" : refused.error().message().c_str());
-  std::printf("   Nothing is half done:\n");
+  std::printf("   Nothing has changed:\n");
   draw(*pool, {&first, &shared, &forked});
 
-  std::printf("5. Does it matter who shared what? Each text again, alone in an empty pool:\n");
+  std::printf("5. Sharing does not change the output. Each text again, alone in an empty pool:\n");
   bool same = true;
   for (const Sequence* sequence : {&first, &shared, &forked}) {
     const Token expected = alone(device, text_of(*pool, sequence->id));
-    std::printf("   %-7s goes on with '%c', alone with '%c'\n", sequence->name, sequence->next, expected);
+    std::printf("   %-7s continues with '%c', alone with '%c'\n", sequence->name, sequence->next, expected);
     same = same && sequence->next == expected;
   }
 

@@ -1,10 +1,10 @@
-// The parts of libquire-state without its sequences: for an engine that keeps its own books and only wants memory, and
-// for a tool that moves state in and out of a pool.
+// The parts of libquire-state without its sequences: for an engine that does its own bookkeeping and only needs memory,
+// and for a tool that moves state in and out of a pool.
 //
 //   1. KvCache, contiguous and paged: the same rows give the same bytes in both
 //   2. plain pages and slots (alloc_kv, alloc_ssm): the caller's until given back, in the same arena as sequences
-//   3. snapshots: a recurrent state leaves the pool, becomes a file's worth of bytes, and comes back
-//   4. a sequence that is read through KvCache, saved, and restored in another pool; and refused where it must be
+//   3. snapshots: a recurrent state is copied out of the pool as bytes, and back in
+//   4. a sequence is read through KvCache, saved, and restored in another pool; or refused where it must be
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ void must_be(bool condition, const char* what) {
   std::exit(1);
 }
 
-// What a refusal says. That it is one is the point.
+// Prints the message of a call that must be refused.
 template <typename T>
 void refused(const char* what, const PoolResult<T>& result) {
   must_be(!result.has_value(), "something was allowed that must be refused");
@@ -108,20 +108,20 @@ void two_layouts(Device& device) {
 }
 
 void plain_objects(Device& device) {
-  std::printf("\n2. Pages and slots for an engine with books of its own\n");
+  std::printf("\n2. Pages and slots for an engine with its own bookkeeping\n");
   const auto pool = must(SequencePool::create(device, config_of(1)));
   const PageId page = must(pool->alloc_kv());
   const SlotId slot = must(pool->alloc_ssm(42));
   const auto content = rows(2, 7);
   std::byte* bytes = must(pool->block_pool(0).data(page));
   must(device.upload(bytes, content.data(), content.size()));
-  must(device.fence());  // `content` is ours again
+  must(device.fence());  // now `content` may be changed again
   SequenceSlot& state = *must(pool->ssm_slot(slot));
-  must(state.step(5));  // the kernel has taken in five tokens
+  must(state.step(5));  // the kernel has computed five tokens
   std::printf("   page %u and slot %u: request %u stands at position %u\n", page.index, slot.index,
               static_cast<unsigned>(state.request()), state.position());
 
-  // Sequences of the same pool make room beside them, and never move or take them.
+  // Sequences of the same pool make room around them, and never move or take them.
   const SequenceId sequence = must(pool->create({})).id;
   must(pool->reserve(sequence, 40));
   must_be(std::memcmp(must(pool->block_pool(0).data(page)), content.data(), content.size()) == 0, "a page has changed");
@@ -136,11 +136,11 @@ void plain_objects(Device& device) {
   must(pool->release(sequence));
   const auto intact = pool->check_integrity();
   std::printf("   every page and state accounted for: %s\n", intact ? "yes" : intact.error().c_str());
-  must_be(intact.has_value(), "the books do not add up");
+  must_be(intact.has_value(), "the counts do not add up");
 }
 
 void snapshots(Device& device) {
-  std::printf("\n3. A recurrent state leaves and comes back\n");
+  std::printf("\n3. A recurrent state is copied out and back in\n");
   const auto pool = must(SequencePool::create(device, config_of(1)));
   const SlotId first = must(pool->alloc_ssm(1)), second = must(pool->alloc_ssm(2));
   SequenceState& state = must(pool->ssm_slot(first))->state();

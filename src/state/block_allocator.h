@@ -35,7 +35,7 @@ class BlockAllocator {
   // Recurrent states are not pages. Their owner records its own events and passes `page_events` = false.
   BlockAllocator(Arena& arena, std::uint16_t class_id, std::uint32_t cells_per_slab, bool page_events = true);
 
-  // --- basic operations
+  // --- plain operations
   std::optional<PageId> allocate();
   // Fills all of `out` and returns true, or takes nothing and returns false. Cached pages are not touched.
   bool allocate(std::span<PageId> out);

@@ -3,7 +3,7 @@
 // recurrent states with checkpoints, and both beside full attention.
 //
 // It does not know where objects are. It can predict evictions because they depend on counts alone: objects can be
-// moved, so what fits is what fits when packed. Objects of the basic operations cannot be moved and are not modelled.
+// moved, so what fits is what fits when packed. Objects of the plain operations cannot be moved and are not modelled.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // For tests: random operations on a pool. A list of numbers is read as operations on a ToyEngine. After each operation
 // the pool is recounted, and every answer and count is compared with the naive model. After each commit every byte of
-// the sequence is read back. One run in four uses basic pages and slots instead, which the naive model does not know.
+// the sequence is read back. One run in four uses plain pages and slots instead, which the naive model does not know.
 // Used by the property tests, the failure tests and the fuzzer.
 #pragma once
 

@@ -176,7 +176,7 @@ std::uint32_t SequencePool::window_start(std::uint32_t group, std::uint32_t leng
   return window == 0 || length + 1 <= window ? 0 : length + 1 - window;
 }
 
-// --- basic operations
+// --- plain operations
 
 PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
   if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));

@@ -129,7 +129,7 @@ class SequencePool {
   SequencePool(const SequencePool&) = delete;
   SequencePool& operator=(const SequencePool&) = delete;
 
-  // --- basic operations, for engines that do their own bookkeeping. Objects taken here belong to the
+  // --- plain operations, for engines that do their own bookkeeping. Objects taken here belong to the
   // caller until given back. InvalidSlot means: the pool has no such part, or the object belongs to a
   // sequence. Giving a page back to the wrong group is refused like a stale id. An id that was given back
   // is stale and never names the next owner's object.

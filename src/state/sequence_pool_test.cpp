@@ -1,4 +1,4 @@
-// SequencePool: creation, the basic operations, and the life of a sequence.
+// SequencePool: creation, the plain operations, and the life of a sequence.
 #include "quire/state/sequence_pool.h"
 
 #include <string>
@@ -64,7 +64,7 @@ TEST(SequencePool, ImpossibleConfigurationsAreRefused) {
   EXPECT_EQ(device.counts().live_bytes, 0u);
 }
 
-// --- basic operations
+// --- plain operations
 
 TEST(SequencePool, APoolWithoutSlotsAnswersInvalidSlot) {
   CountingDevice device;

@@ -105,7 +105,7 @@ TEST(SlidingWindow, AHitTakesOnlyThePagesOfTheWindow) {
   EXPECT_TRUE(sound(engine.pool()));
 }
 
-// Sixteen slabs. A path of eight blocks takes four for group 0 and eight for group 1, so the fifth basic page is the
+// Sixteen slabs. A path of eight blocks takes four for group 0 and eight for group 1, so the fifth plain page is the
 // first that needs an eviction.
 class SlidingWindowThatIsShort : public ::testing::Test {
  protected:
