@@ -186,7 +186,7 @@ TEST(BlockPool, ALocationTimesTheUnitIsWhereThePageLies) {
     EXPECT_EQ(alone->location(i), i);
     EXPECT_EQ(alone->base() + alone->location(i) * alone->unit(), alone->address(i));
   }
-  // In an arena whose slabs are no whole number of pages.
+  // In an arena whose slabs are not a whole number of pages.
   auto arena = Arena::create(device, 2 * kPageBytes + 320, 3);
   BlockPool shared(*arena, 0, kShape, false);
   EXPECT_EQ(shared.total_count(), 6u);

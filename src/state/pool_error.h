@@ -19,7 +19,7 @@ struct PoolError {
     TooLong,          // more tokens or blocks than a sequence may have: wanted, available
     NotReserved,      // a write or commit beyond what was reserved: wanted, available
     NotWritten,       // a read of a position this sequence never wrote: index
-    SharedPage,       // a write to a page that somebody else can see: index
+    SharedPage,       // a write to a page that another holder or the index can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
     DeviceFailure,    // the device refused an operation on so many bytes; nothing else changed: wanted
     WorkFailed,       // work submitted since the last fence has failed: none of its results can be trusted

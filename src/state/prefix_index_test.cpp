@@ -308,9 +308,9 @@ TEST(PrefixIndex, TheKeyOfTokensIsTheKeyOfTheirLastWholeBlock) {
 TEST(PrefixIndexDeathTest, ForgettingAParentOrAHeldNodeIsABugThatStopsTheProgram) {
   PrefixIndex index(16, kBlock, 1, false);
   const auto path = insert_path(index, 0, counting(0, 8));
-  EXPECT_DEATH(index.remove(path[1]), "only an unheld leaf is forgotten");
+  EXPECT_DEATH(index.remove(path[1]), "only an unheld leaf is removed");
   let_go(index, path);
-  EXPECT_DEATH(index.remove(path[0]), "only an unheld leaf is forgotten");
+  EXPECT_DEATH(index.remove(path[0]), "only an unheld leaf is removed");
 }
 
 // Prompts whose blocks all fall into one bucket of the table. An attacker who knows the seed could construct them.

@@ -163,11 +163,12 @@ class RandomOps {
     auto created = engine_->create(prompt, name_space);
     if (refused_by_device(created)) return;
     if (naive_) {
-      const auto foretold = naive_->create(next_name_, prompt, name_space);
-      if (foretold.has_value() != created.has_value()) return report("create: naive and pool disagree whether it fits");
-      if (created && engine_->last_hit().tokens != *foretold) {
+      const auto predicted = naive_->create(next_name_, prompt, name_space);
+      if (predicted.has_value() != created.has_value())
+        return report("create: naive and pool disagree whether it fits");
+      if (created && engine_->last_hit().tokens != *predicted) {
         return report("create: " + std::to_string(engine_->last_hit().tokens) + " tokens reused, naive says " +
-                      std::to_string(*foretold));
+                      std::to_string(*predicted));
       }
     }
     if (!created) {
@@ -269,11 +270,11 @@ class RandomOps {
     auto child = engine_->fork(live->sequence, position);
     if (refused_by_device(child)) return verify_all();
     if (naive_) {
-      const auto foretold = naive_->fork(live->name, next_name_, position);
-      if (foretold.has_value() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
-      if (child && child->tokens.size() != *foretold) {
+      const auto predicted = naive_->fork(live->name, next_name_, position);
+      if (predicted.has_value() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
+      if (child && child->tokens.size() != *predicted) {
         return report("fork: stands at " + std::to_string(child->tokens.size()) + ", naive says " +
-                      std::to_string(*foretold));
+                      std::to_string(*predicted));
       }
     }
     if (!child) {
@@ -292,10 +293,10 @@ class RandomOps {
     if (refused_by_device(ok)) return verify_all();
     if (!ok) return report("rewind: " + ok.error().message());
     if (naive_) {
-      const std::uint32_t foretold = naive_->rewind(live->name, position);
-      if (live->sequence.tokens.size() != foretold) {
+      const std::uint32_t predicted = naive_->rewind(live->name, position);
+      if (live->sequence.tokens.size() != predicted) {
         return report("rewind: stands at " + std::to_string(live->sequence.tokens.size()) + ", naive says " +
-                      std::to_string(foretold));
+                      std::to_string(predicted));
       }
     }
     verify(*live);
@@ -346,7 +347,7 @@ class RandomOps {
     verify_all();
   }
 
-  // Basic pages and slots outside any sequence, in the same arena.
+  // Plain pages and slots outside any sequence, in the same arena.
   void plain() {
     if (naive_) return;
     const auto groups = static_cast<std::uint32_t>(pool().layout().groups.size());
@@ -415,9 +416,9 @@ class RandomOps {
     if (const auto ok = pool().check_integrity(); !ok) report("integrity: " + ok.error());
     if (!naive_) return;
     const PoolStats stats = pool().stats();
-    const auto same = [&](const std::string& what, std::uint64_t counted, std::uint64_t foretold) {
-      if (counted == foretold) return;
-      report(std::to_string(counted) + " " + what + ", naive says " + std::to_string(foretold));
+    const auto same = [&](const std::string& what, std::uint64_t counted, std::uint64_t predicted) {
+      if (counted == predicted) return;
+      report(std::to_string(counted) + " " + what + ", naive says " + std::to_string(predicted));
     };
     for (std::size_t g = 0; g < stats.pages.size(); ++g) {
       same("pages of group " + std::to_string(g) + " held", stats.pages[g].held, naive_->held(g));

@@ -33,7 +33,7 @@ constexpr std::uint32_t element_bytes(ElementType type) {
 //   paged:      position p of head h is at  base + table[p / block_size] * page_unit + k_offset + h * head_stride
 //                                           + (p % block_size) * token_stride
 //   contiguous: block_size is 0 and table null; it is at  base + k_offset + h * head_stride + p * token_stride
-// In both, the head_dim elements of a position lie side by side, and so do neighbouring positions of a page.
+// In both, the head_dim elements of a position are contiguous, and so are neighbouring positions of a page.
 struct KvView {
   std::byte* base = nullptr;
   const std::uint32_t* table = nullptr;  // on the device: where each block's page is, in units of page_unit
