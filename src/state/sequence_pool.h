@@ -23,7 +23,8 @@
 // - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
 // - a page in two tables, or known to the prefix index, is never written
 // - a sequence's pages, its slot's position and its length agree
-// - nothing is allocated from the heap after create(); the hot path uses arrays of fixed size
+// - nothing is allocated from the heap after create(), except by save() and
+//   check_integrity(); the hot path uses arrays of fixed size
 #pragma once
 
 #include <array>
@@ -73,7 +74,7 @@ enum class HitEnd : std::uint8_t {
   NoCheckpoint,    // its pages are cached, but no recurrent state to resume from
   WindowGone,      // its pages are cached, but the pages of the window before it are gone
   NoRoom,          // it is cached, but there is no room for it beside the new sequence's state
-  Disabled,        // no lookup: the request or the config does not want reuse
+  Disabled,        // no lookup was made
 };
 inline constexpr std::size_t kHitEnds = 8;
 const char* name(HitEnd end);
