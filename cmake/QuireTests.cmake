@@ -22,5 +22,6 @@ quire_script_test(Package.ClangCompilesProgramsOnTheInstalledLibrary package_cla
 if(TARGET quire-engine)
   quire_script_test(Modules.EveryTargetNamesTheModulesThatItIncludes named_modules_test.sh LABELS base)
   quire_script_test(Modules.TheDesignPageShowsTheIncludesThereAre include_graph_test.sh LABELS base)
+  quire_script_test(Docs.FilesAndFunctionsThatThePagesNameAreThere docs_names_test.sh LABELS docs)
   quire_script_test(Package.TheEngineExampleBuildsAndRunsAgainstTheInstalledLibrary package_engine_test.sh LABELS engine)
 endif()
