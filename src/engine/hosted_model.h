@@ -22,13 +22,6 @@
 #include "quire/model/model.h"
 #include "quire/state/sequence_pool.h"
 
-namespace quire {
-class CpuBackend;
-namespace cpu {
-struct Kernels;
-}
-}  // namespace quire
-
 namespace quire::engine {
 
 struct HostOptions {

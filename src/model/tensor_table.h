@@ -5,7 +5,7 @@
 //   table.enter(3);                                           // names below get the prefix "blk.3."
 //   table.matrix("attn_q.weight", query, width, q);           // shape in the file: `query` rows of `width`
 //   table.vector("attn_q.bias", query, q_bias, Presence::Optional);
-//   if (auto ok = table.check(); !ok) ...                     // the file has all that is required, and nothing besides
+//   if (auto ok = table.check(layers, "llama"); !ok) ...      // the file has all that is required, and nothing besides
 //   auto bindings = table.bind();                             // what load_weights() (loader.h) takes to the device
 //
 // A tensor that no block computes with would make every answer wrong, so it is refused by name. One that a file may

@@ -148,17 +148,20 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(number(engine.suspensions_by_recompute), {label("by", "recompute")});
   counter("quire_resumed_total", "Suspended sequences that went on").add(number(engine.resumed));
   counter("quire_prefix_waits_total", "Requests that waited for another's pages").add(number(engine.prefix_waits));
+  counter("quire_device_errors_total", "Steps that were thrown away because the device failed")
+      .add(number(engine.device_errors));
   counter("quire_steps_total", "Steps of the engine").add(number(engine.steps));
   counter("quire_model_seconds_total", "Time in the model").add(engine.model_seconds);
   counter("quire_step_seconds_total", "Time in steps").add(engine.total_seconds);
   counter("quire_prompt_tokens_total", "Tokens of admitted prompts").add(number(engine.prompt_tokens));
-  counter("quire_cached_tokens_total", "Of them, found in the pool").add(number(engine.cached_tokens));
-  counter("quire_computed_tokens_total", "Tokens read").add(number(engine.computed_tokens));
-  counter("quire_generated_tokens_total", "Tokens written").add(number(engine.generated_tokens));
+  counter("quire_cached_tokens_total", "Of them, reused from the pool").add(number(engine.cached_tokens));
+  counter("quire_computed_tokens_total", "Tokens computed by prefill").add(number(engine.computed_tokens));
+  counter("quire_generated_tokens_total", "Tokens computed by decode").add(number(engine.generated_tokens));
   counter("quire_engine_requests_total", "Requests to the engine, by how they ended")
       .add(number(engine.finished), {label("outcome", "finished")})
       .add(number(engine.cancelled), {label("outcome", "cancelled")})
       .add(number(engine.expired), {label("outcome", "expired")})
+      .add(number(engine.failed), {label("outcome", "failed")})
       .add(number(engine.refused), {label("outcome", "refused")});
 
   Family(families, MetricType::Histogram, "quire_first_token_seconds", "Time from a request to its first token")

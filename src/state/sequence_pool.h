@@ -164,8 +164,9 @@ class SequencePool {
   PoolResult<Created> create(const Request& request);
 
   // create(), plus room for all `tokens` that the sequence is to have, in such a way that `others` still have room too:
-  // all of it, or a refusal. The prompt is matched once. Layers with a window reserve room for `chunk` tokens only,
-  // since they never hold all. If the cached prefix itself takes the room, the sequence starts without it.
+  // all of it, or a refusal. The prompt is matched once. In a model with windows, whose layers never hold all, the room
+  // is counted and only that for the first `chunk` tokens is reserved. If the cached prefix itself takes the room, the
+  // sequence starts without it.
   PoolResult<Created> admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
                             std::span<const BatchEntry> others);
 
