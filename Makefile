@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 60
 JOBS ?= $(shell nproc)
-SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'examples/*.cpp' 'examples/*.h')
+SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'src/*.inl' 'examples/*.cpp' 'examples/*.h')
 
 # $(call configure,PRESET): quiet where it works; the log is shown where it does not.
 define configure

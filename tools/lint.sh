@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 build=${1:?usage: tools/lint.sh BUILD_DIR [FILE...]}
 shift
 files=("$@")
-[ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files 'src/*.h' 'src/*.cpp' 'examples/*.h' 'examples/*.cpp')
+[ ${#files[@]} -gt 0 ] ||
+  mapfile -t files < <(git ls-files 'src/*.h' 'src/*.cpp' 'src/*.inl' 'examples/*.h' 'examples/*.cpp')
 clang-format --dry-run --Werror "${files[@]}"
 
 # One file at a time, since they differ much in how long they take; the output of each comes in one piece.

@@ -1,19 +1,20 @@
-// The operations a model needs, over plain views, on one batch: some sequences bring a chunk of a prompt, others one
-// token, side by side. One implementation per kind of device; the conformance suite (conformance_testing.h) says in
-// tests what every one of them must do.
+// The operations that a model needs, over plain views, on one batch. In a batch some sequences bring a chunk of a
+// prompt (prefill) and others one token (decode). There is one implementation per kind of device. The conformance suite
+// (conformance_testing.h) tests what every one of them must do.
 //
 // Order and errors
-// - Operations are work on one stream. They are done in the order of the calls, and may still be under way when a call
-//   returns. What the host wants to see it asks for with read(), and looks at it after finish().
-// - Operations do not fail one by one. An error shows at finish(), once; the step is void then, and nothing of it may
-// be
-//   committed. device() has the same stream: its copies are in order with operations.
+// - Operations go to one stream. They run in the order of the calls and may still be running when a call returns.
+//   read() asks for rows that the host wants to see; the host may look at them after finish().
+// - An operation by itself does not fail. An error is reported once, by finish(). The step is void then, and nothing of
+//   it may be committed.
+// - device() uses the same stream: its copies are in order with the operations.
 // - begin() takes the batch over: everything in it belongs to the backend until finish().
 //
-// The rule of exactness: a row of a result depends on the rows of its own sequence and nothing else, to the last bit:
-// not on the other rows, on how a prompt was cut into chunks, on block size or layout, on the number of threads.
+// The rule of exactness: a row of a result depends on the rows of its own sequence and on nothing else, to the last
+// bit. It does not depend on the other rows, on how a prompt was cut into chunks, on block size or layout, or on the
+// number of threads.
 //
-// Who may call: one thread. Shapes are the caller's duty and checked where it costs nothing.
+// Who may call: one thread. The caller must pass the right shapes; they are checked where a check costs nothing.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@
 
 namespace quire {
 
-// A matrix as the model file has it, in host memory: `rows` outputs of `cols` inputs each.
+// A matrix as it is in the model file, in host memory: `rows` outputs of `cols` inputs each.
 struct FileMatrix {
   gguf::Type type = gguf::Type::F32;
   std::uint32_t rows = 0;
@@ -41,19 +42,19 @@ struct FileMatrix {
   }
 };
 
-// The same on the device, in the order that its backend has chosen. Only that backend knows what `data` is.
+// The same matrix on the device, in the layout that the backend has chosen. Only that backend knows what `data` is.
 struct Weight {
   gguf::Type type = gguf::Type::F32;
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;
   const std::byte* data = nullptr;
-  std::uint64_t unit_bytes = 0;  // of a row, or of what the backend puts in its place
-  bool arranged = false;         // in the backend's order; else row by row as the file has it
+  std::uint64_t unit_bytes = 0;  // of a row, or of what the backend's layout has instead of rows
+  bool arranged = false;         // in the backend's layout; else row by row as in the file
 
   bool valid() const { return data != nullptr; }
 };
 
-// What is done with a matrix.
+// What a matrix is used for.
 enum class WeightUse : std::uint8_t {
   Product,  // multiplied; rows can be looked up too
   Lookup,   // rows are looked up by token and nothing else
@@ -72,7 +73,8 @@ struct HostRows {
 enum class RopePairs : std::uint8_t { Neighbours, Halves };  // (0,1)(2,3)…, or (0,n/2)(1,n/2+1)…
 enum class Activation : std::uint8_t { Silu, GeluTanh };
 
-// What a matrix is multiplied with, and what is done to it on the way, so that a step touches each activation once.
+// The input of a matrix product, and the operation that is applied to it first. The two are fused, so that a step
+// touches each activation once.
 struct Input {
   enum class Kind : std::uint8_t {
     Plain,
@@ -97,9 +99,9 @@ struct Input {
   }
 };
 
-// One of the matrices that are multiplied with an input:
+// One of the matrices that an input is multiplied with:
 //   out[i][n] = sum over k of weight[n][k] * input[i][k], plus bias[n] if there is one
-// or that times `scale`, added to what is in out.
+// With `add`, that result times `scale` is added to `out`.
 struct Product {
   Tensor out;
   const Weight* weight = nullptr;
@@ -116,10 +118,11 @@ struct AttentionShape {
   std::uint32_t head_dim = 0;
   float scale = 1;
   float soft_cap = 0;        // 0: none
-  std::uint32_t window = 0;  // positions a token sees, itself included; 0: all
+  std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
 };
 
-// What happens to queries and keys between their products and attention. A tensor that is not valid: it does not.
+// The norms and the rotation between the projections of queries and keys and attention. A step whose tensor is not
+// valid is left out.
 struct HeadChanges {
   Tensor q_norm = {};  // [head_dim], applied head by head
   Tensor k_norm = {};
@@ -130,10 +133,10 @@ struct HeadChanges {
 };
 
 struct Mamba2Shape {
-  std::uint32_t layer = 0;  // of the state
+  std::uint32_t layer = 0;  // index among the recurrent layers
   std::uint32_t heads = 0;  // of head_dim channels each
   std::uint32_t head_dim = 0;
-  std::uint32_t groups = 0;  // that share B and C
+  std::uint32_t groups = 0;  // of heads; a group shares B and C
   std::uint32_t state_dim = 0;
   std::uint32_t conv_width = 0;  // taps, the current token included
 
@@ -141,11 +144,11 @@ struct Mamba2Shape {
   std::uint32_t conv_channels() const { return inner() + 2 * groups * state_dim; }
 };
 
-// For people.
+// For people: what runs the model.
 struct BackendFacts {
   std::string device;         // as --device names it: "cpu"
   std::string variant;        // of its kernels: "avx512"
-  std::uint32_t threads = 0;  // of the host that compute; 0: none
+  std::uint32_t threads = 0;  // host threads that compute; 0: none
 };
 
 class Backend {
@@ -154,10 +157,10 @@ class Backend {
   virtual Device& device() = 0;
   virtual BackendFacts facts() const = 0;
 
-  // Whether keys and values can be kept as this type.
+  // Whether the KV cache can hold this type.
   virtual bool stores(ElementType kv_type) const = 0;
 
-  // Takes scratch memory for steps of up to this size. Nothing is allocated afterwards.
+  // Allocates scratch memory for steps of up to this size. Nothing is allocated afterwards.
   struct Sizes {
     std::uint32_t rows = 0;    // of a step
     std::uint32_t cols = 0;    // of an input
@@ -167,25 +170,25 @@ class Backend {
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
 
-  // How much device memory a matrix takes in the order that this backend wants. 0: it is used where the file has it,
-  // which is possible where the device's memory is the host's.
+  // How much device memory a matrix takes in this backend's layout. 0: it is used in place, in the mapped file. That is
+  // possible where device memory is host memory.
   virtual std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use) const = 0;
-  // Brings it there. `to` is the device's, weight_bytes() long and aligned to 64 bytes.
+  // Copies a matrix there. `to` is device memory, weight_bytes() long and aligned to 64 bytes.
   virtual PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) = 0;
 
   // A step: begin(), operations, read(), finish().
   virtual void begin(const Batch& batch) = 0;
-  // Rows for the host to look at, after finish() and until the next begin(). Nothing is written to them any more in
-  // this step.
+  // Asks for rows that the host wants to see. They are valid after finish() and until the next begin(). No later
+  // operation of this step may write to them.
   virtual HostRows read(Tensor x) = 0;
-  // Waits for all work since begin(). An error of any of it is reported here.
+  // Waits for all work since begin(), and reports the error if any of it failed.
   virtual PoolResult<void> finish() = 0;
 
   // out[i] = table[tokens[i]] * scale
   virtual void embed(Tensor out, const Weight& table, float scale) = 0;
   // out = x / rms(x) * weight, row by row; x and out may be the same
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) = 0;
-  // All of them have as many rows of output as the input has.
+  // Multiplies one input with several matrices. Each output has as many rows as the input.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
   // The rows whose logits the batch wants: out[i] = x[wanted[i]]
   virtual void gather_wanted(Tensor out, Tensor x) = 0;
@@ -194,16 +197,17 @@ class Backend {
   // x = cap * tanh(x / cap), then times scale; a cap of 0 is none
   virtual void cap_and_scale(Tensor x, float cap, float scale) = 0;
 
-  // Angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
+  // The rotary angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
   virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) = 0;
-  // Norms and rotates the heads of q and k in place, and writes K and V of the step's rows to the pages of their
-  // sequences.
+  // Applies norms and rotation to the heads of q and k in place, and writes K and V of the step's rows to the pages of
+  // their sequences.
   virtual void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) = 0;
-  // Each row attends to all positions of its sequence up to its own, as far as its window reaches.
+  // Each row attends to all positions of its sequence up to its own, as far back as its window reaches.
   virtual void attention(Tensor out, Tensor q, const AttentionShape& shape) = 0;
 
-  // Depth-wise causal convolution with bias and SiLU over the sequence's convolution state, which moves on; in place.
-  //   weight [conv_width][channels], bias [channels], or none
+  // Depth-wise causal convolution with bias and SiLU, in place. It continues from the sequence's convolution state and
+  // updates that state.
+  //   weight [conv_width][channels], bias [channels] or none
   virtual void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) = 0;
   // The recurrence: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads]; dt_bias, a, d [heads].
   //   step = softplus(dt + dt_bias); state = state * exp(step * a) + step * x * b; out = state . c + d * x

@@ -1,4 +1,4 @@
-// For the conformance suite: batches made by hand, schedules, and small pools of keys, values and recurrent states.
+// For the conformance suite: batches built by hand, schedules, and small pools of keys, values and recurrent states.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Part {
   Logits logits = Logits::None;
 };
 
-// Where sequences lie: a row of the page tables each, and a recurrent state.
+// Where the sequences are: each has a row of the page tables and a recurrent state.
 struct Places {
   std::vector<KvGroupView> kv = {};
   StatesView states = {};
@@ -53,19 +53,19 @@ inline Batch make_batch(std::span<const Part> parts, const Places& places = {}, 
   batch.set_positions();
   return batch;
 }
-// Rows that belong to no sequence in particular.
+// Rows for operations that do not look at sequences.
 inline Batch rows_alone(std::uint32_t rows) { return make_batch(std::vector<Part>{{.rows = rows}}); }
 
-// A schedule: in each step, sequences and how many of their next tokens.
+// A schedule: for each step, the sequences in it and the number of next tokens of each.
 using Schedule = std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>>;
 
-// Everything of each sequence by itself, in one piece.
+// One step per sequence, with all of its tokens.
 inline Schedule one_by_one(std::span<const std::uint32_t> lengths) {
   Schedule schedule;
   for (std::uint32_t s = 0; s < lengths.size(); ++s) schedule.push_back({{s, lengths[s]}});
   return schedule;
 }
-// Every sequence in every step, token by token.
+// All sequences in every step, one token each.
 inline Schedule token_by_token(std::span<const std::uint32_t> lengths) {
   Schedule schedule(*std::ranges::max_element(lengths));
   for (std::uint32_t t = 0; t < schedule.size(); ++t) {
@@ -75,7 +75,7 @@ inline Schedule token_by_token(std::span<const std::uint32_t> lengths) {
   }
   return schedule;
 }
-// Chunks and single tokens of some sequences in any order.
+// Random chunks and single tokens, of random sequences in each step.
 inline Schedule at_random(std::span<const std::uint32_t> lengths, std::uint32_t most_rows, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::uint32_t> left(lengths.begin(), lengths.end());
@@ -107,7 +107,7 @@ inline std::vector<ElementType> types_stored_by(const Backend& backend) {
   return types;
 }
 
-// The K and V of some sequences, in pages as a pool has them, in order or scattered. Pages hold NaN at first.
+// The K and V of some sequences, in pages as in a pool, in order or scattered. All pages hold NaN at first.
 class KvPool {
  public:
   enum class Order : std::uint8_t { Rising, Scattered };
@@ -117,7 +117,7 @@ class KvPool {
         shape_(shape),
         blocks_((positions + shape.block_size - 1) / shape.block_size),
         tables_(std::size_t{sequences} * blocks_) {
-    const std::uint32_t pages = sequences * blocks_ + 1;  // the last is nobody's
+    const std::uint32_t pages = sequences * blocks_ + 1;  // the last one belongs to no sequence
     std::vector<std::uint32_t> order_of_pages(pages - 1);
     std::iota(order_of_pages.begin(), order_of_pages.end(), 0u);
     if (order == Order::Scattered) std::ranges::shuffle(order_of_pages, std::mt19937(9));
@@ -146,19 +146,19 @@ class KvPool {
             .token_stride = shape_.row_bytes()};
   }
 
-  // The first blocks of `to` are those of `from`.
+  // The first `blocks` blocks of `to` become those of `from`.
   void share(std::uint32_t from, std::uint32_t to, std::uint32_t blocks) {
     std::copy_n(tables_.begin() + std::ptrdiff_t{from} * blocks_, blocks,
                 tables_.begin() + std::ptrdiff_t{to} * blocks_);
     upload_tables();
   }
-  // Blocks before this one were given back: their entries show a page of NaN.
+  // The first `blocks` blocks are released: their table entries now point to a page of NaN.
   void give_back(std::uint32_t sequence, std::uint32_t blocks) {
     std::fill_n(tables_.begin() + std::ptrdiff_t{sequence} * blocks_, blocks, nobodys_);
     upload_tables();
   }
 
-  // What is stored at a position, all heads: exact, as every type's numbers are floats.
+  // What is stored at a position, for all heads. The conversion to float is exact for every type.
   std::vector<float> key(std::uint32_t sequence, std::uint32_t layer, std::uint32_t position) {
     return read(sequence, layer, position, 0);
   }
@@ -166,7 +166,7 @@ class KvPool {
     return read(sequence, layer, position, shape_.plane_bytes());
   }
 
-  // Writes K and V of positions from 0 on, past the backend.
+  // Writes K and V of the positions from 0 on directly, without the backend.
   void write(std::uint32_t sequence, std::uint32_t layer, const Matrix& k, const Matrix& v) {
     std::vector<std::byte> all(memory_.size());
     must(device_.download(all.data(), memory_.data(), all.size()));
@@ -247,7 +247,7 @@ class StatePool {
                .conv_bytes = std::uint64_t{mamba.conv_width - 1} * mamba.conv_channels() * sizeof(float),
                .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * sizeof(float)},
         device_(device),
-        memory_(must(DeviceBuffer::create(device, shape_.bytes() * sequences))) {}  // zero: nothing has been read
+        memory_(must(DeviceBuffer::create(device, shape_.bytes() * sequences))) {}  // zeros: no token yet
 
   StatesView view() const {
     return {.base = memory_.data(),

@@ -1,8 +1,9 @@
-// The conformance suite says in tests what a backend is: conformance_*_test.cpp, one test per promise, the same bodies
-// for every backend of the list below, against reference_testing.h. A new kind of device is one more entry there.
+// The conformance suite: tests that say what a backend must do. They are in conformance_*_test.cpp, one test per
+// promise. The same test bodies run on every backend of the list below and compare it with reference_testing.h. A new
+// kind of device is one more entry in the list.
 //
-// The suite reaches device memory through Device and Backend::read() alone and never looks behind a device's pointer.
-// Memory that nobody may read holds NaN, and memory that nobody may write is looked at afterwards.
+// The suite reaches device memory only through Device and Backend::read(). It never dereferences a device pointer.
+// Memory that must not be read holds NaN. Memory that must not be written is checked afterwards.
 #pragma once
 
 #include <algorithm>
@@ -38,23 +39,23 @@ using reference::Matrix;
 using reference::random_matrix;
 using reference::random_weight;
 
-// --- which backends there are
+// --- the backends under test
 
-// How far from the reference results may be, relative to the size of what they are made from.
+// How far a result may be from the reference, relative to the magnitude of the terms it was computed from.
 struct Tolerance {
   double floats = 0;     // sums and functions in f32
   double quantised = 0;  // products with quantised weights
-  // The same, where something was done to the input first: what lies between two steps of 8 bits may go to either.
+  // The same after a norm or gate on the input: a value halfway between two 8-bit steps may round to either.
   double quantised_after = 0;
 };
 
 struct BackendUnderTest {
-  std::string name;    // of its tests: letters, digits and _
-  std::string family;  // backends of a family give the same bits, whatever their number of threads
+  std::string name;    // for test names: letters, digits and _
+  std::string family;  // all backends of a family give the same bits, whatever their number of threads
   Tolerance tolerance;
-  bool inputs_in_8_bits = false;  // of products with quantised weights, 32 columns under a scale
+  bool inputs_in_8_bits = false;  // quantises inputs of products with quantised weights, one scale per 32 columns
   std::function<std::unique_ptr<Backend>()> make;
-  // On a device of the test, where that is possible.
+  // Builds the backend on a device of the test, where that is possible.
   std::function<std::unique_ptr<Backend>(Device&)> make_on;
 
   friend void PrintTo(const BackendUnderTest& backend, std::ostream* out) { *out << backend.name; }
@@ -84,14 +85,14 @@ inline std::vector<BackendUnderTest> backends_under_test() {
 
 inline std::string name_of(const ::testing::TestParamInfo<BackendUnderTest>& info) { return info.param.name; }
 
-// Of `all` repetitions those that are made here: sanitizers are slow (QUIRE_PROPERTY_PERCENT below 100).
+// How many of `all` repetitions to run. Sanitizers are slow, so their runs set QUIRE_PROPERTY_PERCENT below 100.
 inline std::uint32_t repetitions(std::uint32_t all) {
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
   if (percent == nullptr) return all;
   return std::max(1u, static_cast<std::uint32_t>(all * std::strtoull(percent, nullptr, 10) / 100));
 }
 
-// --- tensors of a device
+// --- tensors on a device
 
 template <typename T>
 T must(PoolResult<T> result) {
@@ -99,7 +100,7 @@ T must(PoolResult<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// What is in memory that has not been written.
+// Fills memory that has not been written.
 inline float poison() { return std::numeric_limits<float>::quiet_NaN(); }
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
@@ -109,13 +110,13 @@ inline bool same_bits(const Matrix& a, const Matrix& b) {
   return a.rows == b.rows && a.cols == b.cols && same_bits(a.values, b.values);
 }
 
-// Makes tensors, and owns them.
+// Creates tensors on a device and owns them.
 class Tensors {
  public:
   explicit Tensors(Device& device) : device_(device) {}
 
   Tensor put(const Matrix& values) { return put_within(values, 0, 0); }
-  // As columns of wider rows.
+  // A tensor that is some columns of wider rows, with `before` and `after` columns around it.
   Tensor put_within(const Matrix& values, std::uint32_t before, std::uint32_t after) {
     Whole whole{.before = before, .rows = Matrix(values.rows, before + values.cols + after, poison())};
     for (std::uint32_t i = 0; i < values.rows; ++i) {
@@ -146,7 +147,7 @@ class Tensors {
     return values;
   }
 
-  // Whether the columns beside a tensor that was made with _within are as they were.
+  // Whether the columns around a tensor from put_within() or room_within() are unchanged.
   bool surroundings_are_untouched(Tensor x) {
     for (const Whole& whole : wholes_) {
       if (whole.memory.data() + whole.before * sizeof(float) != x.data) continue;
@@ -171,7 +172,7 @@ class Tensors {
   std::vector<Whole> wholes_;
 };
 
-// A weight on the device. The file's bytes must live as long: a backend may use them where they are.
+// A weight on the device. The file's bytes must live as long, since a backend may use them in place.
 struct Loaded {
   DeviceBuffer memory;
   Weight weight;
@@ -185,7 +186,7 @@ inline Loaded load(Backend& backend, const FileWeight& from, WeightUse use = Wei
 
 // --- the suite
 
-// Steps are at most so large.
+// The largest step of the suite.
 inline constexpr Backend::Sizes kSizes{.rows = 256, .cols = 1024, .heads = 16, .groups = 2, .recurrent_heads = 16};
 
 class Conformance : public ::testing::TestWithParam<BackendUnderTest> {

@@ -1,7 +1,7 @@
-// Backends by name. A new kind of device gets its name here when it passes the conformance suite.
+// Creates a backend by its name. A new kind of device gets its name here when it passes the conformance suite.
 //
 // Who may call: anyone, from any thread.
-// How it fails: with one line that says what there is.
+// How it fails: with one line that lists the choices.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace quire {
 
 struct BackendOptions {
-  std::string device = "auto";  // "cpu"; "auto": the best there is
-  std::uint32_t threads = 0;    // of the CPU; 0: one for each core this process may use
-  std::string variant;          // kernels of the CPU: "scalar", "avx2", "avx512"; empty: the best this processor has
+  std::string device = "auto";  // "cpu"; "auto": the best one on this machine
+  std::uint32_t threads = 0;    // of the CPU backend; 0: one for each core that this process may use
+  std::string variant;          // of the CPU kernels: "scalar", "avx2", "avx512"; empty: the best for this processor
 };
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options);

@@ -1,8 +1,8 @@
-// For tests: every operation of Backend in the plainest way there is, in double precision. No speed, no tricks: a
-// formula stands above each, and the code below it is that formula.
+// For tests: every operation of Backend in the plainest way, in double precision. No speed, no tricks: each function
+// has its formula above it, and its code is that formula.
 //
-// What an operation should give is an Expected: for each element its value, and its size: how large the numbers were
-// that it was made from. Rounding errors grow with the size, so tolerances are relative to it.
+// The result of an operation is an Expected. It has a value and a size for each element. The size is the magnitude of
+// the terms that the value was computed from. Rounding errors grow with it, so tolerances are relative to it.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace quire::reference {
 
-// Rows of floats in host memory: what operations take.
+// Rows of floats in host memory: the inputs of operations.
 struct Matrix {
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;
@@ -39,7 +39,7 @@ struct Matrix {
   }
 };
 
-// Normally distributed; the same numbers for the same seed.
+// Normally distributed values, the same for the same seed.
 inline Matrix random_matrix(std::uint32_t rows, std::uint32_t cols, std::uint32_t seed) {
   Matrix matrix(rows, cols);
   std::mt19937 random(seed);
@@ -48,7 +48,7 @@ inline Matrix random_matrix(std::uint32_t rows, std::uint32_t cols, std::uint32_
   return matrix;
 }
 
-// What operations should give.
+// The expected result of an operation.
 struct Expected {
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;
@@ -67,7 +67,7 @@ using Row = std::vector<double>;
 
 inline Row to_doubles(std::span<const float> row) { return {row.begin(), row.end()}; }
 
-// --- functions of one number
+// --- scalar functions
 
 // x / (1 + e^-x)
 inline double silu(double x) { return x / (1 + std::exp(-x)); }
@@ -75,7 +75,7 @@ inline double silu(double x) { return x / (1 + std::exp(-x)); }
 inline double gelu_tanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
-// log(1 + e^x), which is x where e^x is all there is
+// log(1 + e^x); for large x that is x in double precision
 inline double softplus(double x) { return x > 40 ? x : std::log1p(std::exp(x)); }
 // cap * tanh(x / cap); a cap of 0 is none
 inline double soft_cap(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
@@ -139,7 +139,7 @@ inline Expected cap_and_scale(const Matrix& x, double cap, double scale) {
 
 // --- products
 
-// What a product is made of, as Input but on the host.
+// The input of a product: Input, but on the host.
 struct HostInput {
   Input::Kind kind = Input::Kind::Plain;
   Matrix x;
@@ -153,7 +153,7 @@ struct HostInput {
 //   Plain         x
 //   Normed        rms_norm(x) * weight
 //   Gated         activation(gate) * x
-//   GatedNormed   rms_norm(silu(gate) * x) * weight, each of `groups` parts by itself
+//   GatedNormed   rms_norm(silu(gate) * x) * weight, over each of `groups` equal parts of a row
 inline Row input_row(const HostInput& input, std::uint32_t i) {
   Row row = to_doubles(input.x.row(i));
   if (input.kind == Input::Kind::Normed) return rms_norm(row, input.weight.row(0), input.epsilon);
@@ -173,7 +173,8 @@ inline Row input_row(const HostInput& input, std::uint32_t i) {
   return out;
 }
 
-// To 8 bits, 32 columns under a scale: scale = largest / 127, x = scale * round(x / scale). In floats, as it is done.
+// Quantises to 8 bits, with a scale per 32 columns: scale = largest / 127, x = scale * round(x / scale). In floats, as
+// the backend does it.
 inline Row to_8_bits(const Row& row) {
   Row out(row.size());
   for (std::size_t at = 0; at < row.size(); at += 32) {
@@ -204,7 +205,7 @@ inline Expected product(const Matrix& weight, std::span<const Row> input) {
   return out;
 }
 
-// before + (product + bias) * scale; no bias, nothing before: leave them empty
+// before + (product + bias) * scale; `bias` and `before` may be empty
 inline Expected product_added(Expected out, const Matrix& bias, const Matrix& before, double scale) {
   for (std::uint32_t i = 0; i < out.rows; ++i) {
     for (std::uint32_t n = 0; n < out.cols; ++n) {
@@ -219,7 +220,7 @@ inline Expected product_added(Expected out, const Matrix& bias, const Matrix& be
 
 // --- attention
 
-// cos and sin of position * frequency. The angle itself may be a float: its error is in proportion to the angle.
+// cos and sin of position * frequency. The angle itself may be a float: its error is proportional to the angle.
 struct Angles {
   Expected cosines, sines;
 };
@@ -248,7 +249,7 @@ inline void rotate(Row& head, std::span<const float> cosines, std::span<const fl
   }
 }
 
-// HeadChanges on the host. What is empty is not done.
+// HeadChanges on the host. A step whose matrix is empty is left out.
 struct HostHeadChanges {
   Matrix q_norm = {}, k_norm = {};
   float epsilon = 0;
@@ -256,7 +257,7 @@ struct HostHeadChanges {
   RopePairs pairs = RopePairs::Neighbours;
 };
 
-// Every head of every row: rms_norm(head) * norm, then rotated.
+// For every head of every row: rms_norm(head) * norm, then the rotation.
 inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matrix& norm, const HostHeadChanges& with) {
   Expected out(x.rows, x.cols);
   for (std::uint32_t i = 0; i < x.rows; ++i) {
@@ -271,7 +272,7 @@ inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matr
   return out;
 }
 
-// The nearest number that a type of keys and values can hold, ties to even.
+// The nearest value that an element type of the KV cache can hold, ties to even.
 inline float stored(ElementType type, float value) {
   switch (type) {
     case ElementType::F16: return gguf::f16_to_f32(gguf::f32_to_f16(value));
@@ -284,9 +285,9 @@ inline Matrix stored(ElementType type, Matrix x) {
   return x;
 }
 
-// One row of queries over positions [first, position] of its context, `first` as the window says:
+// One row of queries over positions [first, position] of its context; `first` follows from the window:
 //   score[t] = soft_cap(scale * (q . k[t]));  out = sum of e^score[t] * v[t], divided by the sum of e^score[t]
-// k and v are [positions][kv_heads * head_dim]; a head of k and v serves heads / kv_heads heads of q, side by side.
+// k and v are [positions][kv_heads * head_dim]. One KV head serves heads / kv_heads neighbouring query heads.
 inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, const Matrix& k, const Matrix& v,
                    std::uint32_t position, const AttentionShape& shape) {
   const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
@@ -315,7 +316,7 @@ inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, c
   }
 }
 
-// --- recurrent layers: one sequence from its beginning, where the state is nothing
+// --- recurrent layers: one sequence from its beginning, where the state is zero
 
 // out[t] = silu(bias + sum over j < width of weight[j] * x[t - (width - 1) + j]), channel by channel
 inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix& bias) {
@@ -366,7 +367,7 @@ inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, c
 
 // --- weights
 
-// A matrix as a model file has it, and what it means.
+// A matrix as it is in a model file, and its values as floats.
 struct FileWeight {
   gguf::Type type = gguf::Type::F32;
   std::uint32_t rows = 0;
@@ -387,7 +388,7 @@ inline FileWeight as_f32(const Matrix& matrix) {
   return {gguf::Type::F32, matrix.rows, matrix.cols, {bytes, bytes + matrix.values.size() * sizeof(float)}};
 }
 
-// Every type that can be computed with.
+// Every type that Quire computes with.
 inline std::vector<gguf::Type> weight_types() {
   std::vector<gguf::Type> types;
   for (std::uint32_t id = 0; const gguf::TypeInfo* info = gguf::find_type(id); ++id) {
@@ -399,7 +400,7 @@ inline bool is_float(gguf::Type type) {
   return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
 }
 
-// Where the 16-bit scales of a block are.
+// The offsets of the 16-bit scales in a block.
 inline std::vector<std::uint32_t> scales_of_block(gguf::Type type) {
   switch (type) {
     case gguf::Type::Q4_1:
@@ -413,7 +414,8 @@ inline std::vector<std::uint32_t> scales_of_block(gguf::Type type) {
   }
 }
 
-// Any bytes are some block; only scales are made, so that none is infinite or much larger than others.
+// Random blocks. Any bytes are a valid block, but the scales are set, so that none is infinite or much larger than the
+// others.
 inline FileWeight random_weight(gguf::Type type, std::uint32_t rows, std::uint32_t cols, std::uint32_t seed) {
   const Matrix floats = random_matrix(rows, cols, seed);
   if (type == gguf::Type::F32) return as_f32(floats);

@@ -1,6 +1,6 @@
 // A matrix on a device, as kernels see it: a plain view. C++20 only, so that CUDA code can include it.
 //
-// The pointer is the device's own. Only the backend whose memory it is may look behind it.
+// The pointer is a device pointer. Only the backend that owns the memory may dereference it.
 #pragma once
 
 #include <cstddef>

@@ -7,22 +7,21 @@
 //   auto tokens = file->get_array<std::string_view>("tokenizer.ggml.tokens");
 //   auto weights = file->tensor("output.weight");                         // name, shape, type, data
 //
-// A model in several files (model-00001-of-00003.gguf) is opened through any of them and looks like one: the metadata
-// are those of the first part, the tensors those of all.
+// A model in several files (model-00001-of-00003.gguf) is opened through any of them and looks like one file: it has
+// the metadata of the first part and the tensors of all parts.
 //
-// Who may call: a File does not change after it is opened; any number of threads may read it.
-// What holds: the file is memory-mapped and nothing is copied: strings, arrays and tensor data are views into the
-// mapping
-//   (or into the caller's memory for from_memory), valid until the File is destroyed; moving it keeps them valid. When
-//   open() has succeeded, all counts, lengths, offsets, types and alignments in the file have been checked, keys and
-//   tensor names are unique, tensors lie within the file and do not overlap, and a tensor's rows are whole blocks.
-//   Memory taken is less than the size of the file and a few KB, whatever the file says: nothing is allocated for a
-//   claim before the file is seen to be large enough to make it true.
-// How it fails: with one line that names the file, the key or tensor, and the byte offset. Whatever is not a regular
-//   file is refused without waiting for it.
-// What the caller must guarantee: nobody writes to the file or cuts it short while it is open. The kernel answers a
-// read
-//   behind the end of a mapping with SIGBUS, which is not caught, and lengths checked once are not checked again.
+// Who may call: any number of threads may read a File, since it does not change after it is opened.
+// What holds:
+// - The file is memory-mapped and nothing is copied. Strings, arrays and tensor data are views into the mapping (or
+//   into the caller's memory for from_memory). They are valid until the File is destroyed; moving it keeps them valid.
+// - When open() has succeeded, all counts, lengths, offsets, types and alignments in the file have been checked. Keys
+//   and tensor names are unique. Tensors lie within the file and do not overlap. The rows of a tensor are whole blocks.
+// - A File takes less memory than the size of the file plus a few KB, whatever the file says. Nothing is allocated for
+//   a count before the file is known to be large enough for it.
+// How it fails: with one line that names the file, the key or tensor, and the byte offset. open() refuses what is not a
+//   regular file, and does not wait for it.
+// What the caller must guarantee: nobody writes to the file or truncates it while it is open. A read behind the end of
+//   the file raises SIGBUS, which is not caught. Lengths are checked once and not again.
 #pragma once
 
 #include <array>
@@ -47,12 +46,12 @@ constexpr std::uint32_t kMaxDims = 4;
 struct Tensor {
   std::string_view name;
   Type type = Type::F32;
-  std::uint32_t n_dims = 0;  // as the file says; 0 for a single number
-  // shape[0] is the length of a row, whose elements lie side by side; what is behind n_dims is 1.
+  std::uint32_t n_dims = 0;  // as in the file; 0 for a scalar
+  // shape[0] is the length of a row, whose elements are contiguous. Dimensions beyond n_dims are 1.
   std::array<std::uint64_t, kMaxDims> shape = {1, 1, 1, 1};
-  std::span<const std::byte> data;  // aligned to the file's alignment, if the image's first byte is
-  std::uint32_t part = 0;           // which of File::parts() it lies in
-  std::uint64_t offset = 0;         // of the data, from the beginning of that part
+  std::span<const std::byte> data;  // aligned to the file's alignment, if the image itself is
+  std::uint32_t part = 0;           // index into File::parts()
+  std::uint64_t offset = 0;         // of the data, from the start of that part
 
   std::uint64_t elements() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
   std::uint64_t rows() const { return shape[1] * shape[2] * shape[3]; }
@@ -63,15 +62,15 @@ struct Tensor {
 struct Entry {
   std::string_view key;
   Value value;
-  std::uint64_t offset = 0;  // of the entry, from the beginning of the first part
+  std::uint64_t offset = 0;  // of the entry, from the start of the first part
 };
 
 class File {
  public:
-  // Opens the file, and if it is a part of a split model all the others beside it.
+  // Opens the file, and all other parts if it is a part of a split model.
   static Result<File> open(const std::string& path);
 
-  // Reads an image of one whole file that the caller keeps in memory; `name` stands for the path in messages.
+  // Reads an image of one whole file. The caller keeps it in memory. `name` stands for the path in messages.
   static Result<File> from_memory(std::span<const std::byte> image, std::string name);
 
   File(File&&) noexcept;
@@ -82,7 +81,7 @@ class File {
     std::string path;
     std::uint64_t bytes = 0;       // of the file
     std::uint64_t data_begin = 0;  // where tensor data start
-    std::uint64_t tensors = 0;     // how many of the tensors are in it
+    std::uint64_t tensors = 0;     // the number of tensors in it
   };
 
   const std::string& path() const;  // of the first part
@@ -96,7 +95,7 @@ class File {
   std::optional<Entry> find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key).has_value(); }
 
-  // The value of a key as T: any integer type, float, double, bool or std::string_view (see value.h for what converts).
+  // The value of a key as T: any integer type, float, double, bool or std::string_view (value.h says what converts).
   template <Readable T>
   Result<T> get(std::string_view key) const {
     const std::optional<Entry> entry = find(key);
@@ -105,7 +104,7 @@ class File {
     return mismatch(*entry, wanted<T>());
   }
 
-  // The same where a key may be absent. A key of the wrong type is an error all the same.
+  // The same for a key that may be absent. A key of the wrong type is an error even so.
   template <Readable T>
   Result<T> get_or(std::string_view key, T fallback) const {
     return has(key) ? get<T>(key) : Result<T>(fallback);
@@ -119,14 +118,14 @@ class File {
     return mismatch(*entry, std::string("array of ").append(wanted<T>()));
   }
 
-  // Tensors, in the order of the directory, part after part.
+  // Tensors, in the order of the directories, part after part.
   std::size_t tensor_count() const;
   Tensor tensor(std::size_t index) const;  // index < tensor_count()
   std::optional<Tensor> find_tensor(std::string_view name) const;
-  Result<Tensor> tensor(std::string_view name) const;  // absence is an error that names it
+  Result<Tensor> tensor(std::string_view name) const;  // fails with the name if it is absent
 
-  // Says that these bytes of tensors will not be needed soon: their memory is given back, and they are read from the
-  // file again if they are looked at. Nothing happens to images that the caller keeps.
+  // Tells the system that these bytes of tensors are not needed soon. Their memory is released, and they are read from
+  // the file again on the next access. An image that the caller keeps is left alone.
   void forget(std::span<const std::byte> data) const;
 
  private:

@@ -1,4 +1,4 @@
-// For gguf's tests: GGUF images put together byte by byte, so that they can be wrong wherever a test wants them to be.
+// For tests of gguf: images of GGUF files, built byte by byte, so that a test can make any part of them wrong.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Image {
     for (const std::uint64_t length : shape) u64(length);
     return u32(static_cast<std::uint32_t>(type)).u64(offset);
   }
-  // Zeros up to a multiple of the alignment, then so many bytes of data.
+  // Zeros up to a multiple of the alignment, then `count` bytes of data.
   Image& data(std::size_t count, std::size_t alignment = 32) {
     bytes.resize((bytes.size() + alignment - 1) / alignment * alignment + count);
     return *this;
@@ -64,8 +64,8 @@ class Image {
   std::string bytes;
 };
 
-// A file's entries and tensors, all of them, down to the last element; what it returns only keeps it from being
-// removed.
+// Reads all entries and tensors of a file, down to the last element. The result only keeps the compiler from removing
+// the reads.
 inline std::uint64_t walk(const Value& value) {
   std::uint64_t sum = value.encoded().size() + value.describe().size();
   if (!value.is_array()) return sum;
@@ -104,7 +104,7 @@ inline void write_whole(const std::filesystem::path& path, std::span<const std::
   out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
-// A folder that is gone with the test.
+// A folder that is removed at the end of the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -1,9 +1,9 @@
-// The two 16-bit floats of model files, to and from float32, as bits. Portable and exact: every half becomes the float
-// of the same value, subnormals, infinities and a NaN's payload included; a float becomes the nearest half, ties to
-// even.
+// The two 16-bit floats of model files, to and from float32, as bits. Portable and exact. Every half becomes the float
+// of the same value, including subnormals, infinities and the payload of a NaN. A float becomes the nearest half, ties
+// to even.
 //
 // Who may call: anyone; pure functions, usable at compile time.
-// How it fails: not at all. What is too large becomes infinity, a NaN stays a (quiet) NaN.
+// How it fails: not at all. A value that is too large becomes infinity. A NaN stays a (quiet) NaN.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ constexpr float f16_to_f32(std::uint16_t half) {
   const std::uint32_t mantissa = half & 0x3FFu;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
-  // Subnormal: mantissa * 2^-24, which a float holds exactly; the sign is put back as a bit so that -0 stays -0.
+  // Subnormal: mantissa * 2^-24, which a float holds exactly. The sign is set as a bit, so that -0 stays -0.
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
 }
@@ -28,10 +28,10 @@ constexpr std::uint16_t f32_to_f16(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) {
-    // The quiet bit is set, for a payload whose upper bits are all 0 would turn into an infinity.
+    // Sets the quiet bit. Without it, a payload whose upper bits are all 0 would become an infinity.
     return static_cast<std::uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x3FFu));
   }
-  // From 65520 on, which is half-way between the largest half and the next power of two, everything is infinite.
+  // From 65520 on everything is infinite: that is half-way between the largest half and the next power of two.
   if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);
   std::uint32_t kept, dropped, tie;
   if (magnitude >= 0x38800000u) {  // at least 2^-14: a normal half
@@ -40,7 +40,7 @@ constexpr std::uint16_t f32_to_f16(float value) {
     dropped = rebased & 0x1FFFu;
     tie = 0x1000u;
   } else {
-    // The half is a multiple of 2^-24; a float below 2^-25 rounds to 0, and so does 2^-25 itself, a tie.
+    // The half is a multiple of 2^-24. A float below 2^-25 rounds to 0, and so does 2^-25 itself, a tie.
     if (magnitude <= 0x33000000u) return static_cast<std::uint16_t>(sign);
     const std::uint32_t shift = 126u - (magnitude >> 23);  // 14 to 24
     const std::uint32_t mantissa = (magnitude & 0x7FFFFFu) | 0x800000u;
@@ -48,7 +48,7 @@ constexpr std::uint16_t f32_to_f16(float value) {
     dropped = mantissa & ((1u << shift) - 1u);
     tie = 1u << (shift - 1u);
   }
-  // A carry out of the mantissa moves into the exponent, which is what rounding up to a power of two means.
+  // A carry out of the mantissa moves into the exponent. That is right: the value rounds up to a power of two.
   if (dropped > tie || (dropped == tie && (kept & 1u) != 0)) ++kept;
   return static_cast<std::uint16_t>(sign | kept);
 }

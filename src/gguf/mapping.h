@@ -1,8 +1,8 @@
 // A whole file, mapped into memory for reading. Internal to gguf.
 //
-// What holds: bytes() is the file's content and stays where it is when the Mapping is moved.
-// How it fails: whatever is not a regular, readable file with something in it is refused with a reason that begins with
-//   the path. open() never waits, not even for a pipe that nobody writes to.
+// What holds: bytes() is the content of the file. It does not move when the Mapping is moved.
+// How it fails: a file that is empty, not readable or not a regular file is refused with a reason that begins with the
+//   path. open() never waits, not even for a pipe without a writer.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class Mapping {
   ~Mapping();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Gives the memory of a part of it back to the system; who looks again reads the file again. A part of something else
-  // is left alone.
+  // Gives the memory of a part back to the system; the next access reads the file again. Bytes outside the mapping are
+  // left alone.
   void forget(std::span<const std::byte> part) const;
 
  private:

@@ -1,6 +1,6 @@
-// For tests that need a model in another type than its file has: floats to blocks. In the plainest way there is: scales
-// are such that the largest value of a run fits, and each value becomes the nearest. Files made by llama.cpp are a
-// little better.
+// For tests that need a model in another type than its file has: quantises floats to blocks in the plainest way. The
+// scale is such that the largest value of a run fits, and each value becomes the nearest one. Files made by llama.cpp
+// are a little better.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace quire::gguf::testing {
 
 namespace detail {
 
-// Writes a scale as a 16-bit float, and says what it has become.
+// Writes a scale as a 16-bit float, and returns the rounded value.
 inline float put_scale(std::uint8_t* at, float value) {
   const std::uint16_t half = f32_to_f16(value);
   std::memcpy(at, &half, sizeof half);
@@ -31,7 +31,7 @@ inline int nearest(float value, float step, int low, int high) {
   return step == 0 ? std::clamp(0, low, high) : std::clamp(static_cast<int>(std::lround(value / step)), low, high);
 }
 
-// The value that is farthest from 0, with its sign.
+// The value with the largest magnitude, with its sign.
 inline float extreme(std::span<const float> values) {
   return *std::ranges::max_element(values, {}, [](float value) { return std::abs(value); });
 }

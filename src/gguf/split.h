@@ -1,7 +1,7 @@
 // Models in several files: model-00001-of-00003.gguf and so on. Internal to gguf.
 //
-// Each part is a GGUF file with tensors of its own; the first also has all the metadata. They say what they are:
-// split.no (from 0), split.count, and split.tensors.count, the number of tensors in all parts together.
+// Each part is a GGUF file with tensors of its own. The first also has all the metadata. Each has these keys: split.no
+// (from 0), split.count, and split.tensors.count, the number of tensors in all parts together.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 namespace quire::gguf {
 
 struct SplitName {
-  std::string prefix;    // what stands before "-00001-of-00003.gguf"
+  std::string prefix;    // before "-00001-of-00003.gguf"
   std::uint32_t number;  // from 1
   std::uint32_t count;
 };
 
-// What a path says about itself; empty if it does not end as a part's name does.
+// The parts of a path; empty if it does not end like the name of a part.
 std::optional<SplitName> parse_split_name(std::string_view path);
 std::string split_path(std::string_view prefix, std::uint32_t number, std::uint32_t count);
 
-// How many parts the file says there are; 1 if it says nothing.
+// The number of parts according to the file; 1 if it does not say.
 Result<std::uint32_t> split_count(const Index& part, const std::string& name);
 
-// That a file says it is part `number` (from 1) of `count`. `name` as in messages.
+// Checks that the file says it is part `number` (from 1) of `count`. `name` is for messages.
 Result<void> check_part(const Index& part, const std::string& name, std::uint32_t number, std::uint32_t count);
 
-// That all parts together have as many tensors as a part says, if it says so.
+// Checks that all parts together have as many tensors as this part says, if it says so.
 Result<void> check_tensor_count(const Index& part, const std::string& name, std::uint64_t tensors);
 
 }  // namespace quire::gguf

@@ -1,11 +1,11 @@
-// Views of GGUF metadata values: a Value is one value of any type, an Array<T> the elements of an array. They point
-// into the file's image and own nothing; a File checks every value completely before it hands one out, so that reading
-// one cannot fail, and an element is decoded when it is looked at.
+// Views of GGUF metadata values. A Value is one value of any type; an Array<T> is the elements of an array. They point
+// into the file's image and own nothing. A File checks every value completely before it hands one out, so reading one
+// cannot fail. An element is decoded on access.
 //
 // Who may call: anyone, from any thread, as long as the File (and for File::from_memory its memory) lives.
-// What holds: nothing is allocated, except by to_vector(). Numbers are converted only where no information is lost:
-//   any integer type that fits; f32 to double; f64 to float, rounded, if it stays in range. A bool is not a number.
-// How it fails: as<T>() and as_array<T>() are empty where the value is something else or does not fit.
+// What holds: nothing is allocated, except by to_vector(). Numbers are converted only where no information is lost: any
+//   integer type that fits; f32 to double; f64 to float, rounded, if it stays in range. A bool is not a number.
+// How it fails: as<T>() and as_array<T>() are empty if the value has another type or does not fit.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ namespace quire::gguf {
 // Files are read in place: little-endian, with 64-bit lengths.
 static_assert(std::endian::native == std::endian::little && sizeof(std::size_t) == 8);
 
-// The numbers are those in the files.
+// The values are those in the files.
 enum class ValueType : std::uint32_t {
   u8 = 0,
   i8 = 1,
@@ -46,7 +46,7 @@ enum class ValueType : std::uint32_t {
   f64 = 12,
 };
 
-// "u8", "string", ...; "unknown" for a number that is no type.
+// "u8", "string", ...; "unknown" if it is no type.
 std::string_view name_of(ValueType type);
 
 // Bytes of a value of this type in a file; 0 for strings, arrays and unknown types, whose size is not fixed.
@@ -84,7 +84,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-// A length and the bytes after it; the length was checked by the File.
+// Reads a length and the bytes after it. The File has checked the length.
 inline std::string_view load_string(const std::byte* at) {
   return {reinterpret_cast<const char*>(at + 8), load<std::uint64_t>(at)};
 }
@@ -128,8 +128,8 @@ std::optional<T> load_number(ValueType type, const std::byte* at) {
 
 }  // namespace detail
 
-// The numbers of an array, whatever type they have in the file, as T. Made by Value::as_array<T>(), which has seen that
-// each of them is a T.
+// The numbers of an array as T, whatever type they have in the file. Value::as_array<T>() creates it, and has checked
+// that each element is a T.
 template <Readable T>
 class Array {
  public:
@@ -183,8 +183,8 @@ class Array {
   std::size_t size_ = 0;
 };
 
-// The strings of an array. They lie one after the other with no index, so they can be walked, not picked: who needs the
-// n-th keeps the views (to_vector(), 16 bytes a string).
+// The strings of an array. They lie one after the other without an index, so they can be iterated but not indexed. Code
+// that needs the n-th one keeps the views (to_vector(), 16 bytes a string).
 template <>
 class Array<std::string_view> {
  public:
@@ -236,7 +236,8 @@ class Array<std::string_view> {
   std::size_t size_ = 0;
 };
 
-// In a file an array opens with the type (4 bytes) and the number (8) of its elements, a string with its length.
+// In a file an array begins with the type (4 bytes) and the number (8 bytes) of its elements. A string begins with its
+// length.
 constexpr std::size_t kArrayHeader = 12;
 constexpr std::size_t kStringHeader = 8;
 
@@ -246,7 +247,7 @@ class Elements;
 class Value {
  public:
   Value() = default;
-  // `data` is a checked value of this type, as it stands in a file after its type number.
+  // `data` is a checked value of this type, as in a file after its type number.
   Value(ValueType type, const std::byte* data) : type_(type), data_(data) {}
 
   ValueType type() const { return type_; }
@@ -263,13 +264,12 @@ class Value {
     }
   }
 
-  // Only of an array: what it holds, and how many.
+  // Only for an array: the type and the number of its elements.
   ValueType element_type() const { return static_cast<ValueType>(detail::load<std::uint32_t>(data_)); }
   std::size_t size() const { return detail::load<std::uint64_t>(data_ + 4); }
 
-  // As an array of T; empty if it is no array, or any of its elements is not a T. An array with no elements is an array
-  // of anything, as writers that have nothing to put there do not always know what it would have been. O(size) for
-  // numbers, O(1) for strings.
+  // As an array of T; empty if it is not an array, or if one of its elements is not a T. An empty array is an array of
+  // any type, since a writer with nothing to put there may not know the type. O(size) for numbers, O(1) for strings.
   template <Readable T>
   std::optional<Array<T>> as_array() const {
     if (!is_array()) return std::nullopt;
@@ -288,14 +288,14 @@ class Value {
     }
   }
 
-  // Only of an array: its elements as values, one after the other, for whoever does not know what they are.
+  // Only for an array: its elements as values, one after the other, for code that does not know their type.
   Elements elements() const;
 
-  // The value as it stands in the file, without its type number.
+  // The bytes of the value in the file, without its type number.
   std::span<const std::byte> encoded() const;
 
-  // One line for a person: "u32 17", "string 'llama'", "array of 128256 string". Long strings are cut, and what could
-  // not be printed is escaped.
+  // One line for a person: "u32 17", "string 'llama'", "array of 128256 string". Long strings are cut, and bytes that
+  // cannot be printed are escaped.
   std::string describe() const;
 
  private:

@@ -8,16 +8,17 @@
 //   auto done = writer.write("model.gguf");
 //
 // Who may call: one thread at a time.
-// What holds: entries and tensors stand in the file in the order in which they were added, and whatever is written can
-// be
-//   read by File. Metadata are copied when they are added; tensor data are not: a span has to stay valid, and a
-//   function is called, when the file is written, so that a file can be much larger than memory. Tensors are aligned to
-//   32 bytes, or to what was added as "general.alignment". To write does not change the Writer.
-// How it fails: a mistake in what is added (a name that is empty, too long or there already, a shape that the type
-// cannot
-//   have, data of the wrong size) is kept, what is added after it is ignored, and write() returns it. write(path)
-//   writes to path + ".partial" first and renames it when all is on disk: after a failure (a full disk, say) there is
-//   no such file, and what was at `path` before is untouched. Two writers must not write to one path at once.
+// What holds:
+// - Entries and tensors are in the file in the order in which they were added. File can read whatever is written.
+// - Metadata are copied when they are added. Tensor data are not: a span must stay valid until the file is written, and
+//   a function is called when the file is written. So a file can be much larger than memory.
+// - Tensors are aligned to 32 bytes, or to the added "general.alignment". Writing does not change the Writer.
+// How it fails:
+// - A mistake in what is added is kept, and write() returns it; later additions are ignored. Mistakes are a name that
+//   is empty, too long or already there, a shape that the type cannot have, and data of the wrong size.
+// - write(path) writes to path + ".partial" first, and renames it when all of it is on disk. After a failure (say, a
+//   full disk) there is no such file, and the old file at `path` is untouched. Two writers must not write to one path
+//   at once.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@
 
 namespace quire::gguf {
 
-// Where bytes go, in order.
+// Receives bytes, in order.
 class Sink {
  public:
   Sink() = default;
@@ -48,10 +49,10 @@ class Sink {
 
 class Writer {
  public:
-  // Writes a tensor's data in as many pieces as it likes, and all of them.
+  // Writes all of a tensor's data, in any number of pieces.
   using Fill = std::function<Result<void>(Sink&)>;
 
-  // Metadata. The type in the file is T's: add("k", std::uint16_t{1}) is a u16.
+  // Metadata. The type in the file is that of T: add("k", std::uint16_t{1}) is a u16.
   template <Number T>
   void add(std::string_view key, T value) {
     begin_entry(key, type_of<T>());
@@ -69,10 +70,10 @@ class Writer {
     end_entry();
   }
 
-  // A value of another file, as it is, arrays of arrays included.
+  // Copies a value of another file as it is, arrays of arrays included.
   void add_value(std::string_view key, const Value& value);
 
-  // shape[0] is the length of a row. `data` is exactly as long as type and shape say.
+  // shape[0] is the length of a row. `data` must be exactly as long as type and shape say.
   void add_tensor(std::string_view name, Type type, std::vector<std::uint64_t> shape, std::span<const std::byte> data);
   void add_tensor(std::string_view name, Type type, std::vector<std::uint64_t> shape, Fill fill);
 
@@ -113,9 +114,9 @@ class Writer {
   void mistake(std::string message);
   std::string directory() const;
 
-  std::string entries_;  // as they will stand in the file
+  std::string entries_;  // as in the file
   std::uint64_t entry_count_ = 0;
-  std::size_t entry_begin_ = 0;  // where the entry being added begins in entries_
+  std::size_t entry_begin_ = 0;  // start of the current entry in entries_
   std::vector<PendingTensor> tensors_;
   std::uint64_t total_bytes_ = 0;  // of the tensors, without padding
   std::unordered_set<std::string> keys_, names_;

@@ -1,5 +1,5 @@
-// The architectures that Quire knows, as data: one row each. A row says what cannot be read from a file's metadata
-// because every file of the architecture leaves it unsaid; hyperparameters.h reads the rest.
+// The architectures that Quire knows, as data: one row each. A row says what the metadata of a file do not say, because
+// it is the same for all files of the architecture. hyperparameters.h reads the rest.
 //
 // Who may call: anyone, from any thread; the table is constant.
 // How it fails: find_architecture() gives null for a name that is not in the table.
@@ -16,18 +16,18 @@ namespace quire::model {
 // The parts that layers are made of. Each is a class of its own (block.h).
 enum class BlockKind : std::uint8_t { Attention, Mamba2, FeedForward };
 
-// What a block reads.
+// The input of a block.
 enum class Join : std::uint8_t {
-  After,   // the residual stream, with what the blocks before it have added
-  Beside,  // what the block before it reads; both add to the stream
+  After,   // the residual stream, with the outputs of the blocks before it
+  Beside,  // the same input as the block before it; both add to the stream
 };
 
-// A block of a layer. A layer has those of its row's blocks that its numbers speak of: attention where it has KV heads,
-// Mamba-2 where it is recurrent, a feed-forward part where that has a width.
+// A block of a layer. The hyperparameters of a layer select blocks of its row: attention where it has KV heads, Mamba-2
+// where it is recurrent, a feed-forward block where that has a width.
 struct BlockSpec {
   BlockKind kind = BlockKind::Attention;
-  std::string_view norm = {};       // tensor: RMS norm of what it reads; none for a block beside another
-  std::string_view post_norm = {};  // tensor: RMS norm of its output, before that is added
+  std::string_view norm = {};       // tensor: RMS norm of its input; none for a block beside another
+  std::string_view post_norm = {};  // tensor: RMS norm of its output, before it is added to the stream
   Join join = Join::After;
 };
 
@@ -42,7 +42,7 @@ struct Architecture {
     }
     return false;
   }
-  // A layer is either recurrent or has attention: those without KV heads (attention.head_count_kv) are recurrent.
+  // A layer is either recurrent or has attention. Layers without KV heads (attention.head_count_kv) are recurrent.
   constexpr bool alternates() const {
     bool beside = false;
     for (const BlockSpec& block : blocks)
@@ -50,32 +50,33 @@ struct Architecture {
     return has(BlockKind::Attention) && has(BlockKind::Mamba2) && !beside;
   }
 
-  // The window of layers that look back only so far, in tokens, where a file does not name one; 0: then there is none.
+  // The sliding window in tokens, where a file does not name one. 0: there is none then.
   std::uint32_t default_window = 0;
   // Which layers have the window, where a file does not say so (attention.sliding_window_pattern): all but each n-th.
   // 0: all of them. 1: none.
   std::uint32_t window_period = 1;
   // How rotary embeddings pair the elements of a head.
   RopePairs rope_pairs = RopePairs::Halves;
-  // A file that says that it was not trained so (rope.scaling.finetuned) does not rotate positions at all.
+  // A file may say that the model was trained without rotary embeddings (rope.scaling.finetuned = false). If so,
+  // positions are not rotated.
   bool finetuned_switches_rope = false;
-  // Layers with a window rotate with a base of their own (rope.freq_base_swa), which is this where a file names none;
-  // 0: with the same as all others.
+  // The rotary base of layers with a window (rope.freq_base_swa), where a file does not name one. 0: the same base as
+  // in all other layers.
   float window_rope_base = 0;
   Activation activation = Activation::Silu;
   bool embedding_times_root_of_width = false;
-  // The largest model of the family scales queries by the width of the embedding per head instead of the head's own
-  // length; it is known by its number of layers. 0: there is none.
+  // The largest model of the family scales queries by embedding width / heads instead of by the head size. It is
+  // recognised by its number of layers. 0: there is no such model.
   std::uint32_t layers_that_scale_by_width = 0;
-  // Soft caps of scores and logits where a file does not name them; 0: then there is none.
+  // Soft caps of attention scores and logits, where a file does not name them. 0: there is none then.
   float default_attention_cap = 0;
   float default_logit_cap = 0;
 
-  // Tensors that every file has in each layer that they can be in. One without them is refused, and so is one that has
-  // them where the row says no: nobody knows what they do there.
+  // Tensors that every file has in each layer that can have them. A file without them is refused. A file that has them
+  // where the row says false is refused too, because what they do there is unknown.
   bool head_norms = false;  // of each head's query and key
-  bool gate_in_up = false;  // one matrix for both, the gate's rows first; no: each has its own
-  // The same, but where the row says no, a file may have them: they can mean only one thing.
+  bool gate_in_up = false;  // one matrix for gate and up, the gate's rows first; false: two matrices
+  // Here a file may have the tensors where the row says false: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values
   bool convolution_bias = false;   // of Mamba-2
 };

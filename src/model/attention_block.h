@@ -1,5 +1,5 @@
-// Attention with keys and values in the pool's pages: projections, norms and rotation of heads, attention, and the
-// projection back.
+// The attention block: projections, norms and rotation of heads, attention over the KV pages of the pool, and the
+// output projection.
 #pragma once
 
 #include "quire/model/block.h"

@@ -1,14 +1,14 @@
-// A block: part of a layer that reads the residual stream (or what its neighbour reads) and adds to it. Attention,
-// Mamba-2 and the feed-forward part are blocks; a layer is a list of them (architecture.h). A block knows its tensors,
-// what it remembers of a sequence, what scratch memory it wants, and how a batch goes through it.
+// A block: a part of a layer. It reads the residual stream (or the same input as its neighbour) and adds to the stream.
+// Attention, Mamba-2 and feed-forward are blocks, and a layer is a list of them (architecture.h). A block knows its
+// tensors, its state for a sequence, the scratch memory that it needs, and its forward pass.
 //
 //   declare()   its tensors: checked against the file, and bound
 //   state()     what the pool keeps for it
-//   place()     where that is, and on which backend it runs
+//   place()     where that state is, and on which backend the block runs
 //   forward()   a step
 //
-// Who may call: one thread. A block does not change after place(); the tensors it declared are filled by the loader.
-// How it fails: not at all. What can be wrong with a model is found before it is placed.
+// Who may call: one thread. A block does not change after place(); the loader fills the tensors that it declared.
+// How it fails: not at all. Errors of a model are found before its blocks are placed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace quire::model {
 
-// Memory for what a block computes on the way. Each block has all of it for itself.
+// Scratch memory for the intermediate results of a block. Each block may use all of it, since blocks run one at a time.
 class Scratch {
  public:
   static std::uint64_t bytes_for(std::uint32_t rows, std::initializer_list<std::uint64_t> cols) {
@@ -45,11 +45,11 @@ class Scratch {
   std::byte* next_;
 };
 
-// What a step hands to all its blocks.
+// The inputs that all blocks of a step share.
 struct BlockStep {
   const Constants& constants;
   Tensor cosines, sines;                // rotary angles: [rows][pairs]
-  Tensor window_cosines, window_sines;  // of layers with a window
+  Tensor window_cosines, window_sines;  // the same for layers with a window
   std::byte* scratch = nullptr;
 };
 
@@ -58,7 +58,7 @@ class Block {
   virtual ~Block() = default;
 
   virtual void declare(TensorTable& table) = 0;
-  // What it remembers of a sequence.
+  // What the pool keeps for it per sequence.
   virtual LayerDesc state(ElementType) const { return {}; }
   void place(Backend& backend, const StateLayout::Place& place) {
     backend_ = &backend;
@@ -66,9 +66,9 @@ class Block {
   }
 
   virtual std::uint64_t scratch_bytes(std::uint32_t rows) const = 0;
-  // Makes the backend's sizes large enough for this block.
+  // Raises the sizes to what this block needs.
   virtual void widen(Backend::Sizes& sizes) const = 0;
-  // From `in` to `out`, which lacks only its weight and bias.
+  // Computes the block from `in`. Its last product goes to `out`; the block adds the weight and the bias.
   virtual void forward(const BlockStep& step, const Input& in, Product out) const = 0;
 
  protected:
@@ -80,7 +80,7 @@ class Block {
   StateLayout::Place place_;
 };
 
-// A block of this kind for a layer.
+// Makes a block of this kind for a layer.
 std::unique_ptr<Block> make_block(BlockKind kind, const Hyperparameters& model, const Layer& layer);
 
 }  // namespace quire::model

@@ -1,8 +1,8 @@
-// The numbers of a model that are not shapes: scales, caps, epsilon, how positions are rotated.
+// The constants of a model that are not shapes: scales, caps, epsilon, rotary frequencies.
 //
 // Who may call: anyone, from any thread; there is no state.
-// How it fails: with one line that names the file and the key, also for what exists but is not supported yet (rotary
-//   scalings other than linear and Llama 3's, mixtures of experts).
+// How it fails: with one line that names the file and the key. This includes features that are not supported yet:
+//   rotary scalings other than linear and Llama 3's, and mixtures of experts.
 #pragma once
 
 #include <vector>
@@ -21,9 +21,9 @@ struct Constants {
   float attention_scale = 0;  // scores are multiplied by it
   float attention_cap = 0;    // 0: none
   float logit_cap = 0;        // 0: none
-  // An angle per token of distance for each pair of a head's elements; empty: positions are not rotated.
+  // The angle per position for each pair of elements of a head. Empty: positions are not rotated.
   std::vector<float> frequencies;
-  std::vector<float> window_frequencies;  // of layers with a window
+  std::vector<float> window_frequencies;  // for layers with a window
 };
 
 Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& model);

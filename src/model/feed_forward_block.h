@@ -1,4 +1,4 @@
-// The gated feed-forward part: down(act(gate(x)) * up(x)).
+// The gated feed-forward block: down(act(gate(x)) * up(x)).
 #pragma once
 
 #include "quire/model/block.h"
@@ -16,7 +16,7 @@ class FeedForwardBlock final : public Block {
 
  private:
   const Architecture* row_;
-  bool experts_;         // the file has them; Quire describes such a model and does not run it yet
+  bool experts_;         // a mixture of experts: Quire describes such a model and does not run it yet
   std::uint32_t width_;  // of the residual stream
   std::uint32_t inner_;
 

@@ -1,16 +1,17 @@
-// What a model's file says of its shape: the numbers that decide which tensors it has and what it remembers.
+// The hyperparameters of a model, from its file: the sizes that decide which tensors and which state it has.
 //
-//   auto numbers = model::read_hyperparameters(*file);
-//   if (!numbers) return std::unexpected(numbers.error());
-//   auto layout = model::state_layout(*numbers, 16, ElementType::F16);    // state_layout.h
+//   auto hyperparameters = model::read_hyperparameters(*file);
+//   if (!hyperparameters) return std::unexpected(hyperparameters.error());
+//   auto layout = model::state_layout(*hyperparameters, 16, ElementType::F16);    // state_layout.h
 //
 // Who may call: anyone, from any thread; there is no state.
-// What holds of what read_hyperparameters() returns: there is at least one layer; all counts are within limits far
-//   above any real model, so that products of a few of them do not overflow; the query heads of an attention layer are
-//   a multiple of its KV heads; the numbers of the part that a model does not have (attention or recurrent) are 0.
-//   Memory taken is some 20 bytes a layer, and layers are at most kMaxLayers.
-// How it fails: with one line that names the file and the key: a key is missing or of the wrong type, a number is out
-//   of range or contradicts another, the architecture is none that Quire knows (the line lists those).
+// What holds after read_hyperparameters():
+// - There is at least one layer, and at most kMaxLayers. They take some 20 bytes of memory each.
+// - All counts are within limits far above any real model, so that products of a few of them do not overflow.
+// - The query heads of an attention layer are a multiple of its KV heads.
+// - Where a model has no attention, the fields for attention are 0. The same holds for recurrent layers.
+// How it fails: with one line that names the file and the key. A key is missing or of the wrong type, a number is out
+//   of range or contradicts another, or Quire does not know the architecture (the line lists those it knows).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Layer {
   bool recurrent = false;
   std::uint32_t heads = 0;         // query heads; 0 without attention
   std::uint32_t kv_heads = 0;      // 0 without attention
-  std::uint32_t window = 0;        // a token sees so many positions, itself included; 0: all before it
+  std::uint32_t window = 0;        // positions that a token sees, itself included; 0: all before it
   std::uint32_t feed_forward = 0;  // inner width; 0: the layer has none
 
   bool has(BlockKind kind) const {
@@ -42,7 +43,7 @@ struct Layer {
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
-// Mamba-2: x, z of `inner` channels; B, C of `groups` x `state`; a step size for each head.
+// Mamba-2: x and z have `inner` channels, B and C have `groups` x `state`, and each head has a step size.
 struct RecurrentShape {
   std::uint32_t conv_kernel = 0;
   std::uint32_t inner = 0;   // heads x head size
@@ -58,20 +59,20 @@ struct RecurrentShape {
 
 struct Hyperparameters {
   const Architecture* architecture = nullptr;
-  std::uint32_t context_length = 0;  // tokens the model was trained for
+  std::uint32_t context_length = 0;  // tokens that the model was trained for
   std::uint32_t embedding = 0;       // width of the residual stream
   std::uint32_t vocabulary = 0;      // rows of the embedding
   std::uint32_t key_length = 0;      // of a head; 0 without attention
   std::uint32_t value_length = 0;
   RecurrentShape recurrent;        // zeros without recurrent layers
-  std::uint32_t experts = 0;       // 0: the feed-forward part is one for all tokens
+  std::uint32_t experts = 0;       // 0: one feed-forward block for all tokens
   std::uint32_t experts_used = 0;  // for each token
   std::vector<Layer> layers;
 
-  std::uint32_t count(BlockKind kind) const;  // layers that have such a block
+  std::uint32_t count(BlockKind kind) const;  // layers that have a block of this kind
 };
 
-// `row`: of an architecture that is not in the table, for tests.
+// `row`: for tests, an architecture that is not in the table.
 Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Architecture* row = nullptr);
 
 }  // namespace quire::model

@@ -1,8 +1,8 @@
-// Weights on their way to the device: matrices in the order that the backend wants, vectors as f32. Everything a model
-// computes with goes through here, so nothing above the backend points into the file.
+// Loads the weights to the device: matrices in the backend's layout, vectors as f32. All weights go through here, so
+// nothing above the backend points into the file.
 //
-// Who may call: one thread. The file must outlive the weights: a backend whose memory is the host's may use matrices
-//   where the file has them.
+// Who may call: one thread. The file must outlive the weights: a backend whose memory is host memory may use matrices
+//   in place, in the mapped file.
 // How it fails: with one line, if the device has no room or refuses.
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace quire::model {
 
-// A vector that is computed, not read: rotary frequencies.
+// A vector that is computed and not in the file: rotary frequencies.
 struct HostVector {
   std::span<const float> values;
   Tensor* to = nullptr;
 };
 
-// All memory that the weights take on the device, in one piece.
+// Loads all weights. Returns the device memory that they take, in one piece.
 Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std::span<const Binding> bindings,
                                   std::span<const HostVector> computed);
 

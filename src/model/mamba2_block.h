@@ -1,5 +1,5 @@
-// Mamba-2: one projection to gate, convolution input and step sizes; a short convolution; the recurrence, whose state
-// is in the pool; a gated norm, and the projection back.
+// The Mamba-2 block: one projection to gate, convolution input and step sizes; a short convolution; the recurrence; a
+// gated norm, and the output projection. Convolution state and recurrent state are in the pool.
 #pragma once
 
 #include "quire/model/block.h"

@@ -1,11 +1,11 @@
-// A model that can be run: its file, its hyperparameters, its weights on a device, and the walk of a batch through its
-// layers. State is none of it: keys, values and recurrent states are in the pool that the batch points into.
+// A model that can be run: its file, its hyperparameters, its weights on a device, and the forward pass. It has no
+// state of sequences: keys, values and recurrent states are in the pool that the batch points into.
 //
 //   auto model = Model::load(path);
-//   auto ok = model->prepare(backend, 256, 32);       // the largest step: rows, and rows whose logits are wanted
+//   auto ok = model->prepare(backend, 256, 32);       // the largest step: rows, and rows with logits
 //   auto logits = model->forward(batch);              // of a batch that the pool has bound
 //
-// Who may call: one thread at a time; forward() uses the buffers that prepare() took and allocates nothing.
+// Who may call: one thread at a time. forward() uses the buffers that prepare() took, and allocates nothing.
 // How it fails: load() and prepare() with one line that names the file and what is wrong; forward() with the device's
 //   error, after which the step is void.
 #pragma once
@@ -26,9 +26,9 @@ namespace quire::model {
 // A layer is a list of these.
 struct JoinedBlock {
   Join join = Join::After;
-  bool shares_input = false;  // the next one stands beside it
+  bool shares_input = false;  // the next block reads the same input
   bool post_normed = false;
-  Tensor norm;       // [embedding], of what it reads; not valid: none
+  Tensor norm;       // [embedding], of its input; not valid: none
   Tensor post_norm;  // [embedding], of its output
   std::unique_ptr<Block> block;
 };
@@ -36,31 +36,31 @@ struct JoinedBlock {
 // The blocks of all layers, in order, with nothing bound yet.
 std::vector<JoinedBlock> make_blocks(const Hyperparameters& model);
 
-// Whether the file's tensors are those that its hyperparameters and its architecture's row speak of (tensor_table.h).
+// Whether the file has the tensors that its hyperparameters and its architecture's row require (tensor_table.h).
 // Nothing is loaded.
 Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model);
 
 class Model {
  public:
   static Result<std::unique_ptr<Model>> load(const std::string& path);
-  // `row`: of an architecture that is not in the table, for tests.
+  // `row`: for tests, an architecture that is not in the table.
   static Result<std::unique_ptr<Model>> create(gguf::File file, const Architecture* row = nullptr);
 
   const gguf::File& file() const { return file_; }
   const Hyperparameters& hyperparameters() const { return hyperparameters_; }
   const Constants& constants() const { return constants_; }
-  // What the model remembers, for a pool: groups and places in it are what forward() addresses.
+  // The state layout for a pool. forward() addresses the groups and layers of this layout.
   Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type) const;
 
-  // Brings the weights to the backend's device, and takes memory there for steps of up to so many tokens, of which so
-  // many want logits. The backend outlives the model.
+  // Loads the weights to the backend's device, and allocates memory there for steps of up to `max_rows` tokens and
+  // `max_logits` rows of logits. The backend must outlive the model.
   Result<void> prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits);
   std::uint64_t weight_bytes() const { return weights_.size(); }  // device memory that the weights take
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
 
-  // Computes a batch that the pool has bound, and writes its keys, values and states. Gives the logits that the batch
-  // wants, in its order: [wanted][vocabulary], valid until the next step.
+  // Runs a batch that the pool has bound, and writes its keys, values and states. Returns the logits that the batch
+  // wants, in its order: [wanted][vocabulary]. They are valid until the next step.
   PoolResult<HostRows> forward(const Batch& batch);
 
  private:
@@ -72,8 +72,8 @@ class Model {
   // Activations of a step: [rows][cols] each, and the scratch memory of blocks.
   enum Buffer : std::uint8_t {
     kResidual,
-    kNormed,  // what two blocks side by side read
-    kOutput,  // of a block, before it is normed and added
+    kNormed,  // input of two blocks side by side
+    kOutput,  // of a block, before its norm and before it is added
     kCos,
     kSin,
     kWindowCos,
@@ -95,9 +95,9 @@ class Model {
   DeviceBuffer weights_;
   std::vector<JoinedBlock> blocks_;  // of all layers
   Weight embedding_;                 // [vocabulary][embedding]
-  Weight output_;                    // [vocabulary][embedding]; the embedding again where the file has no other
-  bool tied_ = false;                // the file has no other
-  Tensor norm_;                      // [embedding], before the output
+  Weight output_;                    // [vocabulary][embedding]; the embedding itself if tied
+  bool tied_ = false;                // the file has no output matrix of its own
+  Tensor norm_;                      // [embedding], before the output matrix
   Tensor frequencies_, window_frequencies_;
   DeviceBuffer buffers_[kBuffers];
   DeviceBuffer scratch_;

@@ -1,4 +1,4 @@
-// For tests over every model there is: the golden ones, and the demo models, as parameters of a test suite.
+// For tests over every model file in the tree: the golden models and the demo models, as parameters of a test suite.
 #pragma once
 
 #include <cctype>
@@ -21,7 +21,7 @@ inline auto demo_files() {
                            "models/quire-demo-hybrid-q8_0.gguf");
 }
 
-// The name of a test on such a file.
+// A test name for such a file.
 inline std::string readable(const ::testing::TestParamInfo<std::string>& model) {
   std::string name = model.param;
   for (const char* part : {"testdata/golden/", "/model.gguf", "models/quire-", ".gguf"}) {

@@ -1,5 +1,4 @@
-// For tests of model and of what stands on it: small models of any architecture, as images in memory, which are right
-// until a test makes them wrong.
+// For tests of models: small models of any architecture, as images in memory. They are valid until a test changes them.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +26,14 @@ class TestModel {
   using Value = std::variant<std::uint32_t, std::int32_t, float, bool, std::string, std::vector<std::int32_t>,
                              std::vector<std::string>>;
 
-  // Two heads of size 8 over an embedding of 16, one of them for K and V; `layers` layers; no tensors.
+  // Two query heads of size 8 and one KV head, an embedding of 16, `layers` layers, no tensors.
   static TestModel attention(std::string architecture, std::uint32_t layers = 2) {
     TestModel model(std::move(architecture), layers);
     model.set("attention.head_count", 2U).set("attention.head_count_kv", 1U).set("feed_forward_length", 32U);
     return model;
   }
 
-  // Four heads of 8 channels with a state of 4 for each, one group.
+  // Four heads of 8 channels, a state of 4 per channel, one group.
   static TestModel recurrent(std::string architecture, std::uint32_t layers = 2) {
     TestModel model(std::move(architecture), layers);
     model.set("ssm.conv_kernel", 4U).set("ssm.inner_size", 32U).set("ssm.state_size", 4U);
@@ -49,10 +48,10 @@ class TestModel {
     return model;
   }
 
-  // A key of the architecture.
+  // Sets a key of the architecture.
   TestModel& set(std::string_view name, Value value) { return set_key(architecture_ + "." + std::string(name), value); }
   TestModel& remove(std::string_view name) { return remove_key(architecture_ + "." + std::string(name)); }
-  // Any key.
+  // Sets any key.
   TestModel& set_key(const std::string& key, Value value) {
     entries_[key] = std::move(value);
     return *this;
@@ -70,8 +69,8 @@ class TestModel {
     tensors_.erase(name);
     return *this;
   }
-  // The tensors that published files of the architecture have; of each layer those of its kind. The lists are written
-  // out here and not read from the table of architectures, which is what they are to test.
+  // Adds the tensors that published files of the architecture have, for each layer those of its kind. The lists are
+  // written out here. They are not taken from the table of architectures, because they test it.
   TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
     tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
@@ -211,7 +210,7 @@ class TestModel {
   std::uint32_t seed_ = 0;  // of the weights; 0: zeros
 };
 
-// An image, opened.
+// An opened image.
 struct OpenedModel {
   explicit OpenedModel(const TestModel& model) : image(model.image()), file(gguf::File::from_memory(image, "test")) {
     EXPECT_TRUE(file) << file.error().message;

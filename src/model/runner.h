@@ -1,7 +1,7 @@
-// A model on a pool: a batch is bound to the pool and computed; or reserved, computed and committed in one call.
+// Runs a model on a pool: binds a batch to the pool and computes it, or reserves, computes and commits in one call.
 //
 // Who may call: the thread that owns the pool. Nothing is allocated after create().
-// How it fails: with the pool's error where there is no room, or the device's; then nothing has been committed.
+// How it fails: with the pool's error if there is no room, or with the device's. Nothing has been committed then.
 #pragma once
 
 #include "quire/model/model.h"
@@ -11,13 +11,13 @@ namespace quire::model {
 
 class Runner {
  public:
-  // Model and pool must outlive the runner. The model has been prepared, on the device that the pool is on.
+  // Model and pool must outlive the runner. The model must have been prepared on the pool's device.
   static Result<Runner> create(Model& model, SequencePool& pool);
 
   // An empty batch, large enough for any step of this model.
   Batch make_batch() const;
-  // The forward pass alone. The caller has reserved the room and commits afterwards. Gives the logits that the batch
-  // wants, in its order. At most model.max_rows() tokens and max_logits() rows of logits.
+  // The forward pass alone. The caller has reserved the pages and commits afterwards. Returns the logits that the batch
+  // wants, in its order. A batch has at most model.max_rows() tokens and max_logits() rows of logits.
   PoolResult<HostRows> forward(Batch& batch);
   // A whole step: reserve, compute, commit.
   PoolResult<HostRows> run(Batch& batch);

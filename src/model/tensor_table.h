@@ -1,17 +1,18 @@
-// The tensors of a model, as its blocks declare them: name, shape, required or not, and where each one goes. One table
+// The tensors of a model, as its blocks declare them: name, shape, required or optional, and destination. One table
 // both checks a file and binds it.
 //
 //   TensorTable table(file);
 //   table.enter(3);                                           // names below get the prefix "blk.3."
 //   table.matrix("attn_q.weight", query, width, q);           // shape in the file: `query` rows of `width`
 //   table.vector("attn_q.bias", query, q_bias, Presence::Optional);
-//   if (auto ok = table.check(layers, "llama"); !ok) ...      // the file has all that is required, and nothing besides
-//   auto bindings = table.bind();                             // what load_weights() (loader.h) takes to the device
+//   if (auto ok = table.check(layers, "llama"); !ok) ...      // the file has all required tensors, and no others
+//   auto bindings = table.bind();                             // the input of load_weights() (loader.h)
 //
-// A tensor that no block computes with would make every answer wrong, so it is refused by name. One that a file may
-// have or not is in all layers that declare it, or in none: a file that has lost some of them is not the same model.
+// A tensor that no block uses would make every answer wrong, so such a file is refused and the tensor named. An
+// optional tensor is in all layers that declare it, or in none: a file that has lost some of them is not the same
+// model.
 //
-// Who may call: one thread. The table keeps pointers to where tensors go; these must stay where they are.
+// Who may call: one thread. The table keeps pointers to the destinations; these must not move.
 // How it fails: check() and bind() with one line that names the file, the tensor, and what was expected of it. A file
 //   with no tensors at all (a vocabulary on its own) passes check() and is refused by bind().
 #pragma once
@@ -31,16 +32,16 @@ namespace quire::model {
 
 enum class Presence : std::uint8_t { Required, Optional };
 
-// A tensor of the file, or part of one, and where on the device it goes. One of `weight` and `vector` is set.
+// A tensor of the file, or a part of one, and its destination. Either `weight` or `vector` is set.
 struct Binding {
   gguf::Tensor source;
-  FileMatrix matrix = {};  // of `weight`
+  FileMatrix matrix = {};  // for `weight`
   WeightUse use = WeightUse::Product;
   Weight* weight = nullptr;
-  Tensor* vector = nullptr;  // becomes f32
-  std::uint64_t first = 0;   // of `vector`: elements of the source
+  Tensor* vector = nullptr;  // converted to f32
+  std::uint64_t first = 0;   // for `vector`: first element in the source
   std::uint64_t count = 0;
-  std::uint64_t transposed_cols = 0;  // of `vector`: length of a row in the file, if it is to be transposed
+  std::uint64_t transposed_cols = 0;  // for `vector`: row length in the file, if it is to be transposed
 };
 
 class TensorTable {
@@ -53,7 +54,7 @@ class TensorTable {
   void matrix(std::string_view name, std::uint64_t rows, std::uint64_t cols, Weight& to,
               Presence presence = Presence::Required, WeightUse use = WeightUse::Product);
   void vector(std::string_view name, std::uint64_t length, Tensor& to, Presence presence = Presence::Required);
-  // Several in one tensor, one behind the other.
+  // Several matrices in one tensor, one after the other.
   struct MatrixPart {
     Weight* to;
     std::uint64_t rows;
@@ -66,7 +67,7 @@ class TensorTable {
   void fused_vector(std::string_view name, std::initializer_list<VectorPart> parts, Presence presence);
   // [rows][cols] in the file, [cols][rows] on the device.
   void transposed(std::string_view name, std::uint64_t rows, std::uint64_t cols, Tensor& to);
-  // A tensor that is read elsewhere, or that a file may have though Quire cannot run it yet.
+  // A tensor that is read elsewhere, or one that Quire cannot use yet and accepts.
   void known(std::string_view name);
   void known_prefix(std::string_view prefix);
 
@@ -74,7 +75,7 @@ class TensorTable {
   Result<std::vector<Binding>> bind() const;
 
  private:
-  static constexpr std::uint32_t kModel = UINT32_MAX;  // not of a layer
+  static constexpr std::uint32_t kModel = UINT32_MAX;  // a tensor of the model, not of a layer
   struct Part {
     Weight* weight = nullptr;
     Tensor* vector = nullptr;
@@ -101,7 +102,7 @@ class TensorTable {
 
   const gguf::File* file_;
   std::uint32_t layer_ = kModel;
-  std::vector<Row> rows_;  // in the order of layers; the model's own first
+  std::vector<Row> rows_;  // in the order of layers, after those of the model itself
   std::vector<Part> parts_;
 };
 

@@ -1,8 +1,8 @@
-// Attention over one tile of the context: sixty-four positions, whose keys and values lie in pages, for some queries
-// that see all or a part of them. A key is loaded once for several queries; what a query gets is the same as if it were
+// Attention over one tile of the context: 64 positions, whose keys and values are in pages, for some queries that see
+// all of them or a part. A key is loaded once for several queries. The result of a query is the same as if it were
 // alone.
 //
-//   score = sum over the head's elements, sixteen lanes wide, the lanes then added up as in sums_of()
+//   score = sum over the elements of the head, sixteen lanes wide; the lanes are added up as in sums_of()
 //   sum = sum * shrink + weight of t * value of t, position by position
 
 struct F32Row {
@@ -59,10 +59,10 @@ QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, const
   return sums_of(sums);
 }
 
-// Weights of a tile's positions, and what the query has so far brought to their scale. Lane i of vector j is position
-// 16 j + i of the tile.
-QUIRE_INLINE void soften(Query& query, V16 (&weights)[4], std::uint32_t begin, std::uint32_t end, std::uint32_t dim,
-                         float scale, float cap) {
+// Online softmax: turns the scores of a tile into weights, updates the running maximum, and scales the query's sums so
+// far to the new maximum. Lane i of vector j is position 16 j + i of the tile.
+QUIRE_INLINE void online_softmax(Query& query, V16 (&weights)[4], std::uint32_t begin, std::uint32_t end,
+                                 std::uint32_t dim, float scale, float cap) {
   const I16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const V16 never = all(-__builtin_inff());
   V16 most = never;
@@ -107,7 +107,7 @@ struct ByPosition {
   }
 };
 
-// Adds values under their weights to the sums of kQueries queries, 16 * kVectors elements from `at` on.
+// Adds values times their weights to the sums of kQueries queries: 16 * kVectors elements from `at` on.
 template <typename Row, int kQueries, int kVectors, typename Weights>
 QUIRE_INLINE void add_values(Query* queries, Weights weights, const std::byte* const* values,
                              const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
@@ -186,10 +186,11 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
     if (begin[i] >= end[i]) continue;
     V16 vectors[4];
     for (int j = 0; j < 4; ++j) vectors[j] = load16(&weights[i][16 * j]);
-    soften(queries[i], vectors, begin[i], end[i], dim, scale, cap);
+    online_softmax(queries[i], vectors, begin[i], end[i], dim, scale, cap);
     for (int j = 0; j < 4; ++j) store16(&weights[i][16 * j], vectors[j]);
   }
-  // Positions that all of them see are added together, the others before and after, so that each adds in order.
+  // Positions that all queries see are added together. The others are added before and after, so that each query adds
+  // in order.
   if (most_begin >= least_end) {
     for (int i = 0; i < kQueries; ++i) {
       add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, begin[i], end[i], dim);
@@ -207,17 +208,17 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
 }
 
 #if defined(__AVX512F__)
-// Sixteen queries at once, a query per lane, that all see the whole tile, whose rows are floats: nothing is added up
-// across lanes, and the sixteen lanes that a query alone would have are sixteen sums here, added up in the same order.
+// Sixteen queries at once, one per lane. All must see the whole tile, and the rows must be floats. Nothing is added up
+// across lanes: the sixteen lanes that a single query would have are sixteen sums here, added up in the same order.
 constexpr std::uint32_t kWidest = 256;  // elements of a row
 
 void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, float scale, float cap) {
-  alignas(64) float turned[kWidest][16];
+  alignas(64) float transposed[kWidest][16];
   for (std::uint32_t at = 0; at < dim; at += 16) {
     V16 block[16];
     for (int i = 0; i < 16; ++i) block[i] = load16(queries[i].q + at);
     transpose(block);
-    for (std::uint32_t i = 0; i < 16; ++i) store16(turned[at + i], block[i]);
+    for (std::uint32_t i = 0; i < 16; ++i) store16(transposed[at + i], block[i]);
   }
   alignas(64) float weights[kContextTile][16];
   V16 most = all(-__builtin_inff());
@@ -227,12 +228,14 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
     V16 whole[4], half[4];
 #pragma GCC unroll 4
     for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
-      const std::uint32_t first = quarter == 1 ? 2 : quarter == 2 ? 1 : quarter;  // lanes 0 and 2 meet, then 1 and 3
+      const std::uint32_t first = quarter == 1   ? 2
+                                  : quarter == 2 ? 1
+                                                 : quarter;  // lanes 0 and 2 are added first, then 1 and 3
       V16 sums[4][4] = {};
       for (std::uint32_t at = first; at < dim; at += 16) {
 #pragma GCC unroll 4
         for (std::uint32_t l = 0; l < 4; ++l) {
-          const V16 q = load16(turned[at + 4 * l]);
+          const V16 q = load16(transposed[at + 4 * l]);
 #pragma GCC unroll 4
           for (int k = 0; k < 4; ++k) sums[l][k] = fma(q, all(keys[k][at + 4 * l]), sums[l][k]);
         }
@@ -261,7 +264,7 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   }
   transpose(totals);
   const V16 highest = larger(most, before);
-  // Nothing has been added up yet where there was no highest score.
+  // Without a maximum yet, the sums are empty.
   const V16 shrink = before == -__builtin_inff() ? V16{} : exponential(before - highest);
   for (int i = 0; i < 16; ++i) {
     totals[i] = highest > before ? totals[i] * shrink : totals[i];
@@ -280,7 +283,7 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   }
 }
 
-// Halves, of either kind, become floats once, for all queries.
+// Converts f16 or bf16 rows to floats, once for all queries.
 template <typename Row>
 void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, float* rows, std::uint32_t dim) {
   wide.position = tile.position;
@@ -303,7 +306,7 @@ template <typename Row>
 void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count,
                 std::uint32_t dim, float scale, float cap) {
   std::uint32_t i = 0;
-#if defined(__AVX2__)  // without its registers nothing is won by several at once
+#if defined(__AVX2__)  // without AVX2 registers, several queries at once gain nothing
   for (; i + 4 <= count; i += 4) attend_some<Row, 4>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
   for (; i + 2 <= count; i += 2) attend_some<Row, 2>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
 #endif

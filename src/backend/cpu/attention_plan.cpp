@@ -9,7 +9,7 @@
 namespace quire::cpu {
 namespace {
 
-constexpr std::uint32_t kQueriesAtOnce = 64;  // of a chunk: enough to make loading keys and values cheap
+constexpr std::uint32_t kQueriesAtOnce = 64;  // rows x heads of a chunk: enough to make loading keys and values cheap
 constexpr std::uint32_t kMostSharing = 64;    // rows of one item
 
 std::uint32_t first_seen(std::uint32_t position, std::uint32_t window) {
@@ -39,12 +39,12 @@ void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t 
     if (entry.rows > 1) {
       add_chunk(batch, e, window, rows_at_once);
     } else if (entry.rows == 1) {
-      // With a window pages at the front are given back: what the table says there means nothing.
+      // With a window, the first pages may have been released. Their table entries mean nothing then.
       const std::uint32_t pages = window != 0 ? 0 : entry.position / block_size + 1;
       singles_.push_back({e, entry.first_row, entry.position, kv.table(entry.table), pages, 0});
     }
   }
-  // Any order will do that brings equal beginnings together.
+  // Any order will do that puts equal prefixes next to each other.
   std::sort(singles_.begin(), singles_.end(), [](const Single& a, const Single& b) {
     const int order = std::memcmp(a.table, b.table, std::min(a.pages, b.pages) * sizeof(std::uint32_t));
     return order != 0 ? order < 0 : a.entry < b.entry;
@@ -61,7 +61,8 @@ void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t 
     const std::uint32_t seen = std::min(single.position, before.position) + 1;
     single.shared = std::min(same * block_size, seen) / kContextTile;
   }
-  // Who shares nothing with its neighbour begins an item; so that all threads have work, items are not too large.
+  // A row that shares nothing with its neighbour begins a new item. Items are kept small enough to give all threads
+  // work.
   const auto count = static_cast<std::uint32_t>(singles_.size());
   const std::uint32_t most = std::clamp(count / std::max(1u, wanted_items), 1u, kMostSharing);
   for (std::uint32_t begin = 0; begin < count;) {
@@ -75,7 +76,7 @@ void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t 
   made_ = true;
 }
 
-// Later rows of a chunk see more: they come first, so that no thread is left with a long one at the end.
+// Later rows of a chunk see more context. They come first, so that no thread is left with a long item at the end.
 void AttentionPlan::add_chunk(const Batch& batch, std::uint32_t entry, std::uint32_t window,
                               std::uint32_t rows_at_once) {
   const BatchEntry& chunk = batch.entries()[entry];
@@ -93,7 +94,7 @@ void AttentionPlan::add_chunk(const Batch& batch, std::uint32_t entry, std::uint
   }
 }
 
-// What all of them share is a run of all; then those go on together that still share.
+// The context that all rows share is one run for all of them. Rows that share more continue together.
 void AttentionPlan::add_sharing(std::uint32_t begin, std::uint32_t end, std::uint32_t tile) {
   if (begin + 1 == end) {
     const std::uint32_t last = singles_[begin].position / kContextTile + 1;

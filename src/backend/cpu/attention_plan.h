@@ -1,10 +1,10 @@
-// How the rows of a step attend, worked out once for all layers of a group: which rows go over which part of the
-// context together, because it lies in the same pages. Sequences that share a prefix read it once, whoever else is in
-// the step; rows of one chunk of a prompt read their context together too.
+// The attention plan of a step, computed once for all layers of a group. It says which rows go over which part of the
+// context together, because that part is in the same pages. Sequences that share a prefix load it once, whatever else
+// is in the step. Rows of one prefill chunk load their context together too.
 //
-//   rows       of the step, those that share beside each other
-//   runs       some neighbouring rows go over some tiles of the context, which they find through the table of `entry`
-//   items      runs that one thread does, in order; each row is in one item, and its runs cover its context in order
+//   rows       the rows of the step; rows that share context are neighbours
+//   runs       neighbouring rows that go over some tiles of the context, through the page table of `entry`
+//   items      runs that one thread does in order; a row is in one item, whose runs cover its context in order
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class AttentionPlan {
  public:
   struct Row {
     std::uint32_t row;       // of the step
-    std::uint32_t begin;     // of the context it sees
+    std::uint32_t begin;     // first position that it sees
     std::uint32_t position;  // its own
   };
   struct Run {
@@ -34,7 +34,7 @@ class AttentionPlan {
   void prepare(std::uint32_t max_rows);
   void forget() { made_ = false; }
   bool made() const { return made_; }
-  // Items are for one head of keys each. `wanted_items`: so many at least, if there are as many rows.
+  // Each item is done once per KV head. There are at least `wanted_items` items, if there are as many rows.
   void make(const Batch& batch, std::uint32_t group, std::uint32_t window, std::uint32_t queries_per_row,
             std::uint32_t wanted_items);
 
@@ -50,13 +50,13 @@ class AttentionPlan {
     std::uint32_t entry, row, position;
     const std::uint32_t* table;
     std::uint32_t pages;
-    std::uint32_t shared;  // tiles, with the one before
+    std::uint32_t shared;  // tiles in common with the one before
   };
   std::vector<Row> rows_;
   std::vector<Run> runs_;
   std::vector<Item> items_;
   std::vector<Single> singles_;
-  std::uint32_t first_single_ = 0;  // row
+  std::uint32_t first_single_ = 0;  // the first row of the singles
   bool made_ = false;
 };
 

@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Fewer rows than this are done by the thread that is there: less work than waking the others.
+// The calling thread does up to this many rows alone: that costs less than waking the others.
 constexpr std::uint32_t kFewRows = 4;
 
 // Activations of this backend are f32 in host memory.
@@ -71,7 +71,7 @@ PoolResult<void> CpuBackend::finish() {
 
 // --- weights
 
-// Rows that are only looked up, and types without tiles, stay where the file has them.
+// Matrices that are only looked up, and types without tiles, are used in place.
 std::uint64_t CpuBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
   if (use == WeightUse::Lookup) return 0;
   return divide_up(matrix.rows, cpu::kTileRows) * cpu::tile_bytes(matrix.type, matrix.cols);
@@ -142,15 +142,15 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
   }
 }
 
-// Each row of the input goes through the first cache once: what is done to it, and its quants.
+// Applies the norm or gate and quantises, row by row, so that each row is in the L1 cache once.
 void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
   const std::uint32_t cols = input.x.cols;
   cpu::for_each_by_thread(team_, input.x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
     const float* row = row_of(input.x, i);
     if (input.kind != Input::Kind::Plain) {
-      float* made = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
-      make_input_row(input, i, made);
-      row = made;
+      float* transformed = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
+      make_input_row(input, i, transformed);
+      row = transformed;
     }
     if (quants) kernels_.quantize(row, cols, quant_input(i));
   });
@@ -168,12 +168,13 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
     tiles += divide_up(weight.rows, cpu::kTileRows);
   }
   QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
-  const bool made = input.kind != Input::Kind::Plain;
-  if (quants || made) prepare_input(input, quants, floats);
-  const float* x = made ? input_floats_.data() : row_of(input.x, 0);
-  const std::uint64_t stride = made ? sizes_.cols : input.x.stride;
+  const bool transformed = input.kind != Input::Kind::Plain;
+  if (quants || transformed) prepare_input(input, quants, floats);
+  const float* x = transformed ? input_floats_.data() : row_of(input.x, 0);
+  const std::uint64_t stride = transformed ? sizes_.cols : input.x.stride;
 
-  // Tiles of all the matrices go in pieces to whoever is free, so that nobody waits long for one who lost its core.
+  // The tiles of all matrices are divided in pieces. A free thread takes the next one, so that nobody waits long for a
+  // thread that lost its core.
   constexpr std::uint32_t kPieces = 8;
   const std::uint32_t piece = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
   const auto multiply = [&](const Product& product, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
@@ -281,8 +282,8 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
 
 namespace {
 
-// Where the tile's keys and values are. Positions that nobody may look at are shown as the nearest that may be: they
-// are read and not used.
+// Finds the keys and values of a tile. A position that must not be seen gets the address of the nearest one that may
+// be: it is loaded but not used.
 void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::uint32_t first, std::uint32_t last,
                cpu::ContextTile& to) {
   to.position = tile * cpu::kContextTile;
@@ -292,7 +293,7 @@ void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::ui
     to.keys[i] = kv.k(head, begin);
     to.values[i] = kv.v(head, begin);
   }
-  // Positions of a page lie side by side.
+  // The positions of a page are contiguous.
   for (std::uint32_t position = begin; position < end;) {
     const std::uint32_t page_end = kv.block_size == 0 ? end : (position / kv.block_size + 1) * kv.block_size;
     const std::byte* key = kv.k(head, position);
@@ -320,11 +321,11 @@ void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
   }
   const auto rows = static_cast<std::uint32_t>(plan.rows().size());
   const auto items = static_cast<std::uint32_t>(plan.items().size());
-  // Who writes token by token waits for memory, in which the heads of a page lie side by side: a thread takes as many
-  // of them together as leaves work for all. A chunk of a prompt is arithmetic, and is spread as finely as it can be.
-  const bool writing = rows == batch_->entries().size();
+  // Decode waits for memory, where the heads of a page are contiguous. So a thread takes several heads together, as
+  // many as leave work for all threads. Prefill is bound by arithmetic, so each head is an item of its own.
+  const bool decode = rows == batch_->entries().size();
   const std::uint32_t together =
-      writing ? std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads) : 1;
+      decode ? std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads) : 1;
   const std::uint32_t groups = divide_up(shape.kv_heads, together);
   const auto queries_of = [&](std::uint32_t head) { return queries_.data() + std::size_t{head} * rows * per_head; };
   cpu::for_each_in_order(team_, items * groups, [&](std::uint32_t n) {
@@ -342,7 +343,7 @@ void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
         }
       }
     }
-    // Tile by tile, and of each the heads: the one that is attended to, and the one that comes next.
+    // Tile by tile, and head by head in each tile. `next` is prefetched while `now` is used.
     cpu::ContextTile tiles[2];
     cpu::ContextTile *now = &tiles[0], *next = &tiles[1];
     for (std::uint32_t r = item.run_begin; r < item.run_end; ++r) {
@@ -374,7 +375,7 @@ void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
 
 // --- recurrent layers
 
-// The window holds the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
+// The convolution state is the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
 void CpuBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) {
   constexpr std::uint32_t kChannels = 64;
   const std::uint32_t channels = shape.conv_channels(), chunks = divide_up(channels, kChannels);
@@ -398,7 +399,7 @@ void CpuBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2S
 // The state of a head is [head_dim][state_dim].
 void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                              const Mamba2Shape& shape) {
-  constexpr std::uint32_t kTokens = 32;  // whose b and c stay in the first cache while all of the state comes by
+  constexpr std::uint32_t kTokens = 32;  // their b and c stay in the L1 cache while all of the state is updated
   const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
   cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
     kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, row_of(dt, i),

@@ -1,9 +1,9 @@
-// The CPU's backend: host memory, a team of threads, and the inner loops of one instruction set.
+// The CPU backend: host memory, a team of threads, and the kernels of one instruction set.
 //
-// How exactness is kept: every element of a result is computed by one thread in one fixed order; threads divide
+// How exactness is kept: every element of a result is computed by one thread in one fixed order. Threads divide
 // elements, never sums. Attention walks the context in tiles at fixed absolute positions. Recurrent layers advance
-// token by token. How many rows are computed together changes how often weights, keys and values are loaded, and
-// nothing else.
+// token by token. The number of rows that are computed together only changes how often weights, keys and values are
+// loaded.
 #pragma once
 
 #include <memory>
@@ -20,13 +20,13 @@ namespace quire {
 
 class CpuBackend final : public Backend {
  public:
-  // `device`: whose memory it works on, for tests that count or fail its calls; none: host memory of its own.
+  // `device` is for tests that count or fail its calls. Null: the backend has a device of its own in host memory.
   CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels = cpu::best_kernels(), Device* device = nullptr);
 
   Device& device() override { return *device_; }
   BackendFacts facts() const override { return {"cpu", kernels_.name, team_.size()}; }
   bool stores(ElementType kv_type) const override { return kv_type != ElementType::I8; }
-  ThreadTeam& team() { return team_; }  // between steps, for what is to be measured with the same threads
+  ThreadTeam& team() { return team_; }  // between steps, to measure other code with the same threads
   PoolResult<void> prepare(const Sizes& sizes) override;
   std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use) const override;
   PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) override;
@@ -63,15 +63,15 @@ class CpuBackend final : public Backend {
   const cpu::Kernels& kernels_;
   ThreadTeam team_;
   const Batch* batch_ = nullptr;  // of this step
-  Sizes sizes_;                   // cols are rounded up
+  Sizes sizes_;                   // with cols rounded up
   std::vector<Scratch> scratch_;  // by thread
-  // The input of a product, quantised, and as floats where something was done to it: [rows][cols] each
+  // The input of a product: quantised, and as floats where a norm or gate was applied to it. [rows][cols] each.
   LargeVector<std::int8_t> input_q_;
   LargeVector<float> input_scales_, input_sums_, input_half_sums_, input_floats_;
   LargeVector<std::int32_t> input_starts_, input_half_starts_;
   std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
-  LargeVector<cpu::Query> queries_;        // [rows][heads]
-  LargeVector<float> steps_, decays_;      // of recurrent layers: [heads][rows]
+  LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]
+  LargeVector<float> steps_, decays_;      // of recurrent layers: [rows][heads]
 };
 
 }  // namespace quire

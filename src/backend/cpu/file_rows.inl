@@ -1,4 +1,4 @@
-// Rows of quantised weights as model files have them, unpacked into integers under scales: of the types that have no tiles.
+// Unpacks rows of quantised weights from the layout of the file into integers and scales, for the types without tiles.
 
 constexpr std::int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
@@ -19,7 +19,8 @@ inline void five_bits(const std::byte* high, const std::byte* from, std::int8_t*
   __builtin_memcpy(&bits, high, 4);
   for (int j = 0; j < 16; ++j) {
     to[j] = static_cast<std::int8_t>(((u8(from[j]) & 15) | ((bits >> j) & 1) << 4) - static_cast<unsigned>(minus));
-    to[j + 16] = static_cast<std::int8_t>(((u8(from[j]) >> 4) | ((bits >> (j + 16)) & 1) << 4) - static_cast<unsigned>(minus));
+    to[j + 16] =
+        static_cast<std::int8_t>(((u8(from[j]) >> 4) | ((bits >> (j + 16)) & 1) << 4) - static_cast<unsigned>(minus));
   }
 }
 
@@ -33,7 +34,8 @@ inline void unpack_q2_k(const std::byte* b, const QuantRow& out, std::uint32_t a
   for (int part = 0; part < 2; ++part) {
     for (int shift = 0; shift < 4; ++shift) {
       for (int l = 0; l < 32; ++l) {
-        out.q[at + 128 * part + 32 * shift + l] = static_cast<std::int8_t>((u8(quants[32 * part + l]) >> (2 * shift)) & 3);
+        out.q[at + 128 * part + 32 * shift + l] =
+            static_cast<std::int8_t>((u8(quants[32 * part + l]) >> (2 * shift)) & 3);
       }
     }
   }

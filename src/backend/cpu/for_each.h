@@ -1,11 +1,11 @@
-// Items that the threads of a team do among them. Who does which changes nothing.
+// Divides items among the threads of a team. Which thread does which item changes no result.
 //
-//   for_each             each thread begins with a share of its own, item after item, so that what lies side by side in
-//                        memory is read so; who is through helps the others, so that nobody waits long for one who lost
-//                        its core
-//   for_each_in_order    the next item goes to whoever is free: for items of very different cost, the longest first
+//   for_each             Each thread begins with a range of its own and does its items in order, so that it reads
+//                        memory in order. A thread that is done helps the others, so that nobody waits long for a
+//                        thread that lost its core.
+//   for_each_in_order    The next item goes to the next free thread. For items of very different cost, longest first.
 //
-// Up to `few` items are done by the thread that is there.
+// The calling thread does up to `few` items alone.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void for_each_by_thread(ThreadTeam& team, std::uint32_t count, std::uint32_t few
     for (std::uint32_t i = 0; i < count; ++i) work(i, 0u);
     return;
   }
-  // Each in a line of its own: a line that goes from core to core for every item costs more than a small item.
+  // Each in a cache line of its own: a line that moves between cores for every item costs more than a small item.
   struct alignas(64) Share {
     std::atomic<std::uint32_t> next;
     std::uint32_t end;

@@ -1,6 +1,6 @@
-// The inner loops of the CPU backend, as a table of functions per instruction set. The three tables are made from one
-// source (kernels.inl and what it includes) compiled with different flags; each is exact within itself, and tests
-// compare them with each other.
+// The kernels of the CPU backend, as a table of functions per instruction set. The three tables come from one source
+// (kernels.inl and what it includes), compiled with different flags. Each gives exact, repeatable results within
+// itself. Tests compare them with each other.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct QuantRow {
   float* offsets;
 };
 
-// Activations quantised to 8 bits: element i of a row is about scales[i / 32] * q[i]. What products need of the sums of
-// q besides: where integer sums begin (see Kernels::biased), and scale * sum; of blocks of 32 and of halves of them.
+// Activations quantised to 8 bits: element i of a row is about scales[i / 32] * q[i]. Products also need sums of q, for
+// blocks of 32 and for halves of them: the start value of integer sums (see Kernels::biased), and scale * sum.
 struct QuantInput {
   std::int8_t* q;
   float* scales;
@@ -29,17 +29,17 @@ struct QuantInput {
   float* half_sums;
 };
 
-// A matrix as products take it: in tiles (tiles.h), or, where tile_bytes is 0, row by row as the file has it.
+// A matrix as products take it: in tiles (tiles.h), or row by row as in the file where tile_bytes is 0.
 struct WeightTiles {
   gguf::Type type;
   std::uint32_t rows, cols;
   const std::byte* data;
   std::uint64_t tile_bytes;
   std::uint64_t row_bytes;
-  std::uint32_t block_cols, block_bytes;  // of the type
+  std::uint32_t block_cols, block_bytes;  // of its type
 };
 
-// Where a product goes: out[i][n] = sum + bias[n], or out[i][n] + (sum + bias[n]) * scale.
+// The output of a product: out[i][n] = sum + bias[n], or out[i][n] + (sum + bias[n]) * scale.
 struct ProductOut {
   float* data;
   std::uint64_t stride;
@@ -48,8 +48,8 @@ struct ProductOut {
   float scale;
 };
 
-inline constexpr std::uint32_t kMostTiles = 3;        // that are multiplied at once
-inline constexpr std::uint32_t kMostChunkCols = 256;  // columns of them
+inline constexpr std::uint32_t kMostTiles = 3;        // multiplied at once
+inline constexpr std::uint32_t kMostChunkCols = 256;  // columns multiplied at once
 struct ProductScratch {                               // of one thread, aligned to 64 bytes
   std::byte* quants;                                  // [kMostTiles][kMostChunkCols][16]
   float* scales;                                      // [kMostChunkCols / 16][kMostTiles][16]
@@ -57,10 +57,10 @@ struct ProductScratch {                               // of one thread, aligned 
   float* sums;  // [rows][kMostTiles][16]
 };
 
-inline constexpr std::uint32_t kContextTile = 64;  // positions, from a multiple of as many on
+inline constexpr std::uint32_t kContextTile = 64;  // positions; a tile begins at a multiple of this
 struct ContextTile {
   std::uint32_t position;
-  const std::byte* keys[kContextTile];  // all of them are something that can be read
+  const std::byte* keys[kContextTile];  // all are readable, also those that no query sees
   const std::byte* values[kContextTile];
 };
 
@@ -73,7 +73,7 @@ struct Query {
   float total[16];
 };
 
-// One head of a recurrent layer, through some tokens of a sequence.
+// One head of a recurrent layer and some tokens of a sequence.
 struct Recurrence {
   float* state;  // [head_dim][state_dim]
   std::uint32_t head_dim, state_dim, tokens;
@@ -99,13 +99,12 @@ inline constexpr std::uint32_t kMostTaps = 256;
 
 struct Kernels {
   const char* name;
-  // Integer sums of signed weights are made with 128 added to each weight, and begin at -128 times the sum of the
-  // input.
+  // If true, 128 is added to each signed weight, and integer sums begin at -128 times the sum of the input.
   bool biased;
-  // A row as the file has it. False: not such a type, or one that comes in tiles.
+  // Unpacks a row as it is in the file. False if the type is not quantised or comes in tiles.
   bool (*unpack_quant)(gguf::Type type, const std::byte* row, std::uint32_t cols, const QuantRow& out);
   void (*quantize)(const float* x, std::uint32_t cols, const QuantInput& out);
-  // Products of some rows of an input, `stride` columns apart, with tiles [begin, end) of a matrix.
+  // Products of some rows of an input with tiles [begin, end) of a matrix. The rows are `stride` columns apart.
   void (*multiply_quant)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const QuantInput& x,
                          std::uint64_t stride, std::uint32_t rows, const ProductOut& out,
                          const ProductScratch& scratch);
@@ -113,7 +112,7 @@ struct Kernels {
                          std::uint64_t stride, std::uint32_t rows, const ProductOut& out,
                          const ProductScratch& scratch);
   // Keys and values
-  // `next` is asked of the memory on the way; it may be null.
+  // `next` is prefetched; it may be null.
   void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
                  std::uint32_t count, std::uint32_t dim, float scale, float cap);
   void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim);
@@ -126,7 +125,7 @@ struct Kernels {
   void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
-  // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row
+  // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.
   void (*discretize)(float* steps, float* decays, const float* dt, const float* bias, const float* a,
                      std::uint32_t heads);
   void (*recur)(const Recurrence& head);
@@ -134,10 +133,11 @@ struct Kernels {
 };
 
 const Kernels& scalar_kernels();
-const Kernels* avx2_kernels();  // null where this program was built without them
+const Kernels* avx2_kernels();  // null if this program was built without them
 const Kernels* avx512_kernels();
 
-// The best that this processor has; or the named one ("scalar", "avx2", "avx512"), null if it cannot be had.
+// The best table for this processor, or the named one ("scalar", "avx2", "avx512"). Null if the processor or the
+// program does not have it.
 const Kernels& best_kernels();
 const Kernels* kernels_by_name(const char* name);
 

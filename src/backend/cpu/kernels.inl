@@ -1,9 +1,11 @@
-// The loops behind Kernels, written once. Each of kernels_scalar.cpp, kernels_avx2.cpp and kernels_avx512.cpp compiles this
-// text with its own flags inside a namespace of its own.
+// The kernels behind the table Kernels, written once. Each of kernels_scalar.cpp, kernels_avx2.cpp and
+// kernels_avx512.cpp compiles this text with its own flags, inside a namespace of its own.
 //
-// No template of the standard library may be instantiated here: the linker could pick the copy that was compiled for the
-// newest processor for everybody.
+// No template of the standard library may be instantiated here: the linker could pick the copy that was compiled for
+// the newest processor and use it everywhere.
 
+// In this order: each file uses the ones before it.
+// clang-format off
 #include "vectors.inl"
 #include "file_rows.inl"
 #include "tiles.inl"
@@ -11,6 +13,7 @@
 #include "rows.inl"
 #include "attention.inl"
 #include "recurrent.inl"
+// clang-format on
 
 constexpr Kernels make_kernels(const char* name) {
   return {.name = name,

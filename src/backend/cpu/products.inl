@@ -1,8 +1,8 @@
-// Matrix products. Whatever the number of rows of the input, an element of the result is made by the same operations in
-// the same order: for each block of columns the exact integer sum, turned into a float, times the product of both scales,
-// added; then the block's offset times the input's sum, added. Floats: column by column.
+// Matrix products. An element of the result is computed by the same operations in the same order, whatever the number
+// of rows. For each block of columns, the exact integer sum is converted to float, multiplied by the product of both
+// scales, and added. Then the block's offset times the sum of the input is added. Float weights: column by column.
 
-// How many tiles and how many rows of the input are multiplied at once: what the registers hold.
+// How many tiles and rows of the input are multiplied at once: as many as the registers hold.
 #if defined(__AVX512F__)
 constexpr std::uint32_t kTilesAtOnce = 3, kRowsAtOnce = 4;
 constexpr int kTurn = 8;  // rows at once with one tile
@@ -13,11 +13,12 @@ constexpr int kTurn = 2;
 constexpr std::uint32_t kTilesAtOnce = 1, kRowsAtOnce = 1;
 constexpr int kTurn = 1;
 #endif
-// Up to so many rows are multiplied with weights as they come, so that memory is read while others multiply; more are
-// worth unpacking them first, which Q8_0 does not need.
+// Up to this many rows, weights are unpacked in registers as they come from memory, so that loading and multiplying
+// overlap. With more rows it pays to unpack them to memory first. Q8_0 needs no unpacking.
 constexpr std::uint32_t kFewPacked = 16, kFewUnpacked = 32, kFewFloat = 4;
-constexpr std::uint32_t kAhead = 8192;     // bytes, between what is multiplied and what is asked of the memory
-constexpr std::uint32_t kChunkCols = kMostChunkCols;  // of weights, unpacked and multiplied by all rows while they are in the cache
+constexpr std::uint32_t kAhead = 8192;  // prefetch distance in bytes
+// Columns of weights that are unpacked at once, and multiplied with all rows while they are in the cache.
+constexpr std::uint32_t kChunkCols = kMostChunkCols;
 
 // The rows of the input that are multiplied at once.
 template <bool kHalves>
@@ -25,9 +26,9 @@ struct InputRows {
   static constexpr std::uint32_t kPart = kHalves ? 16 : 32;
   const std::int8_t* q;
   const float* scales;
-  const std::int32_t* starts;  // one for each part of a block that has a scale of its own; sums likewise
+  const std::int32_t* starts;  // one for each part of a block with a scale of its own; sums likewise
   const float* sums;
-  std::uint64_t stride;  // columns from row to row
+  std::uint64_t stride;  // columns from one row to the next
 
   InputRows(const QuantInput& x, std::uint64_t between, std::uint32_t row, std::uint32_t col)
       : q(x.q + row * between + col),
@@ -37,7 +38,7 @@ struct InputRows {
         stride(between) {}
 };
 
-// One block of 32 columns: `weights(t, j)` is vector j of tile t. kAdded: what has been added to signed quants.
+// One block of 32 columns. `weights(t, j)` is vector j of tile t. kAdded: the value that was added to signed quants.
 template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, typename Weights>
 QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, Weights weights, const V16* scales,
                                  const V16* offsets, V16 (&sums)[kTiles][kRows]) {
@@ -48,7 +49,7 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       I16 start = {};
-      if (kAdded != 0) {  // starts are for kBias
+      if (kAdded != 0) {  // starts are computed for kBias
         constexpr int kLess = kAdded == 0 ? 0 : __builtin_ctz(kBias / kAdded);
         start = (x.starts[r * (x.stride / x.kPart) + b * kParts + part] >> kLess) - I16{};
       }
@@ -85,10 +86,10 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
   }
 }
 
-// What is made of a sum: the result itself, or something added to what is there.
+// Writes a sum to the output: adds the bias, then stores it or adds it to the output.
 struct Ending {
   const ProductOut* out;
-  std::uint32_t rows;  // of the weight: what is beyond is padding
+  std::uint32_t rows;  // of the weight; rows beyond are padding
 
   QUIRE_INLINE void operator()(std::uint32_t row, std::uint32_t tile, V16 sum) const {
     const std::uint32_t n = tile * kTileRows, count = rows - n < kTileRows ? rows - n : kTileRows;
@@ -103,7 +104,7 @@ struct Ending {
   }
 };
 
-// --- few rows: weights go from memory through registers
+// --- few rows: weights go from memory to registers
 
 template <typename Source, int kRows>
 void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInput& x, std::uint64_t stride,
@@ -117,8 +118,8 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
     Source::scales(piece, blocks, scales, offsets, 1);
     const InputRows<Source::kHalves> rows(x, stride, first, at);
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      // One row or two go so fast that the processor sees by itself what is read, and is better not told. Later rows find
-      // the tile in the cache.
+      // One or two rows are so fast that the hardware prefetcher keeps up, and prefetches only cost time. Later rows
+      // find the tile in the cache.
       if (kRows > 2 && first == 0 && blocks == 8) {
         constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
         for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
@@ -135,9 +136,10 @@ void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInpu
   for (int r = 0; r < kRows; ++r) end(first + static_cast<std::uint32_t>(r), tile, sums[0][r]);
 }
 
-// --- many rows: a chunk of weights is unpacked and stays in the cache while all rows come by
+// --- many rows: a chunk of weights is unpacked, and stays in the cache while all rows are multiplied
 
-// Weights as every type ends up: vectors of quants, [tiles][blocks][8] of 64 bytes, and scales [blocks or halves][tiles].
+// Unpacked weights, the same for every type: vectors of quants [tiles][blocks][8] of 64 bytes, and scales [blocks or
+// halves][tiles].
 struct Chunk {
   const std::byte* quants;
   std::uint64_t tile_stride;  // bytes
@@ -158,8 +160,8 @@ __attribute__((noinline)) void multiply_chunk(const Chunk& chunk, InputRows<kHal
   const V16* offsets = chunk.offsets;
   for (std::uint32_t b = 0; b < chunk.blocks; ++b, quants += 512, scales += kPerBlock, offsets += kPerBlock) {
     multiply_block<kTiles, kRows, kHalves, kOffsets, kOffsets ? 0 : kBias>(
-        x, 0, [&](int t, int j) QUIRE_LAMBDA { return load64(quants + t * chunk.tile_stride + j * 64); }, scales, offsets,
-        sums);
+        x, 0, [&](int t, int j) QUIRE_LAMBDA { return load64(quants + t * chunk.tile_stride + j * 64); }, scales,
+        offsets, sums);
     x.q += 32;
     x.scales += 1;
     x.starts += 32 / x.kPart;
@@ -171,8 +173,8 @@ __attribute__((noinline)) void multiply_chunk(const Chunk& chunk, InputRows<kHal
 }
 
 template <typename Source>
-void unpack_tile(const WeightTiles& weight, std::uint32_t tile, std::uint32_t col, std::uint32_t cols, std::byte* quants,
-                 V16* scales, V16* offsets, std::uint32_t tiles) {
+void unpack_tile(const WeightTiles& weight, std::uint32_t tile, std::uint32_t col, std::uint32_t cols,
+                 std::byte* quants, V16* scales, V16* offsets, std::uint32_t tiles) {
   constexpr std::uint32_t kParts = Source::kHalves ? 2 : 1;
   const std::byte* piece = weight.data + tile * weight.tile_bytes + col / kPieceCols * Source::piece_bytes(8);
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
@@ -194,7 +196,7 @@ void unpack_tile(const WeightTiles& weight, std::uint32_t tile, std::uint32_t co
   }
 }
 
-// A type that stays as the file has it: row by row, then interleaved.
+// For a type without tiles: rows are unpacked one by one, then interleaved.
 void unpack_rows(const WeightTiles& weight, std::uint32_t tile, std::uint32_t col, std::uint32_t cols, bool halves,
                  bool offsets_too, std::byte* quants, V16* scales, V16* offsets, std::uint32_t tiles) {
   alignas(64) std::int8_t q[kChunkCols];
@@ -250,8 +252,8 @@ void multiply_many(const WeightTiles& weight, std::uint32_t tile, const QuantInp
     const std::uint32_t cols = weight.cols - col < kChunkCols ? weight.cols - col : kChunkCols;
     const bool in_place = weight.type == gguf::Type::Q8_0;
     for (int t = 0; t < kTiles; ++t) {
-      unpack(tile + static_cast<std::uint32_t>(t), col, cols, in_place ? nullptr : scratch.quants + t * kChunkCols * kTileRows,
-             scales + t, offsets + t, kTiles);
+      unpack(tile + static_cast<std::uint32_t>(t), col, cols,
+             in_place ? nullptr : scratch.quants + t * kChunkCols * kTileRows, scales + t, offsets + t, kTiles);
     }
     Chunk chunk{scratch.quants, kChunkCols * kTileRows, scales, offsets, cols / 32};
     if (in_place) {
@@ -262,7 +264,8 @@ void multiply_many(const WeightTiles& weight, std::uint32_t tile, const QuantInp
   }
   for (std::uint32_t i = 0; i < rows; ++i) {
     for (int t = 0; t < kTiles; ++t) {
-      end(i, tile + static_cast<std::uint32_t>(t), load16(scratch.sums + (i * kTiles + static_cast<std::uint32_t>(t)) * 16));
+      end(i, tile + static_cast<std::uint32_t>(t),
+          load16(scratch.sums + (i * kTiles + static_cast<std::uint32_t>(t)) * 16));
     }
   }
 }
@@ -299,7 +302,7 @@ void multiply_tiles(const WeightTiles& weight, std::uint32_t begin, std::uint32_
                     std::uint64_t stride, std::uint32_t rows, const Ending& end, const ProductScratch& scratch) {
   if (rows <= (weight.type == gguf::Type::Q8_0 ? kFewUnpacked : kFewPacked)) {
     for (std::uint32_t tile = begin; tile < tiles_end; ++tile) {
-      // In turns of about the same size.
+      // Turns have about the same number of rows.
       const std::uint32_t turns = (rows + kTurn - 1) / kTurn;
       for (std::uint32_t turn = 0, first = 0; turn < turns; ++turn) {
         const std::uint32_t count = (rows - first + turns - turn - 1) / (turns - turn);
@@ -391,7 +394,8 @@ void multiply_float_rows(const std::byte* weights, std::uint64_t tile_stride, st
                          std::uint64_t stride, std::uint32_t rows, float* sums) {
   std::uint32_t i = 0;
   for (; i + kRowsAtOnce <= rows; i += kRowsAtOnce) {
-    multiply_floats<Source, kTiles, kRowsAtOnce>(weights, tile_stride, cols, x + i * stride, stride, sums + i * kTiles * 16);
+    multiply_floats<Source, kTiles, kRowsAtOnce>(weights, tile_stride, cols, x + i * stride, stride,
+                                                 sums + i * kTiles * 16);
   }
   x += i * stride;
   sums += i * kTiles * 16;
@@ -408,7 +412,8 @@ void multiply_float_rows(const std::byte* weights, std::uint64_t tile_stride, st
 template <typename Source, int kTiles>
 void multiply_float_tiles(const WeightTiles& weight, std::uint32_t tile, const float* x, std::uint64_t stride,
                           std::uint32_t rows, const Ending& end, const ProductScratch& scratch) {
-  constexpr std::uint32_t kCols = kChunkCols / 4;  // as many bytes; three tiles of floats fill most of the first cache
+  constexpr std::uint32_t kCols =
+      kChunkCols / 4;  // as many bytes as a chunk of quants; three tiles fill most of the L1 cache
   __builtin_memset(scratch.sums, 0, std::size_t{rows} * kTiles * kTileRows * sizeof(float));
   const std::byte* first = weight.data + tile * weight.tile_bytes;
   if (rows <= kFewFloat) {
@@ -432,7 +437,8 @@ void multiply_float_tiles(const WeightTiles& weight, std::uint32_t tile, const f
   }
   for (std::uint32_t i = 0; i < rows; ++i) {
     for (int t = 0; t < kTiles; ++t) {
-      end(i, tile + static_cast<std::uint32_t>(t), load16(scratch.sums + (i * kTiles + static_cast<std::uint32_t>(t)) * 16));
+      end(i, tile + static_cast<std::uint32_t>(t),
+          load16(scratch.sums + (i * kTiles + static_cast<std::uint32_t>(t)) * 16));
     }
   }
 }

@@ -1,6 +1,7 @@
-// Mamba-2, token by token in arithmetic, while the state stays in registers and first-level cache across a chunk.
+// Mamba-2, token by token. The state stays in registers and the L1 cache for a whole chunk.
 
-// log(1 + e^x). What is added to the larger of x and 0 is log(1 + y) for y up to 1, as twice the area tangent of y / (2 + y).
+// log(1 + e^x) = larger(x, 0) + log(1 + y), with y = e^-|x|, at most 1. log(1 + y) is twice the inverse hyperbolic
+// tangent of y / (2 + y), computed as a series.
 QUIRE_INLINE V16 softplus(V16 x) {
   const V16 y = exponential(-larger(x, -x)), z = y / (2.0f + y), square = z * z;
   V16 p = all(1.0f / 15);
@@ -22,11 +23,11 @@ void discretize(float* steps, float* decays, const float* dt, const float* bias,
   });
 }
 
-// kRows rows of a head's state, [kRows][16 * kVectors], through `tokens` tokens.
+// Advances kRows rows of a head's state, [kRows][16 * kVectors], by `tokens` tokens.
 //   state = state * decay + input * b;  out = state . c, the lanes added up as in sums_of()
 template <int kVectors, int kRows>
 void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
-  constexpr int kTokens = 16 / kRows;  // whose sums are added up together
+  constexpr int kTokens = 16 / kRows;  // their sums are added up together
   V16 s[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -43,11 +44,11 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
       const V16 decay = all(r.decays[token * r.step_stride]);
       const float* b = r.b + token * r.b_stride;
       const float* c = r.c + token * r.c_stride;
-      V16 inputs[kRows], made[kRows];
+      V16 inputs[kRows], outputs[kRows];
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         inputs[i] = all(r.steps[token * r.step_stride] * r.x[token * r.x_stride + row + static_cast<std::uint32_t>(i)]);
-        made[i] = V16{};
+        outputs[i] = V16{};
       }
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
@@ -55,18 +56,18 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
 #pragma GCC unroll 16
         for (int i = 0; i < kRows; ++i) {
           s[i][v] = fma(s[i][v], decay, inputs[i] * in);
-          made[i] = fma(s[i][v], out, made[i]);
+          outputs[i] = fma(s[i][v], out, outputs[i]);
         }
       }
 #pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) sums[t * kRows + static_cast<std::uint32_t>(i)] = made[i];
+      for (int i = 0; i < kRows; ++i) sums[t * kRows + static_cast<std::uint32_t>(i)] = outputs[i];
     }
-    const V16 read = sums_of(sums);
+    const V16 totals = sums_of(sums);
     for (std::uint32_t t = 0; t < count; ++t) {
       for (int i = 0; i < kRows; ++i) {
         const std::uint32_t at = row + static_cast<std::uint32_t>(i), token = first + t;
         const float value = r.x[token * r.x_stride + at];
-        r.out[token * r.out_stride + at] = read[t * kRows + static_cast<std::uint32_t>(i)] + r.d * value;
+        r.out[token * r.out_stride + at] = totals[t * kRows + static_cast<std::uint32_t>(i)] + r.d * value;
       }
     }
   }
@@ -77,7 +78,7 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
   }
 }
 
-// Any length of a row, the state in memory; the same operations in the same order.
+// The same operations in the same order for rows of any length, with the state in memory.
 void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
   for (std::uint32_t token = 0; token < r.tokens; ++token) {
     const float value = r.x[token * r.x_stride + row];
@@ -93,7 +94,7 @@ void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
   }
 }
 
-// One token: the state goes through registers once, and sixteen rows are added up together.
+// One token: the state goes through registers once, and the sums of sixteen rows are added up together.
 template <int kVectors>
 void recur_token(const Recurrence& r) {
   const V16 decay = all(*r.decays);
@@ -140,8 +141,9 @@ void recur(const Recurrence& r) {
   for (std::uint32_t row = 0; row < r.head_dim; ++row) recur_row(r.state + std::size_t{row} * r.state_dim, r, row);
 }
 
-// Depth-wise causal convolution with bias and SiLU over sixteen channels or fewer: the last inputs stay in registers. The
-// window is [taps - 1][channels], oldest first; weights are [taps][channels]. kTaps: how many there are, or can be.
+// Depth-wise causal convolution with bias and SiLU over at most sixteen channels. The last inputs stay in registers.
+// The convolution state `window` is [taps - 1][channels], oldest first; weights are [taps][channels]. kTaps: their
+// number, or an upper bound.
 template <std::uint32_t kTaps>
 QUIRE_INLINE void convolve_taps(const Convolution& c, std::uint32_t taps, std::uint32_t channel, std::uint32_t count) {
   V16 weights[kTaps], last[kTaps];

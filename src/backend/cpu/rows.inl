@@ -1,14 +1,16 @@
-// Operations on single rows of activations. A row may have any length: what is left of sixteen is done with the rest of
-// the lanes at zero.
+// Operations on single rows of activations. A row may have any length. The last vector of a row may be partial; its
+// other lanes are zero.
 
-// Calls piece(i, count) for sixteen elements at a time, the last time perhaps for fewer.
+// Calls piece(i, count) for sixteen elements at a time. The last piece may have fewer.
 template <typename Piece>
 QUIRE_INLINE void by_sixteen(std::uint32_t n, Piece piece) {
   std::uint32_t i = 0;
   for (; i + 16 <= n; i += 16) piece(i, 16u);
   if (i < n) piece(i, n - i);
 }
-QUIRE_INLINE V16 load_up_to(const float* p, std::uint32_t count) { return count == 16 ? load16(p) : load_some(p, count); }
+QUIRE_INLINE V16 load_up_to(const float* p, std::uint32_t count) {
+  return count == 16 ? load16(p) : load_some(p, count);
+}
 QUIRE_INLINE void store_up_to(float* p, V16 v, std::uint32_t count) {
   if (count == 16) {
     store16(p, v);
@@ -79,19 +81,19 @@ void rotate(float* x, const float* cosines, const float* sines, std::uint32_t pa
   }
 }
 
-// To eight bits, 32 columns under a scale.
+// Quantises to 8 bits, with a scale per 32 columns.
 void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
   const V16 rounder = all(12582912.0f);
   for (std::uint32_t at = 0; at < cols; at += 32) {
     const V16 first = load16(x + at), second = load16(x + at + 16);
     const float largest = largest_of(larger(larger(first, -first), larger(second, -second)));
     const float scale = largest / 127.0f;
-    const float inverse = scale < 0x1p-126f ? 0 : 1.0f / scale;  // below, it would be infinite
+    const float inverse = scale < 0x1p-126f ? 0 : 1.0f / scale;  // the inverse of a smaller scale would be infinite
     std::int32_t sums[2];
     for (int half = 0; half < 2; ++half) {
       // Adding 1.5 * 2^23 rounds to the nearest whole number, which is then in the low bits.
       const V16 rounded = (half == 0 ? first : second) * inverse + rounder;
-      // What is not a number becomes some byte too: sums of others would overflow.
+      // A NaN becomes some byte too. Otherwise integer sums that include it would overflow.
       const I16 q = ((reinterpret_cast<I16>(rounded) - reinterpret_cast<I16>(rounder)) << 24) >> 24;
       store_as_bytes(out.q + at + 16 * half, q);
       sums[half] = sum_of(q);

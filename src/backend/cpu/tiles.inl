@@ -1,6 +1,6 @@
-// Pieces of tiles (tiles.h) as the multipliers take them. A source gives the quants of a block of 32 columns as eight
-// vectors, and the scales (and offsets) of a piece as floats. Signed quants come with kAdded added: what they are stored
-// with where the multipliers want them unsigned, so that nothing has to be done to them.
+// Reads pieces of tiles (tiles.h) for the products. A source gives the quants of a block of 32 columns as eight
+// vectors, and the scales (and offsets) of a piece as floats. Signed quants come with kAdded added: the value that they
+// are stored with where products need them unsigned, so that nothing is left to do.
 
 QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
 #pragma GCC unroll 4
@@ -11,7 +11,8 @@ QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
   }
 }
 
-// w with those bits of `more` that `mask` has. Shifted by whole words: the mask takes away what came from a neighbour.
+// w with the bits of `more` that are in `mask`. The shift is on 16-bit words; the mask removes bits of the neighbouring
+// byte.
 QUIRE_INLINE B64 with_bits(B64 w, B64 more, int left, std::uint8_t mask) {
 #if defined(__AVX512F__)
   const __m512i bits = reinterpret_cast<__m512i>(more);

@@ -1,5 +1,5 @@
-// Vectors of sixteen lanes, whatever the machine's registers are: the order of every sum is the same in each variant,
-// and what is fused is said (fma below), so that they agree to the bit, but for what a machine cannot fuse.
+// Vectors of sixteen lanes, whatever the size of the machine's registers. The order of every sum is the same in each
+// variant, and only fma() below fuses. So the variants agree to the bit, except where a machine cannot fuse.
 
 typedef float V16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef std::int32_t I16 __attribute__((vector_size(64), aligned(4), may_alias));
@@ -13,7 +13,7 @@ QUIRE_INLINE void store16(float* p, V16 v) { *reinterpret_cast<V16*>(p) = v; }
 QUIRE_INLINE B64 load64(const std::byte* p) { return *reinterpret_cast<const B64*>(p); }
 QUIRE_INLINE V16 all(float value) { return value - V16{}; }
 
-// The first `count` of sixteen; the others are zero and stay as they are.
+// The first `count` of sixteen lanes. The other lanes are zero when loaded, and are not stored.
 QUIRE_INLINE V16 load_some(const float* p, std::uint32_t count) {
   V16 v = {};
   __builtin_memcpy(&v, p, std::size_t{count} * 4);
@@ -21,8 +21,8 @@ QUIRE_INLINE V16 load_some(const float* p, std::uint32_t count) {
 }
 QUIRE_INLINE void store_some(float* p, V16 v, std::uint32_t count) { __builtin_memcpy(p, &v, std::size_t{count} * 4); }
 
-// a * b + c, rounded once where the machine can. Nothing else is fused: the compiler is told so, lest it choose
-// differently from one loop to the next.
+// a * b + c, rounded once where the machine can. Nothing else is fused: the compiler flags forbid it, because the
+// compiler could choose differently from one loop to the next.
 QUIRE_INLINE V16 fma(V16 a, V16 b, V16 c) {
 #if defined(__AVX512F__)
   return reinterpret_cast<V16>(
@@ -39,8 +39,8 @@ QUIRE_INLINE V16 fma(V16 a, V16 b, V16 c) {
   for (int i = 0; i < 16; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
   return c;
 #else
-  // A double holds the product exactly. Its sum is rounded twice, which shows once in some hundred million: so the answers
-  // of this variant are those of the others, almost always.
+  // A double holds the product exactly. The sum is rounded twice, which changes about one result in a hundred million.
+  // So this variant almost always gives the same results as the others.
   for (int i = 0; i < 16; ++i) c[i] = static_cast<float>(static_cast<double>(a[i]) * b[i] + c[i]);
   return c;
 #endif
@@ -63,7 +63,8 @@ QUIRE_INLINE V16 smaller(V16 a, V16 b) {
 #endif
 }
 
-// The sums of sixteen vectors. Each is added up over lanes 8 apart, then 4, 2 and 1, wherever in the sixteen it stands.
+// The sums of sixteen vectors. Each vector is added up over lanes 8 apart, then 4, 2 and 1, wherever it is in the
+// array.
 QUIRE_INLINE V16 sums_of(const V16 (&a)[16]) {
   V16 t[8], u[4], v[2];
 #pragma GCC unroll 8
@@ -85,7 +86,7 @@ QUIRE_INLINE V16 sums_of(const V16 (&a)[16]) {
          __builtin_shufflevector(v[0], v[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
 
-// Lane j of vector i becomes lane i of vector j: blocks of eight lanes change places, then of four, two and one.
+// Lane j of vector i becomes lane i of vector j: blocks of eight lanes are swapped, then of four, two and one.
 QUIRE_INLINE void transpose(V16 (&a)[16]) {
   V16 b[16];
 #pragma GCC unroll 8
@@ -112,7 +113,7 @@ QUIRE_INLINE void transpose(V16 (&a)[16]) {
   }
 }
 
-inline float sum_of(V16 v) {  // of one, in the same order
+inline float sum_of(V16 v) {  // of one vector, in the same order
   float eight[8], four[4];
   for (int i = 0; i < 8; ++i) eight[i] = v[i] + v[i + 8];
   for (int i = 0; i < 4; ++i) four[i] = eight[i] + eight[i + 4];
@@ -133,10 +134,10 @@ QUIRE_INLINE std::int32_t sum_of(I16 v) {
   return v[0];
 }
 
-// e to the x, to about two units in the last place; what is beyond the range of a float ends at its ends.
+// e to the x, to about two units in the last place. Arguments beyond the range of a float are clamped.
 QUIRE_INLINE V16 exponential(V16 x) {
   x = smaller(larger(x, all(-87.3f)), all(88.3f));
-  // x = n * ln 2 + r, with n a whole number and r at most half of ln 2. Adding and taking away 1.5 * 2^23 rounds.
+  // x = n * ln 2 + r, with n a whole number and r at most half of ln 2. Adding and subtracting 1.5 * 2^23 rounds.
   const V16 rounder = all(12582912.0f);
   const V16 shifted = fma(x, all(1.44269504f), rounder);
   const V16 n = shifted - rounder;
@@ -168,7 +169,7 @@ inline std::uint16_t read16(const std::byte* p) {
 inline float half_at(const std::byte* p) { return gguf::f16_to_f32(read16(p)); }
 inline int u8(std::byte b) { return static_cast<int>(b); }
 
-// Sixteen halves as floats, exactly.
+// Sixteen f16 values as floats, exactly.
 QUIRE_INLINE V16 load_halves(const std::byte* p) {
 #if defined(__AVX512F__)
   return reinterpret_cast<V16>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
@@ -185,7 +186,7 @@ QUIRE_INLINE V16 load_halves(const std::byte* p) {
   return v;
 #endif
 }
-// The compiler's own conversions between vectors of different lanes go element by element: said in the machine's words.
+// Intrinsics, because the compiler converts vectors with lanes of different sizes element by element.
 QUIRE_INLINE V16 load_brain_halves(const std::byte* p) {
 #if defined(__AVX512F__)
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -222,14 +223,14 @@ QUIRE_INLINE void store_as_bytes(std::int8_t* p, I16 v) {
 #endif
 }
 
-// Adds to each lane the products of its four bytes of `w` with the four bytes of `x`, exactly. What `w` may be is the
-// variant's: the multipliers of AVX-512 want one side unsigned, so there what is signed comes with kBias added, and the
-// sums begin at -kBias times the sum of x.
+// Adds to each lane the products of its four bytes of `w` with the four bytes of `x`, exactly. The AVX-512 instruction
+// needs one side unsigned. So in that variant signed weights come with kBias added, and the sums begin at -kBias times
+// the sum of x.
 #if defined(__AVX512VNNI__)
 constexpr int kBias = 128;
 QUIRE_INLINE I16 add_products(I16 sum, B64 w, I16 x) {
-  return reinterpret_cast<I16>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(w),
-                                                   reinterpret_cast<__m512i>(x)));
+  return reinterpret_cast<I16>(
+      _mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum), reinterpret_cast<__m512i>(w), reinterpret_cast<__m512i>(x)));
 }
 #else
 constexpr int kBias = 0;
@@ -240,8 +241,7 @@ QUIRE_INLINE I16 add_products(I16 sum, B64 w, I16 x) {
   __builtin_memcpy(weights, &w, 64);
   __builtin_memcpy(inputs, &x, 64);
   for (int i = 0; i < 2; ++i) {
-    const __m256i pairs =
-        _mm256_maddubs_epi16(_mm256_abs_epi8(weights[i]), _mm256_sign_epi8(inputs[i], weights[i]));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights[i]), _mm256_sign_epi8(inputs[i], weights[i]));
     parts[i] = _mm256_add_epi32(parts[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   __builtin_memcpy(&sum, parts, 64);
