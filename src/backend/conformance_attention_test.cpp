@@ -1,4 +1,4 @@
-// What a backend promises of attention over what was kept.
+// What a backend promises for attention over stored keys and values.
 #include "quire/backend/conformance_batches_testing.h"
 
 namespace quire::conformance {
@@ -23,10 +23,10 @@ void append(Matrix& to, const Matrix& from) {
   to.values.insert(to.values.end(), from.values.begin(), from.values.end());
 }
 
-// How the memory of a test lies.
+// How keys and values are laid out in a test.
 struct Layout {
   ElementType type = ElementType::F32;
-  std::uint32_t block_size = 16;  // 0: all positions of a sequence in one
+  std::uint32_t block_size = 16;  // 0: all positions of a sequence in one block
   KvPool::Order order = KvPool::Order::Scattered;
 };
 
@@ -44,7 +44,7 @@ class ConformanceOfAttention : public Conformance {
     return {backend().device(), page, sequences, positions, layout.order};
   }
 
-  // One step of some sequences; what their rows get is written to `out`.
+  // One step of some sequences. The results of their rows are written to `out`.
   struct Entry {
     std::uint32_t sequence, position, rows;
   };
@@ -61,7 +61,7 @@ class ConformanceOfAttention : public Conformance {
     Tensors own(backend().device());
     const Tensor q = own.put(rows.q), k = own.put(rows.k), v = own.put(rows.v);
     const Tensor to = own.room(rows.q.rows, rows.q.cols);
-    // The group is the second of two, so that its number means something.
+    // The second of two groups, so that a wrong group number shows.
     step(make_batch(parts, {.kv = {KvGroupView{}, pool.view()}}), [&] {
       if (store) backend().store_kv(shape, q, k, v, {});
       backend().attention(to, q, shape);
@@ -75,7 +75,8 @@ class ConformanceOfAttention : public Conformance {
     }
   }
 
-  // All positions of all sequences, as a schedule has it. Windows: pages that no row can see any more are given back.
+  // Runs all positions of all sequences in the steps of a schedule. With a window, pages that no row can see any more
+  // are released.
   std::vector<Matrix> attend_all(const AttentionShape& shape, const Layout& layout, std::span<const Context> contexts,
                                  const Schedule& schedule) {
     std::uint32_t positions = 0;
@@ -100,7 +101,7 @@ class ConformanceOfAttention : public Conformance {
     return out;
   }
 
-  // Rows of one sequence against the softmax.
+  // Compares rows of one sequence with the softmax.
   void expect_softmax(const Matrix& got, const AttentionShape& shape, ElementType type, const Context& context,
                       std::span<const std::uint32_t> rows) {
     const Matrix k = reference::stored(type, context.k), v = reference::stored(type, context.v);
@@ -152,7 +153,7 @@ TEST_P(ConformanceOfAttention, IsASoftmaxForEverySizeOfHeadAndKeyType) {
   }
 }
 
-TEST_P(ConformanceOfAttention, SeesWhatItsWindowShowsAndNoPageThatWasGivenBack) {
+TEST_P(ConformanceOfAttention, SeesItsWindowAndNoReleasedPage) {
   const std::uint32_t lengths[] = {150, 90, 230};
   for (const std::uint32_t window : {1u, 2u, 16u, 64u, 70u, 129u, 1000u}) {
     const AttentionShape shape{.group = 1, .heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.3f, .window = window};
@@ -182,8 +183,8 @@ TEST_P(ConformanceOfAttention, ScoresAreCapped) {
   }
 }
 
-// Scores so large that their exponentials would be infinite, were the highest not taken off first.
-TEST_P(ConformanceOfAttention, LargeScoresAreNoTrouble) {
+// The scores are so large that their exponentials would be infinite if the maximum were not subtracted first.
+TEST_P(ConformanceOfAttention, LargeScoresDoNotOverflow) {
   const std::uint32_t length = 200, rows[] = {0, 64, 130, 199};
   const AttentionShape shape{.group = 1, .heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 30};
   const std::vector<Context> contexts = random_contexts(shape, std::span(&length, 1));
@@ -259,13 +260,14 @@ TEST_P(ConformanceOfAttention, HasTheSameBitsWhateverTheBlockSizeAndTheOrderOfPa
   }
 }
 
-// Sequences that begin with the same pages may go over them together; each gets what it would get alone.
+// Sequences that begin with the same pages may go over them together. Each gets the same result as alone.
 TEST_P(ConformanceOfAttention, OverSharedPagesHasTheSameBitsAsAlone) {
   constexpr std::uint32_t kSequences = 9, kBlock = 16, kLength = 14 * kBlock;
   const AttentionShape shape{.group = 1, .heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.5f};
   std::vector<std::uint32_t> lengths(kSequences, kLength);
   std::vector<Context> contexts = random_contexts(shape, lengths);
-  // Pages that a sequence has of the first: its keys and values there are the first one's too.
+  // The number of pages that a sequence shares with the first one. Its keys and values there are those of the first
+  // one.
   const std::uint32_t shared[kSequences] = {0, 12, 12, 8, 8, 0, 13, 4, 12};
   for (std::uint32_t s = 0; s < kSequences; ++s) {
     const std::ptrdiff_t count = std::ptrdiff_t{shared[s]} * kBlock * contexts[s].k.cols;
@@ -283,7 +285,7 @@ TEST_P(ConformanceOfAttention, OverSharedPagesHasTheSameBitsAsAlone) {
     std::vector<Matrix> together = nothing, alone = nothing;
     std::vector<Entry> entries;
     for (std::uint32_t s = 0; s < kSequences; ++s) {
-      // One of them brings a chunk.
+      // One of them is a prefill chunk.
       entries.push_back(s == 4 ? Entry{s, 10 * kBlock, 30} : Entry{s, 13 * kBlock + s, 1});
     }
     attend(shape, pool, contexts, entries, together, false);
@@ -295,8 +297,8 @@ TEST_P(ConformanceOfAttention, OverSharedPagesHasTheSameBitsAsAlone) {
   }
 }
 
-// Two layers of one step, and the same layer of two groups, know nothing of each other.
-TEST_P(ConformanceOfAttention, LayersAndGroupsAreApart) {
+// Two layers of one step, and the same layer of two groups, do not affect each other.
+TEST_P(ConformanceOfAttention, LayersAndGroupsAreIndependent) {
   const std::uint32_t length = 50, rows[] = {0, 49};
   AttentionShape shapes[] = {
       {.group = 0, .layer = 0, .heads = 4, .kv_heads = 2, .head_dim = 32, .scale = 0.2f},

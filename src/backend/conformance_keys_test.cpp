@@ -1,4 +1,4 @@
-// What a backend promises of keys and values: what is done to them, and what is kept.
+// What a backend promises for keys and values: norms, rotation, and what is stored.
 #include "quire/backend/conformance_batches_testing.h"
 
 namespace quire::conformance {
@@ -19,7 +19,7 @@ struct HeadCase {
   bool norms;
 };
 
-TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValuesAreKept) {
+TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValuesAreStored) {
   for (const HeadCase& one : {HeadCase{64, 32, RopePairs::Neighbours, true},
                               {64, 32, RopePairs::Halves, true},
                               {128, 64, RopePairs::Halves, false},
@@ -70,7 +70,7 @@ TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValu
       }
       EXPECT_TRUE(same_bits(tensors().get(v_on), v));
       for (const Tensor tensor : {q_on, k_on, v_on}) EXPECT_TRUE(tensors().surroundings_are_untouched(tensor));
-      // What is kept is the nearest that the type has, at the sequence's own positions, and nowhere else.
+      // Stored values are the nearest that the type has. They are at the positions of their sequence, and nowhere else.
       const Matrix k_stored = reference::stored(type, k_after), v_stored = reference::stored(type, v);
       std::uint32_t row = 0;
       for (const Part& part : parts) {
@@ -89,7 +89,7 @@ TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValu
   }
 }
 
-// Elements of a head that are not rotated are as they were, to the bit.
+// Elements of a head that are not rotated are unchanged, to the bit.
 TEST_P(ConformanceOfKeysAndValues, TheRestOfAHeadIsNotRotated) {
   const AttentionShape shape{.group = 1, .heads = 2, .kv_heads = 2, .head_dim = 10};
   const KvPool pool = make_pool(shape, ElementType::F32, 1, 16);
@@ -109,7 +109,7 @@ TEST_P(ConformanceOfKeysAndValues, TheRestOfAHeadIsNotRotated) {
   }
 }
 
-TEST_P(ConformanceOfKeysAndValues, NumbersThatATypeHardlyHoldsAreKeptAsTheNearest) {
+TEST_P(ConformanceOfKeysAndValues, ExtremeValuesAreStoredAsTheNearest) {
   const AttentionShape shape{.group = 1, .layer = 2, .heads = 1, .kv_heads = 1, .head_dim = 19};
   Matrix k = random_matrix(1, 19, 1);
   const float odd[] = {0.0f,  -0.0f,  65504.0f,   65519.0f,  -65519.0f, 6e-8f,   3e-8f,    2.9e-8f, 1e-7f,
@@ -134,10 +134,10 @@ TEST_P(ConformanceOfKeysAndValues, ARowOfHeadsHasTheSameBitsHoweverManyThereAre)
     const KvPool pool = make_pool(shape, ElementType::F32, 1, 64);
     const Tensor q_on = tensors().put(q.row_range(first, count)), k_on = tensors().put(k.row_range(first, count));
     const Tensor v_on = tensors().put(k.row_range(first, count)), by = tensors().put(norm);
-    const Tensor turn = tensors().put(angles.row_range(first, count));
+    const Tensor angles_on = tensors().put(angles.row_range(first, count));
     step(make_batch(std::vector<Part>{{.position = first, .rows = count}}, {.kv = {KvGroupView{}, pool.view()}}), [&] {
       backend().store_kv(shape, q_on, k_on, v_on,
-                         {.q_norm = by, .k_norm = by, .epsilon = 1e-5f, .cosines = turn, .sines = turn});
+                         {.q_norm = by, .k_norm = by, .epsilon = 1e-5f, .cosines = angles_on, .sines = angles_on});
     });
     std::vector<Matrix> row = {tensors().get(q_on.row_range(37 - first, 1)),
                                tensors().get(k_on.row_range(37 - first, 1))};

@@ -1,4 +1,4 @@
-// What a backend promises of weights: how they are loaded, looked up and multiplied.
+// What a backend promises for weights: how they are loaded, looked up and multiplied.
 #include "quire/backend/conformance_batches_testing.h"
 
 namespace quire::conformance {
@@ -9,7 +9,7 @@ using reference::is_float;
 
 class ConformanceOfProducts : public Conformance {
  protected:
-  // The input on the device, in columns of wider rows if wanted.
+  // The input on the device, as columns of wider rows if `before` or `after` is set.
   Input put(const HostInput& input, std::uint32_t before = 0, std::uint32_t after = 0) {
     Input on{.kind = input.kind,
              .x = tensors().put_within(input.x, before, after),
@@ -43,7 +43,7 @@ class ConformanceOfProducts : public Conformance {
   }
 };
 
-// Columns that a matrix of this type can have: pieces of 256 or none, and of 32 or none.
+// Numbers of columns that a matrix of this type can have: with and without whole pieces of 256, and a rest of 32s.
 std::vector<std::uint32_t> columns_of(gguf::Type type) {
   switch (gguf::type_info(type).block_size) {
     case 1: return {1, 37, 100, 512};
@@ -52,7 +52,7 @@ std::vector<std::uint32_t> columns_of(gguf::Type type) {
   }
 }
 
-// Every kind of input, of so many rows and columns.
+// Every kind of input, with this many rows and columns.
 std::vector<HostInput> all_inputs(std::uint32_t rows, std::uint32_t cols) {
   const Matrix x = random_matrix(rows, cols, 41), gate = random_matrix(rows, cols, 42),
                norm = random_matrix(1, cols, 43);
@@ -70,7 +70,7 @@ std::vector<HostInput> all_inputs(std::uint32_t rows, std::uint32_t cols) {
   return inputs;
 }
 
-TEST_P(ConformanceOfProducts, OfEveryTypeAreTheSumsThatTheFileMeans) {
+TEST_P(ConformanceOfProducts, OfEveryTypeMatchTheReference) {
   for (const gguf::Type type : reference::weight_types()) {
     for (const std::uint32_t cols : columns_of(type)) {
       const FileWeight file = random_weight(type, 83, cols, 7);
@@ -99,7 +99,7 @@ TEST_P(ConformanceOfProducts, HaveAnyNumberOfOutputs) {
   }
 }
 
-// The rule of exactness, for every type: whatever way a backend has for few rows and for many.
+// The rule of exactness for every type. A backend may have one algorithm for few rows and another for many.
 TEST_P(ConformanceOfProducts, ARowHasTheSameBitsHoweverManyThereAre) {
   for (const gguf::Type type : reference::weight_types()) {
     SCOPED_TRACE(gguf::type_name(type));
@@ -114,7 +114,7 @@ TEST_P(ConformanceOfProducts, ARowHasTheSameBitsHoweverManyThereAre) {
   }
 }
 
-TEST_P(ConformanceOfProducts, InputsAreNormedAndGatedOnTheWay) {
+TEST_P(ConformanceOfProducts, InputsAreNormedAndGated) {
   for (const gguf::Type type : {gguf::Type::F32, gguf::Type::F16, gguf::Type::Q8_0, gguf::Type::Q4_K}) {
     const std::uint32_t cols = type == gguf::Type::F32 ? 52 : 256;
     const FileWeight file = random_weight(type, 20, cols, 44);
@@ -146,7 +146,7 @@ TEST_P(ConformanceOfProducts, ARowOfAnInputHasTheSameBitsHoweverManyThereAre) {
   }
 }
 
-TEST_P(ConformanceOfProducts, TakeABiasAndAreAddedUnderAScale) {
+TEST_P(ConformanceOfProducts, TakeABiasAndAreScaledAndAdded) {
   for (const gguf::Type type : {gguf::Type::F32, gguf::Type::Q8_0, gguf::Type::Q6_K, gguf::Type::Q5_0}) {
     const FileWeight file = random_weight(type, 37, 256, 1);
     const Loaded loaded = load(backend(), file);
@@ -173,8 +173,8 @@ TEST_P(ConformanceOfProducts, TakeABiasAndAreAddedUnderAScale) {
   }
 }
 
-// Each of them is the same bits as by itself, whatever types and ends the others have.
-TEST_P(ConformanceOfProducts, OfOneInputCanBeMadeTogether) {
+// Each product has the same bits as alone, whatever the types and outputs of the others.
+TEST_P(ConformanceOfProducts, OfOneInputCanBeComputedTogether) {
   const FileWeight files[] = {random_weight(gguf::Type::F32, 33, 256, 30), random_weight(gguf::Type::Q8_0, 70, 256, 31),
                               random_weight(gguf::Type::Q3_K, 5, 256, 32), random_weight(gguf::Type::F16, 16, 256, 33)};
   std::vector<Loaded> loaded;
@@ -225,11 +225,11 @@ TEST_P(ConformanceOfProducts, OfColumnsHaveTheSameBitsAndLeaveTheColumnsBesideTh
   }
 }
 
-TEST_P(ConformanceOfProducts, OfNothingAreNothing) {
+TEST_P(ConformanceOfProducts, OfZerosAreZero) {
   for (const gguf::Type type : reference::weight_types()) {
     const FileWeight file = random_weight(type, 17, 256, 1);
     const Loaded loaded = load(backend(), file);
-    // Also of what is so small that no scale can be divided by: what an activation leaves of a very negative number.
+    // Also values so small that no scale can be divided by: the activation of a very negative number.
     for (const float tiny : {0.0f, 1e-45f}) {
       const Matrix got = multiply(loaded.weight, {.x = Matrix(3, 256, tiny)});
       for (const float value : got.values) ASSERT_LE(std::fabs(value), 1e-37f) << gguf::type_name(type);
@@ -237,8 +237,8 @@ TEST_P(ConformanceOfProducts, OfNothingAreNothing) {
   }
 }
 
-// A sequence that has come to NaN or infinity is lost, and no other with it.
-TEST_P(ConformanceOfProducts, WhatIsNotANumberStaysInItsRow) {
+// A sequence with NaN or infinity is lost, but no other one is.
+TEST_P(ConformanceOfProducts, NanAndInfinityStayInTheirRow) {
   for (const gguf::Type type : reference::weight_types()) {
     const FileWeight file = random_weight(type, 17, 256, 1);
     const Loaded loaded = load(backend(), file);
@@ -258,13 +258,13 @@ TEST_P(ConformanceOfProducts, WhatIsNotANumberStaysInItsRow) {
 
 // --- tables
 
-TEST_P(ConformanceOfProducts, TablesAreLookedUpAsTheFileMeansThemToTheBit) {
+TEST_P(ConformanceOfProducts, TableLookupsMatchTheReferenceToTheBit) {
   const std::vector<Token> tokens = {0, 36, 16, 15, 7, 33, 7};
   for (const gguf::Type type : reference::weight_types()) {
     for (const std::uint32_t cols : columns_of(type)) {
       const FileWeight file = random_weight(type, 37, cols, 9);
       const Matrix values = file.values();
-      // A table that is also multiplied (tied embeddings) is looked up in the order that products want.
+      // A table that is also multiplied (tied embeddings) is looked up in the layout of products.
       for (const WeightUse use : {WeightUse::Lookup, WeightUse::Product}) {
         SCOPED_TRACE(std::string(gguf::type_name(type)) + ", " + std::to_string(cols) + " columns, " +
                      (use == WeightUse::Lookup ? "lookup" : "product"));
@@ -297,7 +297,7 @@ TEST_P(ConformanceOfProducts, LookedUpRowsAreScaled) {
   }
 }
 
-// Rows of a fused matrix are matrices themselves: FileMatrix::part().
+// Rows of a fused matrix are a matrix themselves: FileMatrix::part().
 TEST_P(ConformanceOfProducts, APartOfAMatrixIsAMatrix) {
   for (const gguf::Type type : {gguf::Type::F32, gguf::Type::Q8_0, gguf::Type::Q2_K}) {
     const FileWeight file = random_weight(type, 50, 256, 9);

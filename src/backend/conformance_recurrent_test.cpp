@@ -1,10 +1,10 @@
-// What a backend promises of recurrent layers: the convolution and the scan of Mamba-2, and the states between steps.
+// What a backend promises for recurrent layers: convolution and scan of Mamba-2, and the states between steps.
 #include "quire/backend/conformance_batches_testing.h"
 
 namespace quire::conformance {
 namespace {
 
-// What one sequence brings, [positions] each; and what the layer has.
+// The inputs of one sequence, [positions] each, and the weights of the layer.
 struct Inputs {
   Matrix conv, x, b, c, dt;
 };
@@ -28,7 +28,7 @@ Layer random_layer(const Mamba2Shape& shape) {
   return layer;
 }
 
-// A state dimension that vectors divide and one that they do not, likewise heads and channels; several groups.
+// State dimensions, heads and channels that vectors divide, and that they do not; several groups.
 constexpr Mamba2Shape kShapes[] = {
     {.layer = 1, .heads = 4, .head_dim = 3, .groups = 2, .state_dim = 18, .conv_width = 4},
     {.layer = 0, .heads = 2, .head_dim = 64, .groups = 1, .state_dim = 128, .conv_width = 4},
@@ -49,12 +49,12 @@ class ConformanceOfRecurrentLayers : public Conformance {
   static constexpr std::uint32_t kLayers = 2;
 
   struct Run {
-    std::vector<Matrix> conv, scan;                 // what each sequence gets, [positions]
-    std::vector<std::vector<std::byte>> states;     // what is left, by sequence
+    std::vector<Matrix> conv, scan;                 // results of each sequence, [positions]
+    std::vector<std::vector<std::byte>> states;     // the final states, by sequence
     std::vector<std::vector<std::byte>> untouched;  // states of the other layer
   };
 
-  // All positions of all sequences, as a schedule has it.
+  // Runs all positions of all sequences in the steps of a schedule.
   Run run(const Mamba2Shape& shape, const Layer& layer, std::span<const Inputs> inputs, const Schedule& schedule) {
     StatePool pool(backend().device(), shape, kLayers, static_cast<std::uint32_t>(inputs.size()));
     const Tensor conv_weight = tensors().put(layer.conv_weight), dt_bias = tensors().put(layer.dt_bias);
@@ -83,7 +83,7 @@ class ConformanceOfRecurrentLayers : public Conformance {
         append(rows.c, inputs[s].c);
         append(rows.dt, inputs[s].dt);
       }
-      // Everything in columns of wider rows, each of another width.
+      // All inputs are columns of wider rows, each with another width.
       Tensors own(backend().device());
       const Tensor conv = own.put_within(rows.conv, 3, 2), x = own.put_within(rows.x, 1, 0);
       const Tensor b = own.put_within(rows.b, 5, 7), c = own.put_within(rows.c, 2, 0),
@@ -123,7 +123,7 @@ TEST_P(ConformanceOfRecurrentLayers, ConvolveAndScanFromAStateOfZeros) {
       expect_close(got.conv[s], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
       expect_close(got.scan[s], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape),
                    tolerance().floats);
-      // Nothing was there, and nothing is.
+      // It was zero and must still be.
       EXPECT_EQ(got.untouched[s], std::vector<std::byte>(got.untouched[s].size())) << "the state of another layer";
     }
   }
@@ -138,7 +138,7 @@ TEST_P(ConformanceOfRecurrentLayers, TheConvolutionNeedsNoBias) {
                reference::mamba2_conv(inputs[0].conv, layer.conv_weight, {}), tolerance().floats);
 }
 
-TEST_P(ConformanceOfRecurrentLayers, TheStateGoesOnWhereTheLastStepEnded) {
+TEST_P(ConformanceOfRecurrentLayers, TheStateContinuesWhereTheLastStepEnded) {
   for (const Mamba2Shape& shape : kShapes) {
     SCOPED_TRACE(describe(shape));
     const Layer layer = random_layer(shape);
@@ -151,7 +151,7 @@ TEST_P(ConformanceOfRecurrentLayers, TheStateGoesOnWhereTheLastStepEnded) {
   }
 }
 
-// The rule of exactness; of the states too, as the next step depends on them.
+// The rule of exactness, also for the states, since the next step depends on them.
 TEST_P(ConformanceOfRecurrentLayers, HaveTheSameBitsHoweverPromptsAreCutAndWhoeverElseIsThere) {
   const std::uint32_t lengths[] = {1, 5, 33, 64, 100};
   for (const Mamba2Shape& shape : kShapes) {

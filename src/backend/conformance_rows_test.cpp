@@ -1,4 +1,4 @@
-// What a backend promises of operations on single rows.
+// What a backend promises for operations on single rows.
 #include "quire/backend/conformance_batches_testing.h"
 
 namespace quire::conformance {
@@ -6,7 +6,7 @@ namespace {
 
 class ConformanceOfRows : public Conformance {};
 
-// Lengths that vectors divide, and that they do not.
+// Lengths that are multiples of a vector, and lengths that are not.
 constexpr std::uint32_t kLengths[] = {1, 3, 16, 50, 64, 100, 257, 512};
 
 TEST_P(ConformanceOfRows, NormsDivideByTheRootMeanSquare) {
@@ -29,13 +29,13 @@ TEST_P(ConformanceOfRows, NormsInPlaceAreTheSameBits) {
   EXPECT_TRUE(same_bits(tensors().get(out), tensors().get(same)));
 }
 
-TEST_P(ConformanceOfRows, NormsOfNothingAreNothing) {
+TEST_P(ConformanceOfRows, NormsOfZerosAreZero) {
   const Tensor x = tensors().put(Matrix(3, 50)), by = tensors().put(random_matrix(1, 50, 5));
   step(rows_alone(3), [&] { backend().rms_norm(x, x, by, 1e-6f); });
   EXPECT_EQ(tensors().get(x).values, Matrix(3, 50).values);
 }
 
-TEST_P(ConformanceOfRows, RowsAreAddedUnderAScale) {
+TEST_P(ConformanceOfRows, RowsAreScaledAndAdded) {
   for (const std::uint32_t cols : kLengths) {
     for (const float scale : {1.0f, -0.3f}) {
       const Matrix x = random_matrix(9, cols, 1), y = random_matrix(9, cols, 2);
@@ -108,7 +108,7 @@ TEST_P(ConformanceOfRows, OperationsOnColumnsLeaveTheColumnsBesideThemAlone) {
   for (const Tensor tensor : {a, b, c, more, cosines, sines}) EXPECT_TRUE(t.surroundings_are_untouched(tensor));
 }
 
-// The rule of exactness for rows: alone, in the middle of some, in the middle of many.
+// The rule of exactness for rows: alone, among a few, among many.
 TEST_P(ConformanceOfRows, ARowHasTheSameBitsHoweverManyThereAre) {
   const std::uint32_t rows = 70, cols = 100, row = 37;
   const Matrix x = random_matrix(rows, cols, 1), y = random_matrix(rows, cols, 2), weight = random_matrix(1, cols, 3);

@@ -1,5 +1,5 @@
-// All operations together, as a model calls them: the rule of exactness from tokens to logits, whatever the batch, the
-// chunks, the pages and the number of threads; and no memory that was not taken beforehand.
+// All operations together, as a model calls them. The rule of exactness from tokens to logits, whatever the batch, the
+// chunks, the pages and the number of threads. No step allocates memory.
 #include "quire/backend/conformance_batches_testing.h"
 #include "quire/base/counted_heap_testing.h"
 
@@ -50,7 +50,7 @@ class SmallModel {
     d_ = vector(kMamba.heads);
     a_ = tensors_.put(Matrix(1, kMamba.heads, -0.3f));
     const auto room = [&](std::uint32_t cols) { return tensors_.room(kSizes.rows, cols); };
-    x_ = room(kWidth), q_ = room(128), k_ = room(64), v_ = room(64), mixed_ = room(128), wide_ = room(kMambaIn);
+    x_ = room(kWidth), q_ = room(128), k_ = room(64), v_ = room(64), block_output_ = room(128), wide_ = room(kMambaIn);
     gate_ = room(kInner), up_ = room(kInner), cosines_ = room(16), sines_ = room(16);
     last_ = room(kWidth), logits_ = room(kVocabulary);
   }
@@ -59,7 +59,7 @@ class SmallModel {
     return make_batch(parts, {{full_.view(), windowed_.view()}, states_.view(), states_.stride()}, tokens);
   }
 
-  // Logits of the rows that the batch wants.
+  // Returns the logits of the rows that the batch wants.
   HostRows forward(const Batch& batch) {
     const auto rows = [n = batch.rows()](Tensor tensor) { return tensor.row_range(0, n); };
     const Tensor x = rows(x_), wide = rows(wide_);
@@ -72,7 +72,7 @@ class SmallModel {
     const Product in{.out = wide, .weight = &weights_[MambaIn].weight};
     backend_.matmul({&in, 1}, Input::normed(x, norm_, 1e-5f));
     const Tensor convolved = wide.columns(kMamba.inner(), kMamba.conv_channels());
-    const Tensor scanned = rows(mixed_).columns(0, kMamba.inner());
+    const Tensor scanned = rows(block_output_).columns(0, kMamba.inner());
     backend_.mamba2_conv(convolved, conv_, conv_bias_, kMamba);
     backend_.mamba2_scan(scanned, convolved.columns(0, 32), convolved.columns(32, 32), convolved.columns(64, 32),
                          wide.columns(kMamba.inner() + kMamba.conv_channels(), kMamba.heads), dt_bias_, a_, d_, kMamba);
@@ -126,7 +126,7 @@ class SmallModel {
     const std::uint32_t queries = shape.heads * shape.head_dim, keys = shape.kv_heads * shape.head_dim;
     const Tensor x = x_.row_range(0, rows), q = q_.row_range(0, rows).columns(0, queries);
     const Tensor k = k_.row_range(0, rows).columns(0, keys), v = v_.row_range(0, rows).columns(0, keys);
-    const Tensor mixed = mixed_.row_range(0, rows).columns(0, queries);
+    const Tensor attended = block_output_.row_range(0, rows).columns(0, queries);
     const Product products[] = {{.out = q, .weight = &weights_[first].weight},
                                 {.out = k, .weight = &weights_[first + 1].weight},
                                 {.out = v, .weight = &weights_[first + 2].weight}};
@@ -138,9 +138,9 @@ class SmallModel {
                        .cosines = cosines_.row_range(0, rows),
                        .sines = sines_.row_range(0, rows),
                        .pairs = RopePairs::Halves});
-    backend_.attention(mixed, q, shape);
+    backend_.attention(attended, q, shape);
     const Product out{.out = x, .weight = &weights_[first + 3].weight, .add = true};
-    backend_.matmul({&out, 1}, Input::plain(mixed));
+    backend_.matmul({&out, 1}, Input::plain(attended));
     backend_.add(x, q.columns(0, kWidth), 0.01f);
   }
 
@@ -151,7 +151,7 @@ class SmallModel {
   std::vector<std::unique_ptr<FileWeight>> files_;
   std::vector<Loaded> weights_;
   Tensor norm_, head_norm_, inner_norm_, frequencies_, conv_, conv_bias_, dt_bias_, a_, d_;
-  Tensor x_, q_, k_, v_, mixed_, wide_, gate_, up_, cosines_, sines_, last_, logits_;
+  Tensor x_, q_, k_, v_, block_output_, wide_, gate_, up_, cosines_, sines_, last_, logits_;
 };
 
 constexpr std::uint32_t kLengths[SmallModel::kSequences] = {1, 40, 128, 17, 70};
@@ -160,7 +160,7 @@ Token token_at(std::uint32_t sequence, std::uint32_t position) {
   return static_cast<Token>((sequence * 31 + position * position * 7 + position) % kVocabulary);
 }
 
-// Logits of every token of all sequences, [sequence][position].
+// The logits of every token of all sequences, [sequence][position].
 std::vector<Matrix> logits_of_all(Backend& backend, const Schedule& schedule, std::uint32_t block_size = 16,
                                   KvPool::Order order = KvPool::Order::Scattered) {
   SmallModel model(backend, block_size, order);
@@ -211,7 +211,7 @@ TEST_P(ConformanceOfSteps, LogitsHaveTheSameBitsHoweverTheyAreComputed) {
   }
 }
 
-// Another token, and other logits: from it on, in its own sequence and nowhere else.
+// Another token changes the logits from its position on, and no logits before it.
 TEST_P(ConformanceOfSteps, LogitsDependOnTheTokensBefore) {
   SmallModel model(backend(), 16, KvPool::Order::Scattered);
   const auto run = [&](std::uint32_t sequence, Token third) {
@@ -234,7 +234,7 @@ TEST_P(ConformanceOfSteps, NothingIsAllocatedForAStep) {
   for (std::uint32_t s = 0; s < SmallModel::kSequences; ++s) {
     batches.push_back(model.batch(std::vector<Part>{{.sequence = s, .rows = 40, .logits = Logits::Last}}, tokens));
   }
-  // Singles and chunks of several sequences, and a step as large as was prepared for.
+  // Single tokens and chunks of several sequences, and a step of the largest size that was prepared.
   std::vector<Part> mixed, largest;
   for (std::uint32_t s = 0; s < SmallModel::kSequences; ++s) {
     mixed.push_back({.sequence = s, .position = 40, .rows = s % 2 == 0 ? 1 : 9u, .logits = Logits::Last});
@@ -253,7 +253,7 @@ TEST_P(ConformanceOfSteps, NothingIsAllocatedForAStep) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, ConformanceOfSteps, ::testing::ValuesIn(backends_under_test()), name_of);
 
-// --- backends that differ in nothing but their number of threads
+// --- backends that differ only in their number of threads
 
 class ConformanceOfFamilies : public ::testing::TestWithParam<std::string> {};
 

@@ -1,5 +1,4 @@
-// What a backend promises of itself and of steps: order, what the host can see and when, errors; and how backends are
-// made.
+// What a backend promises for steps: order, what the host can see and when, errors; and how backends are created.
 #include <gmock/gmock.h>
 
 #include "quire/backend/conformance_batches_testing.h"
@@ -20,7 +19,7 @@ TEST_P(Conformance, StoresHalvesAndRefusesIntegers) {
   EXPECT_FALSE(backend().stores(ElementType::I8));
 }
 
-TEST_P(Conformance, AStepOfNothingIsAStep) {
+TEST_P(Conformance, AnEmptyStepIsAStep) {
   step(Batch(), [] {});
   step(Batch(), [] {});
 }
@@ -43,7 +42,7 @@ TEST_P(Conformance, OperationsAreDoneInTheOrderOfTheCalls) {
   expect_close(tensors().get(b), reference::add(half, Matrix(7, 30), 0), 10 * tolerance().floats);
 }
 
-// The device has the same stream.
+// The device uses the same stream.
 TEST_P(Conformance, CopiesOfTheDeviceAreInOrderWithOperations) {
   const Matrix x = random_matrix(7, 30, 1), y = random_matrix(7, 30, 2);
   const Tensor a = tensors().put(x), b = tensors().put(y), between = tensors().room(7, 30);
@@ -85,7 +84,7 @@ TEST_P(Conformance, TheHostSeesWhatItReadAfterTheStep) {
   for (std::uint32_t k = 0; k < 5; ++k) EXPECT_EQ(some.row(1)[k], 2 * x.at(5, 10 + k));
 }
 
-// What was computed stays for the next step: only what the host reads ends with one.
+// Tensors stay valid for the next step. Only the rows for the host end with their step.
 TEST_P(Conformance, TensorsOutliveSteps) {
   const Matrix x = random_matrix(3, 30, 1);
   const Tensor a = tensors().put(x);
@@ -115,13 +114,13 @@ TEST_P(Conformance, StepsMayBeAsLargeAsTheyWerePreparedFor) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Conformance, ::testing::ValuesIn(backends_under_test()), name_of);
 
-// --- errors, on a device of the test
+// --- errors, with a device of the test
 
 class ConformanceOfErrors : public ::testing::TestWithParam<BackendUnderTest> {
  protected:
   ConformanceOfErrors() : backend_(GetParam().make_on(device_)), tensors_(device_) { must(backend_->prepare(kSizes)); }
 
-  // A step with some work of the device in it; what becomes of it.
+  // Runs a step that uses the device. Returns its result.
   PoolResult<void> step() {
     x_ = tensors_.put(Matrix(3, 30, 1.0f));
     const Batch batch = rows_alone(3);
@@ -140,7 +139,7 @@ class ConformanceOfErrors : public ::testing::TestWithParam<BackendUnderTest> {
     EXPECT_EQ(tensors_.get(x_).values, Matrix(3, 30, 2.0f).values);
   }
 
-  const Matrix two_ = Matrix(1, 30, 2.0f);  // outlives what the device does with it
+  const Matrix two_ = Matrix(1, 30, 2.0f);  // must live until the device is done with it
   CountingDevice device_;
   std::unique_ptr<Backend> backend_;
   Tensors tensors_;
@@ -194,8 +193,8 @@ TEST(BackendsByName, TheCpuHasAsManyThreadsAsAreAskedForAndTheKernelsThatAreName
   EXPECT_GE((*make_backend({.device = "cpu"}))->facts().threads, 1u);
 }
 
-// In one line that says what there is.
-TEST(BackendsByName, WhatThereIsNotIsRefused) {
+// The error is one line that lists the choices.
+TEST(BackendsByName, UnknownNamesAreRefused) {
   const auto device = make_backend({.device = "toaster"});
   ASSERT_FALSE(device.has_value());
   EXPECT_THAT(device.error().message, ::testing::HasSubstr("'toaster'"));

@@ -1,7 +1,7 @@
-// The block formats. In each, `d` is a 16-bit float scale; where blocks of 256 are cut into smaller ones, these have a
-// scale and perhaps an offset of their own in 6 or 4 bits. Every product of scales and quants below is exact in
-// float32, and at most one rounding follows, so the results do not depend on how a compiler orders them, as long as it
-// does not fuse them (the module is built with -ffp-contract=off).
+// The block formats. In each, `d` is a 16-bit float scale. Blocks of 256 are divided into smaller ones, with their own
+// scales and perhaps offsets in 6 or 4 bits. Every product of scales and quants below is exact in float32, and at most
+// one rounding follows. So the results do not depend on the order that a compiler chooses, as long as it does not fuse
+// (the module is built with -ffp-contract=off).
 #include <array>
 #include <cstring>
 
@@ -24,7 +24,7 @@ std::uint16_t u16_at(Bytes at) {
 
 float f16_at(Bytes at) { return f16_to_f32(u16_at(at)); }
 
-// The 16 levels of IQ4_NL and IQ4_XS: not evenly spaced, denser around 0, as weights are.
+// The 16 levels of IQ4_NL and IQ4_XS. They are denser around 0, as weights are.
 constexpr std::array<std::int8_t, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                  1,    13,   25,  38,  53,  69,  89,  113};
 
@@ -32,10 +32,10 @@ void block_f32(Bytes in, float* out) { std::memcpy(out, in, sizeof *out); }
 void block_f16(Bytes in, float* out) { *out = f16_at(in); }
 void block_bf16(Bytes in, float* out) { *out = bf16_to_f32(u16_at(in)); }
 
-// Blocks of 32. The low half-bytes are elements 0 to 15, the high ones 16 to 31; bit i of a 32-bit word is the fifth
-// bit of element i.
+// Blocks of 32. The low nibbles are elements 0 to 15, the high ones 16 to 31. Bit i of a 32-bit word is the fifth bit
+// of element i.
 
-// d, 16 bytes of half-bytes
+// d, 16 bytes of nibbles
 void block_q4_0(Bytes in, float* out) {
   const float d = f16_at(in);
   for (int i = 0; i < 16; ++i) {
@@ -44,7 +44,7 @@ void block_q4_0(Bytes in, float* out) {
   }
 }
 
-// d, m, 16 bytes of half-bytes
+// d, m, 16 bytes of nibbles
 void block_q4_1(Bytes in, float* out) {
   const float d = f16_at(in), m = f16_at(in + 2);
   for (int i = 0; i < 16; ++i) {
@@ -55,7 +55,7 @@ void block_q4_1(Bytes in, float* out) {
 
 int fifth_bit(Bytes bits, int i) { return ((bits[i / 8] >> (i % 8)) & 1) << 4; }
 
-// d, 4 bytes of fifth bits, 16 bytes of half-bytes
+// d, 4 bytes of fifth bits, 16 bytes of nibbles
 void block_q5_0(Bytes in, float* out) {
   const float d = f16_at(in);
   for (int i = 0; i < 16; ++i) {
@@ -64,7 +64,7 @@ void block_q5_0(Bytes in, float* out) {
   }
 }
 
-// d, m, 4 bytes of fifth bits, 16 bytes of half-bytes
+// d, m, 4 bytes of fifth bits, 16 bytes of nibbles
 void block_q5_1(Bytes in, float* out) {
   const float d = f16_at(in), m = f16_at(in + 2);
   for (int i = 0; i < 16; ++i) {
@@ -79,7 +79,7 @@ void block_q8_0(Bytes in, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<std::int8_t>(in[2 + i]));
 }
 
-// d, 16 bytes of half-bytes that pick levels
+// d, 16 bytes of nibbles that are indices of levels
 void block_iq4_nl(Bytes in, float* out) {
   const float d = f16_at(in);
   for (int i = 0; i < 16; ++i) {
@@ -90,8 +90,8 @@ void block_iq4_nl(Bytes in, float* out) {
 
 // Blocks of 256.
 
-// 16 bytes of scale (low half) and offset (high half), one for each 16 elements; 64 bytes of quants; d, dmin.
-// Of each half of 128 elements, 32 bytes hold four runs of 32: bits 0-1 the first run, bits 2-3 the second, and so on.
+// 16 bytes of scale (low nibble) and offset (high nibble), one for each 16 elements; 64 bytes of quants; d, dmin. In
+// each half of 128 elements, 32 bytes hold four runs of 32: bits 0-1 are the first run, bits 2-3 the second, and so on.
 void block_q2_k(Bytes in, float* out) {
   const Bytes scales = in, quants = in + 16;
   const float d = f16_at(in + 80), dmin = f16_at(in + 82);
@@ -103,12 +103,13 @@ void block_q2_k(Bytes in, float* out) {
 }
 
 // 32 bytes of third bits (bit r of byte i: element i of the r-th run of 32), 64 bytes of the two lower bits as in Q2_K,
-// 12 bytes of 16 scales in 6 bits, d. A third bit that is not set takes 4 off.
+// 12 bytes of 16 scales in 6 bits, d. If the third bit is not set, 4 is subtracted.
 void block_q3_k(Bytes in, float* out) {
   const Bytes high = in, quants = in + 32, scales = in + 96;
   const float d = f16_at(in + 108);
   for (int i = 0; i < 256; ++i) {
-    // Scale s has its low 4 bits in half-byte s of the first 8 bytes (low halves first), its high 2 bits in the last 4.
+    // Scale s has its low 4 bits in nibble s of the first 8 bytes (low nibbles first), and its high 2 bits in the last
+    // 4 bytes.
     const int s = i / 16;
     const int low_bits = (scales[s % 8] >> (s / 8 * 4)) & 15;
     const int high_bits = (scales[8 + s % 4] >> (s / 4 * 2)) & 3;
@@ -124,14 +125,14 @@ struct ScaleAndOffset {
 };
 
 // Q4_K and Q5_K: eight scales and eight offsets of 6 bits in 12 bytes. The first four of each are the low 6 bits of
-// bytes 0-3 and 4-7; the others have their low 4 bits in bytes 8-11 and borrow the top 2 bits of the bytes before.
+// bytes 0-3 and 4-7. The others have their low 4 bits in bytes 8-11 and their high 2 bits in the top bits of bytes 0-7.
 ScaleAndOffset six_bits(Bytes scales, int s) {
   if (s < 4) return {scales[s] & 63, scales[s + 4] & 63};
   return {(scales[s + 4] & 15) | (scales[s - 4] >> 6) << 4, (scales[s + 4] >> 4) | (scales[s] >> 6) << 4};
 }
 
-// d, dmin, 12 bytes of scales, 128 bytes of half-bytes: of each 32 bytes the low halves are a run of 32 elements, the
-// high halves the next run.
+// d, dmin, 12 bytes of scales, 128 bytes of nibbles. In each 32 bytes, the low nibbles are a run of 32 elements and the
+// high nibbles are the next run.
 void block_q4_k(Bytes in, float* out) {
   const float d = f16_at(in), dmin = f16_at(in + 2);
   const Bytes quants = in + 16;
@@ -145,7 +146,7 @@ void block_q4_k(Bytes in, float* out) {
   }
 }
 
-// As Q4_K with 32 bytes of fifth bits (bit r of byte i: element i of run r) between scales and half-bytes.
+// As Q4_K, with 32 bytes of fifth bits (bit r of byte i: element i of run r) between scales and nibbles.
 void block_q5_k(Bytes in, float* out) {
   const float d = f16_at(in), dmin = f16_at(in + 2);
   const Bytes high = in + 16, quants = in + 48;
@@ -160,8 +161,9 @@ void block_q5_k(Bytes in, float* out) {
   }
 }
 
-// 128 bytes of the low 4 bits, 64 bytes of the high 2, 16 signed bytes of scales, d. Of each half of 128 elements, runs
-// 0 and 1 are the low halves of 64 bytes and runs 2 and 3 the high halves; the high bits lie as the quants of Q2_K.
+// 128 bytes of the low 4 bits, 64 bytes of the high 2, 16 signed bytes of scales, d. In each half of 128 elements, runs
+// 0 and 1 are the low nibbles of 64 bytes and runs 2 and 3 the high ones. The high bits are laid out like the quants of
+// Q2_K.
 void block_q6_k(Bytes in, float* out) {
   const Bytes low = in, high = in + 128, scales = in + 192;
   const float d = f16_at(in + 208);
@@ -174,8 +176,8 @@ void block_q6_k(Bytes in, float* out) {
   }
 }
 
-// d, 2 bytes with the high 2 bits of eight scales, 4 bytes with their low 4 bits, 128 bytes of half-bytes that pick
-// levels: eight runs, each laid out as an IQ4_NL block.
+// d, 2 bytes with the high 2 bits of eight scales, 4 bytes with their low 4 bits, 128 bytes of nibbles that are indices
+// of levels: eight runs, each laid out as an IQ4_NL block.
 void block_iq4_xs(Bytes in, float* out) {
   const float d = f16_at(in);
   const int scales_high = u16_at(in + 2);

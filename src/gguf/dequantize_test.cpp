@@ -1,4 +1,4 @@
-// The table of types and the reference dequantizers, against blocks and floats that other programs have written.
+// The table of types and the reference dequantizers, against blocks and floats written by other programs.
 #include <cmath>
 #include <cstring>
 #include <ostream>
@@ -17,7 +17,7 @@
 namespace quire::gguf {
 namespace {
 
-// All of testdata/quant, with the ids that its index.json gives.
+// All files of testdata/quant, with the ids in its index.json.
 struct Fixture {
   const char* name;
   std::uint32_t id;
@@ -59,8 +59,8 @@ TEST(Dequantize, EveryFixtureInTheFolderHasATest) {
   EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 13u);
 }
 
-// The helper that other tests make models with.
-TEST(QuantizeForTests, WhatItMakesIsCloseToWhatItWas) {
+// Other tests make models with this helper.
+TEST(QuantizeForTests, QuantizedValuesAreCloseToTheOriginals) {
   const std::vector<std::byte> bytes = testing::read_whole(QUIRE_SOURCE_DIR "/testdata/quant/BF16.f32");
   std::vector<float> weights(bytes.size() / sizeof(float));
   std::memcpy(weights.data(), bytes.data(), bytes.size());
@@ -127,7 +127,7 @@ TEST(Dequantize, ATypeWithoutAReferenceIsRefusedByName) {
   EXPECT_EQ(done.error().message, "tensors of type IQ2_XXS cannot be turned into floats");
 }
 
-TEST(Dequantize, TheTableSaysTrulyWhatCanBeTurnedIntoFloats) {
+TEST(Dequantize, TheTableSaysWhichTypesCanBeDequantized) {
   std::set<std::string_view> can;
   for (std::uint32_t id = 0; find_type(id) != nullptr; ++id) {
     const TypeInfo& info = *find_type(id);

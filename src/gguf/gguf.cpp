@@ -16,14 +16,14 @@ namespace quire::gguf {
 
 struct File::Impl {
   struct Loaded {
-    Mapping mapping;  // of nothing for from_memory
+    Mapping mapping;  // empty for from_memory
     Index index;
-    std::uint64_t first_tensor = 0;  // how many are in the parts before
+    std::uint64_t first_tensor = 0;  // the number of tensors in the parts before
   };
 
   std::vector<Loaded> loaded;
-  std::vector<Part> parts;             // the same, as the caller sees them
-  std::vector<std::uint32_t> by_name;  // numbers of the tensors, sorted by name
+  std::vector<Part> parts;             // the same for the caller
+  std::vector<std::uint32_t> by_name;  // indices of the tensors, sorted by name
   std::uint64_t tensors = 0;
 
   static Result<Loaded> load(const std::string& path) {
@@ -41,7 +41,7 @@ struct File::Impl {
     loaded.push_back(std::move(part));
   }
 
-  // All parts of the model that `opened` is one of.
+  // Opens all parts of the model that `opened` belongs to.
   Result<void> add_all(Loaded opened, const std::string& path) {
     const std::string shown = shown_path(path);
     const auto count = split_count(opened.index, shown);
@@ -58,7 +58,7 @@ struct File::Impl {
     }
     for (std::uint32_t number = 1; number <= *count; ++number) {
       const std::string part_path = split_path(name->prefix, number, *count);
-      auto part = load(part_path);  // the one that is open already too, which is simpler and costs a millisecond
+      auto part = load(part_path);  // opens the first file again, which is simpler and costs a millisecond
       if (!part) return fail(fmt::format("part {} of {}: {}", number, *count, part.error().message));
       if (auto ok = check_part(part->index, shown_path(part_path), number, *count); !ok) return ok;
       add(std::move(*part), part_path);

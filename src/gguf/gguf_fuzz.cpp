@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes, read as a GGUF file, and everything in it looked at.
+// libFuzzer target: reads any bytes as a GGUF file, and everything in it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace quire::gguf;
 
-// Makes whatever the sanitizers would see in a value visible to them.
+// Reads all bytes of a value, so that the sanitizers check them.
 std::uint64_t look_at(const Value& value) {
   std::uint64_t sum = value.encoded().size() + value.describe().size();
   if (const auto number = value.as<std::int16_t>()) sum += static_cast<std::uint64_t>(*number);
@@ -64,13 +64,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     floats.resize(tensor.elements());
     require(dequantize(tensor.type, tensor.data, floats).has_value() == type_info(tensor.type).dequantizable);
   }
-  // What was read can be written, and is then read as the same.
+  // The content can be written, and reads back as the same.
   const auto written = writer.to_memory();
   require(written.has_value());
   const auto again = File::from_memory(*written, "written");
   require(again.has_value() && again->entry_count() == file->entry_count() &&
           again->tensor_count() == file->tensor_count());
-  // Never true, and not known to the compiler to be so.
+  // Never true, but the compiler does not know that.
   require(sum != 0x5EED5EED5EED5EED);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Real files: the demo models, the golden models, the seeds of the fuzzer and vocabularies without a model.
+// Real files: the demo models, the golden models, the seeds of the fuzzer, and vocabularies without a model.
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 
-// What holds for any model: it says what it is, and every tensor that can be turned into floats has finite ones.
+// What holds for any model: it has an architecture, and all tensors that can be dequantized are finite.
 void expect_sane_model(const File& file) {
   EXPECT_EQ(file.version(), 3u);
   EXPECT_GT(testing::walk(file), 0u);

@@ -1,5 +1,5 @@
-// Hostile files in numbers: mutated copies of real ones, and files made to cost as much memory as possible. Each is
-// either read or refused with one line, and reading takes no more memory than twice the file (gguf.h promises once).
+// Many hostile files: mutated copies of real ones, and files made to cost as much memory as possible. Each is either
+// read or refused with one line. Reading takes no more memory than twice the file (gguf.h promises once).
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +21,7 @@ using quire::testing::peak_bytes;
 
 using testing::Image;
 
-// A file of a few bytes still costs an error message and the File itself.
+// Even a file of a few bytes costs an error message and the File itself.
 constexpr std::size_t kSlack = 16 << 10;
 
 struct Outcome {
@@ -29,7 +29,7 @@ struct Outcome {
   std::size_t peak = 0;  // bytes allocated at once while reading
 };
 
-// Reads an image and walks all of it, as its user would.
+// Reads an image and everything in it, as a user would.
 Outcome try_to_read(std::span<const std::byte> image) {
   Outcome outcome;
   const std::size_t before = live_bytes;
@@ -61,8 +61,8 @@ class Mutations : public ::testing::TestWithParam<std::string> {
     const auto file = File::from_memory(original_, "original");
     ASSERT_TRUE(file) << file.error().message;
     header_ = file->parts()[0].data_begin;
-    // Names, counts, lengths, types and offsets lie before and behind the vocabulary, which is most of the header: half
-    // of the mutations go to where the directory of tensors is.
+    // Names, counts, lengths, types and offsets are before and after the vocabulary, which is most of the header. So
+    // half of the mutations go to the directory of tensors.
     for (std::size_t i = 0; i < file->entry_count(); ++i) {
       places_.push_back(file->entry(i).offset);
       places_.push_back(file->entry(i).offset + 8 + file->entry(i).key.size());
@@ -103,7 +103,7 @@ class Mutations : public ::testing::TestWithParam<std::string> {
     EXPECT_LE(outcome.peak, 2 * image.size() + kSlack);
   }
 
-  // After a mutation that kept the header's size: only the header has to be put back.
+  // Only restores the header. For mutations that keep its size.
   void restore() { std::memcpy(image_.data(), original_.data(), header_); }
 
   std::vector<std::byte> original_, image_;
@@ -115,12 +115,12 @@ class Mutations : public ::testing::TestWithParam<std::string> {
 
 TEST_P(Mutations, TruncatedFilesAreRefused) {
   for (int i = 0; i < kPerKind; ++i) {
-    // A copy, for the address sanitizer to see what is read behind its end.
+    // In a copy, so that the address sanitizer detects reads beyond its end.
     expect_survived(
         std::vector(original_.begin(), original_.begin() + static_cast<std::ptrdiff_t>(below(header_ + 1))));
   }
   for (int i = 0; i < kPerKind / 10; ++i) {
-    // Within the data, short of the last tensor's end.
+    // Within the data, before the end of the last tensor.
     expect_survived(std::span(original_).first(header_ + below(original_.size() - header_ - 32)));
   }
   EXPECT_EQ(read_, 0);
@@ -136,7 +136,7 @@ TEST_P(Mutations, FilesWithFlippedBitsAreReadOrRefused) {
   EXPECT_GT(refused_, 0);
 }
 
-TEST_P(Mutations, FilesWithForeignNumbersAreReadOrRefused) {
+TEST_P(Mutations, FilesWithOtherNumbersAreReadOrRefused) {
   for (int i = 0; i < kPerKind; ++i) {
     const std::uint64_t number = interesting_number();
     overwrite(place(), &number, below(2) == 0 ? 4 : 8);
@@ -146,7 +146,7 @@ TEST_P(Mutations, FilesWithForeignNumbersAreReadOrRefused) {
   EXPECT_GT(refused_, 0);
 }
 
-TEST_P(Mutations, FilesWithPiecesOfThemselvesElsewhereAreReadOrRefused) {
+TEST_P(Mutations, FilesWithPiecesCopiedElsewhereAreReadOrRefused) {
   for (int i = 0; i < kPerKind; ++i) {
     const std::size_t from = place(), length = std::min(1 + below(200), header_ - from);
     overwrite(place(), original_.data() + from, length);
@@ -157,7 +157,7 @@ TEST_P(Mutations, FilesWithPiecesOfThemselvesElsewhereAreReadOrRefused) {
 }
 
 TEST_P(Mutations, FilesWithBytesInsertedOrRemovedAreReadOrRefused) {
-  // The data move too, which takes longer: fewer of them.
+  // The data move too, which takes longer. So there are fewer of these.
   for (int i = 0; i < kPerKind / 5; ++i) {
     const std::size_t at = place(), length = 1 + below(40);
     if (below(2) == 0) {
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(DemoModels, Mutations, ::testing::ValuesIn(demo_models(
   return name;
 });
 
-// The densest files there are, a megabyte or more each, all of them valid.
+// The densest valid files, a megabyte or more each.
 class MemoryBound : public ::testing::Test {
  protected:
   static void expect_read_within_the_file(const Image& image) {
@@ -197,7 +197,7 @@ class MemoryBound : public ::testing::Test {
     EXPECT_LT(outcome.peak, image.bytes.size() + kSlack);
   }
 
-  // Different, and as short as so many different ones can be.
+  // Distinct names, as short as possible for that many.
   static std::string_view short_name(std::uint32_t number, char (&buffer)[3]) {
     for (char& c : buffer) {
       c = static_cast<char>('!' + number % 90);
@@ -219,7 +219,7 @@ TEST_F(MemoryBound, AsManyTensorsAsFit) {
   constexpr std::uint32_t kCount = 100000;
   Image image = Image().header(kCount, 1).entry_u32("general.alignment", 8);
   char buffer[3];
-  // From the last to the first, so that the reader has to sort them.
+  // In descending order, so that the reader has to sort them.
   for (std::uint32_t i = kCount; i-- > 0;) image.tensor(short_name(i, buffer), {}, Type::I8, i * 8);
   image.data(kCount * 8, 8);
   expect_read_within_the_file(image);

@@ -1,4 +1,4 @@
-// Refusing: each way in which a file can be wrong, and the line that says so.
+// Refusals: each way in which a file can be wrong, and its error message.
 #include <string>
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(GgufRefusal, AnUnreadableFileIsRefused) {
   const std::string path = folder / "secret.gguf";
   testing::write_whole(path, std::as_bytes(std::span("GGUF")));
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
-  // Root may read everything: be nobody for a moment.
+  // Root may read everything, so become another user for a moment.
   const bool root = ::geteuid() == 0;
   ASSERT_EQ(root ? ::seteuid(65534) : 0, 0);
   const std::string why = refusal(path);
@@ -283,7 +283,7 @@ TEST(GgufRefusal, TensorsThatOverlapAreRefused) {
               HasSubstr("overlap"));
   EXPECT_THAT(refusal(Image().header(2, 0).tensor("a", {4}, Type::F32, 0).tensor("b", {4}, Type::F32, 0).data(64)),
               HasSubstr("overlap"));
-  // A small one within a large one, and another between them in the directory.
+  // A small tensor within a large one, with another between them in the directory.
   EXPECT_THAT(refusal(Image()
                           .header(3, 0)
                           .tensor("large", {64}, Type::F32, 0)

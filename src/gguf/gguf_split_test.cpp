@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-// What one part says of itself, and the tensors in it; each test changes what it wants wrong.
+// The metadata and the tensors of one part. Each test changes what it wants to be wrong.
 struct PartPlan {
   std::uint16_t number = 0;
   std::uint16_t count = 3;

@@ -1,4 +1,4 @@
-// Reading: what a File hands out, and how values convert.
+// Reading: what a File returns, and how values convert.
 #include "quire/gguf/gguf.h"
 
 #include <chrono>
@@ -98,7 +98,7 @@ TEST(GgufReader, EveryValueTypeIsRead) {
   EXPECT_EQ(file->get<std::int64_t>("i64"), INT64_MIN);
   EXPECT_EQ(file->get<double>("f64"), 0.1);
 
-  // In the file's order, with where each begins.
+  // In the order of the file, with their offsets.
   EXPECT_EQ(file->entry(0).key, "u8");
   EXPECT_EQ(file->entry(0).offset, 24u);
   EXPECT_EQ(file->entry(12).key, "f64");

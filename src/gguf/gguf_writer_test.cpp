@@ -1,4 +1,4 @@
-// Writing, and reading back what was written.
+// Writing, and reading back.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -151,7 +151,7 @@ TEST(GgufWriter, NestedArraysOfAnotherFileAreCopied) {
   writer.add_value("nested", file->find("nested")->value);
   const auto written = writer.to_memory();
   ASSERT_TRUE(written);
-  // The same but for the padding in front of data that are not there.
+  // The same, except for the padding at the end, where data would begin.
   EXPECT_EQ(std::memcmp(written->data(), image.bytes.data(), image.bytes.size()), 0);
 }
 
@@ -218,7 +218,7 @@ TEST(GgufWriter, AFunctionThatWritesTooLittleOrTooMuchOrFailsIsAnError) {
   EXPECT_EQ(written_by([](Sink&) -> Result<void> { return fail("no such row"); }), "tensor 't': no such row");
 }
 
-TEST(GgufWriter, WhatCannotBeCreatedIsRefusedByName) {
+TEST(GgufWriter, AFileThatCannotBeCreatedIsRefusedByName) {
   const TemporaryFolder folder;
   Writer writer;
   EXPECT_EQ(failure(writer.write(folder / "no/such/m.gguf")),
@@ -257,7 +257,7 @@ TEST(GgufWriter, AFullDiskIsAnErrorThatNamesTheFileAndLeavesTheOldOneAlone) {
   for (const std::uint64_t megabytes : {1, 20}) {
     Writer writer;
     writer.add_tensor("t", Type::I8, {megabytes << 20}, [&](Sink& sink) -> Result<void> {
-      // Does not look at what write() returns, as a careless caller might not.
+      // Ignores the result of write(), as a careless caller might.
       for (std::uint64_t i = 0; i < megabytes * 16; ++i) static_cast<void>(sink.write(piece));
       return {};
     });

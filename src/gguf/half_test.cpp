@@ -40,7 +40,7 @@ TEST(Half, EveryF16BecomesTheFloatOfTheSameValueAndBack) {
 
 TEST(Half, AFloatBecomesTheNearestF16AndTiesGoToTheEvenOne) {
   for (std::uint16_t half = 0; half < 0x7BFF; ++half) {
-    // All of these are exact in float: the middle of two neighbours, and its own two neighbours.
+    // All of these are exact in float: the middle between two halves, and the floats next to it.
     const float below = f16_to_f32(half), above = f16_to_f32(half + 1);
     const float middle = (below + above) / 2;
     EXPECT_EQ(f32_to_f16(middle), half % 2 == 0 ? half : half + 1) << half;

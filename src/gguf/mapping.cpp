@@ -76,7 +76,7 @@ void Mapping::forget(std::span<const std::byte> part) const {
   const auto first = reinterpret_cast<std::uintptr_t>(bytes_.data());
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data()), end = begin + part.size();
   if (begin < first || end > first + bytes_.size()) return;
-  // Pages that others have a part of stay.
+  // Only whole pages: the first and the last may hold bytes of others.
   const std::uintptr_t from = (begin + page - 1) / page * page, to = end / page * page;
   if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }

@@ -16,23 +16,23 @@ namespace quire::gguf {
 
 namespace {
 
-// An entry is at least a key of one byte, a type and a value of one byte; a tensor a name of one byte, the number of
-// dimensions, a type and an offset.
+// An entry is at least a key of one byte, a type and a value of one byte. A tensor is at least a name of one byte, the
+// number of dimensions, a type and an offset.
 constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;
-// Larger than any page; a larger claim would only serve to push tensors out of the file.
+// Larger than any page. A larger value would only serve to push tensors out of the file.
 constexpr std::uint64_t kMaxAlignment = 1 << 20;
 
 constexpr std::uint32_t kLastValueType = static_cast<std::uint32_t>(ValueType::f64);
 
-// What a value of a type takes at least, to tell whether so many of them can be there at all.
+// The least number of bytes that a value takes, to tell whether the file can hold so many.
 std::uint64_t min_size(ValueType type) {
   if (type == ValueType::string) return kStringHeader;
   if (type == ValueType::array) return kArrayHeader;
   return fixed_size(type);
 }
 
-// A tensor as the directory has it, which says nothing yet about whether its data are there.
+// A tensor of the directory. Its data have not been checked yet.
 struct Description {
   Tensor tensor;         // without data
   std::uint64_t offset;  // from data_begin
@@ -65,13 +65,13 @@ class Parser {
     }
     if (auto ok = unique_keys(); !ok) return std::unexpected(ok.error());
     if (auto ok = alignment(); !ok) return std::unexpected(ok.error());
-    // Again, as the entries have taken some of the room that header() saw.
+    // Checked again, since the entries have taken some of the room that header() saw.
     if (auto ok = room(tensor_count_, kMinTensorBytes, "tensors"); !ok) return std::unexpected(ok.error());
     index_.tensors.reserve(tensor_count_);
     for (std::uint64_t i = 0; i < tensor_count_; ++i) {
       if (auto ok = tensor(i); !ok) return std::unexpected(ok.error());
     }
-    // at_ <= size of the image and the alignment is small: this cannot overflow.
+    // at_ is at most the size of the image, and the alignment is small. So this cannot overflow.
     index_.data_begin = round_up<std::uint64_t>(at_, index_.alignment);
     if (auto ok = tensor_data(); !ok) return std::unexpected(ok.error());
     return std::move(index_);
@@ -139,7 +139,7 @@ class Parser {
     return {};
   }
 
-  // A key or a tensor's name.
+  // A key or the name of a tensor.
   Result<std::string_view> name(std::string_view what) {
     const std::uint64_t begin = at_;
     const auto length = take<std::uint64_t>();
@@ -169,7 +169,7 @@ class Parser {
 
   std::string metadata() const { return fmt::format("metadata {}", quoted(subject_)); }
 
-  // Walks over a value, `depth` arrays deep.
+  // Skips a value, `depth` arrays deep.
   Result<void> value(ValueType type, int depth) {
     if (type == ValueType::array) return array(depth);
     if (type == ValueType::string) {
@@ -247,7 +247,7 @@ class Parser {
 
   std::string tensor_called(std::string_view name) const { return fmt::format("tensor {}", quoted(name)); }
 
-  // A tensor's description, all but its place among the data.
+  // Checks the description of a tensor, except for its offset.
   Result<void> tensor(std::uint64_t number) {
     const std::uint64_t begin = at_;
     const auto name = this->name(fmt::format("tensor {} of {}", number + 1, tensor_count_));
@@ -290,7 +290,7 @@ class Parser {
     return {};
   }
 
-  // That every tensor lies within the file, aligned, and where no other does.
+  // Checks that every tensor is within the file, aligned, and overlaps no other.
   Result<void> tensor_data() {
     const std::uint64_t data_bytes = image_.size() - std::min<std::uint64_t>(index_.data_begin, image_.size());
     bool ascending = true;
@@ -311,7 +311,7 @@ class Parser {
       ascending = ascending && place.offset >= previous_end;
       previous_end = place.offset + place.bytes;
     }
-    if (ascending) return {};  // as all writers do it, and then nothing overlaps
+    if (ascending) return {};  // the usual case; nothing can overlap then
     return no_overlap();
   }
 
@@ -332,7 +332,7 @@ class Parser {
   const std::string& name_;
   std::uint64_t at_ = 0;
   std::uint64_t entry_count_ = 0, tensor_count_ = 0;
-  std::string_view subject_;  // the key of the entry being read
+  std::string_view subject_;  // the key of the current entry
   Index index_;
 };
 

@@ -19,7 +19,7 @@ std::unexpected<Error> refuse(const Entry& entry, const std::string& name, std::
   return fail(fmt::format("{}: metadata {} at byte {}: {}", name, quoted(entry.key), entry.offset, why));
 }
 
-// Takes `text` off the end of `path`.
+// Removes `text` from the end of `path`.
 bool strip(std::string_view& path, std::string_view text) {
   if (!path.ends_with(text)) return false;
   path.remove_suffix(text.size());
@@ -55,7 +55,7 @@ std::string split_path(std::string_view prefix, std::uint32_t number, std::uint3
 Result<std::uint32_t> split_count(const Index& part, const std::string& name) {
   const std::optional<Entry> entry = part.find(kCountKey);
   if (!entry) return 1;
-  // Five digits are what a name has room for.
+  // A name has room for five digits.
   const auto count = entry->value.as<std::uint32_t>();
   if (!count || *count > 99999) {
     return refuse(*entry, name, fmt::format("wanted a number of parts, found {}", entry->value.describe()));

@@ -14,7 +14,7 @@ constexpr TypeInfo only_named(std::uint32_t id, std::string_view name) {
   return {static_cast<Type>(id), name, 0, 0, false};
 }
 
-// In the order of their ids; an id's place is the id.
+// In the order of ids: the index is the id.
 constexpr std::array kTypes = {
     TypeInfo{Type::F32, "F32", 1, 4, true},
     TypeInfo{Type::F16, "F16", 1, 2, true},

@@ -8,7 +8,7 @@ namespace quire::gguf {
 
 namespace {
 
-// Where the value of this type at `at` ends. Recursion is as deep as arrays are nested, which the File has limited.
+// The end of the value at `at`. The recursion is as deep as arrays are nested, which the File has limited.
 const std::byte* end_of(ValueType type, const std::byte* at) {
   if (type == ValueType::string) return at + kStringHeader + detail::load_string(at).size();
   if (type != ValueType::array) return at + fixed_size(type);

@@ -45,7 +45,7 @@ class MemorySink final : public Sink {
   std::vector<std::byte> image;
 };
 
-// Writes to path + ".partial"; the file is removed again unless finish() has renamed it.
+// Writes to path + ".partial". The file is removed again unless finish() has renamed it.
 class FileSink final : public Sink {
  public:
   explicit FileSink(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {}
@@ -56,7 +56,7 @@ class FileSink final : public Sink {
   }
 
   Result<void> open() {
-    // A rename would put a file in the place of a device or a directory.
+    // A rename would replace a device or a directory by a file.
     struct stat status = {};
     if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
       return fail(fmt::format("{}: is there already and is not a regular file", shown_path(path_)));
@@ -80,7 +80,7 @@ class FileSink final : public Sink {
   }
 
   Result<void> finish() {
-    // fsync, as some file systems find out that the disk is full only then.
+    // fsync, since some file systems report a full disk only then.
     if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return failure("cannot be written");
     if (std::fclose(std::exchange(file_, nullptr)) != 0) return failure("cannot be written");
     if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure("cannot be given its name");
@@ -104,7 +104,7 @@ class FileSink final : public Sink {
   std::optional<Error> failed_;
 };
 
-// Passes on what a Fill writes, no more than it may, and counts only what has arrived.
+// Passes on what a Fill writes, up to the size of the tensor, and counts only what was written.
 class TensorSink final : public Sink {
  public:
   TensorSink(Sink& to, std::uint64_t bytes) : to_(to), left_(bytes) {}
@@ -253,12 +253,12 @@ Result<void> Writer::write(Sink& sink) const {
 }
 
 Result<void> Writer::write(const std::string& path) const {
-  // A mistake is known before any file is touched.
+  // A mistake is reported before any file is touched.
   if (mistake_) return fail(fmt::format("{}: {}", shown_path(path), mistake_->message));
   FileSink sink(path);
   if (auto ok = sink.open(); !ok) return ok;
   if (auto ok = write(sink); !ok) {
-    // What a disk has to say does not depend on the tensor that met it.
+    // An error of the disk is reported without the name of the tensor.
     if (const auto& failed = sink.failed()) return std::unexpected(*failed);
     return fail(fmt::format("{}: {}", shown_path(path), ok.error().message));
   }

@@ -41,7 +41,7 @@ constexpr std::array kArchitectures = {
                  .blocks = kHybrid,
                  .rope_pairs = RopePairs::Neighbours,
                  .finetuned_switches_rope = true},
-    // The first Mistral is a Llama that slides in every layer; its successors and Llama itself name no window.
+    // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.
     Architecture{.name = "llama",
                  .title = "Llama, Mistral",
                  .blocks = kTransformer,
@@ -54,7 +54,7 @@ constexpr std::array kArchitectures = {
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
 
-// Two blocks side by side read one normed input, which the first of them names.
+// Two blocks side by side read one normed input. The first of them names the norm.
 constexpr bool well_joined(const Architecture& row) {
   for (std::size_t i = 0; i < row.blocks.size(); ++i) {
     if (row.blocks[i].join != Join::Beside) continue;

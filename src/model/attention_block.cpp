@@ -15,8 +15,8 @@ AttentionBlock::AttentionBlock(const Hyperparameters& model, const Layer& layer)
 
 void AttentionBlock::declare(TensorTable& table) {
   const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
-  const std::uint64_t value = std::uint64_t{kv_heads_} * value_dim_, mixed = std::uint64_t{heads_} * value_dim_;
-  // A bias that the architecture does not require can still mean only one thing.
+  const std::uint64_t value = std::uint64_t{kv_heads_} * value_dim_, output = std::uint64_t{heads_} * value_dim_;
+  // A bias that the architecture does not require is allowed, since it can mean only one thing.
   const Presence biases = row_->projection_biases ? Presence::Required : Presence::Optional;
   if (table.file_has("attn_qkv.weight")) {
     table.fused_matrix("attn_qkv.weight", width_, {{&q_, query}, {&k_, key}, {&v_, value}});
@@ -29,7 +29,7 @@ void AttentionBlock::declare(TensorTable& table) {
     table.vector("attn_k.bias", key, k_bias_, biases);
     table.vector("attn_v.bias", value, v_bias_, biases);
   }
-  table.matrix("attn_output.weight", width_, mixed, out_);
+  table.matrix("attn_output.weight", width_, output, out_);
   table.vector("attn_output.bias", width_, out_bias_, Presence::Optional);
   if (row_->head_norms) {
     table.vector("attn_q_norm.weight", head_dim_, q_norm_);
@@ -57,7 +57,7 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
   const Tensor q = scratch.take(rows, heads_ * head_dim_);
   const Tensor k = scratch.take(rows, kv_heads_ * head_dim_);
   const Tensor v = scratch.take(rows, kv_heads_ * head_dim_);
-  const Tensor mixed = scratch.take(rows, heads_ * head_dim_);
+  const Tensor attended = scratch.take(rows, heads_ * head_dim_);
   const Product products[] = {{.out = q, .weight = &q_, .bias = q_bias_},
                               {.out = k, .weight = &k_, .bias = k_bias_},
                               {.out = v, .weight = &v_, .bias = v_bias_}};
@@ -77,10 +77,10 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
                       .cosines = window_ != 0 ? step.window_cosines : step.cosines,
                       .sines = window_ != 0 ? step.window_sines : step.sines,
                       .pairs = row_->rope_pairs});
-  backend().attention(mixed, q, shape);
+  backend().attention(attended, q, shape);
   out.weight = &out_;
   out.bias = out_bias_;
-  backend().matmul({&out, 1}, Input::plain(mixed));
+  backend().matmul({&out, 1}, Input::plain(attended));
 }
 
 }  // namespace quire::model

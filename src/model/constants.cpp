@@ -24,13 +24,13 @@ class Reader {
     return fail(fmt::format("{}: metadata '{}': {}", file_.path(), key(name), why));
   }
 
-  // A number that computing with makes sense. Without a fallback the file must have it.
+  // Reads a finite number, and a positive one if asked. Without a fallback the file must have it.
   Result<float> number(std::string_view name, std::optional<float> fallback, bool positive = false) const {
     if (fallback && !has(name)) return *fallback;
     const auto value = file_.get<float>(key(name));
     if (!value) return value;
     if (!std::isfinite(*value) || (positive && *value <= 0)) {
-      return refuse(name, fmt::format("{} is no sensible value", *value));
+      return refuse(name, fmt::format("{} is not a valid value", *value));
     }
     return value;
   }
@@ -40,7 +40,7 @@ class Reader {
   std::string prefix_;
 };
 
-// Angles per token: base^(-2i/dims), divided by what stretches them.
+// The angle per position of each pair: base^(-2i/dims) / factor.
 std::vector<float> frequencies(std::uint32_t dims, float base, float factor) {
   std::vector<float> result(dims / 2);
   for (std::uint32_t i = 0; i < dims / 2; ++i) {
@@ -59,15 +59,15 @@ Result<void> divide_by(const gguf::Tensor& factors, const gguf::File& file, std:
   std::vector<float> values(frequencies.size());
   if (const auto ok = gguf::dequantize(factors.type, factors.data, values); !ok) return refuse(ok.error().message);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!(values[i] > 0)) return refuse(fmt::format("has {}, which is no factor", values[i]));
+    if (!(values[i] > 0)) return refuse(fmt::format("has {}, which is not a valid factor", values[i]));
     frequencies[i] /= values[i];
   }
   return {};
 }
 
-// How much longer the context has become than it was in training, all frequencies alike.
+// The factor by which the context was extended, the same for all frequencies.
 Result<float> read_stretch(const gguf::File& file, const Reader& reader) {
-  // As in llama.cpp: a factor alone is a linear one, of two keys the new one counts, and 0 is as good as no key.
+  // As in llama.cpp: a factor without a type is linear, the newer of the two keys wins, and 0 means no key.
   const auto kind = file.get_or<std::string_view>(reader.key("rope.scaling.type"), "linear");
   if (!kind) return std::unexpected(kind.error());
   constexpr std::string_view kNotYet = "is not supported yet (none, linear and Llama 3's are)";
@@ -86,7 +86,7 @@ Result<float> read_stretch(const gguf::File& file, const Reader& reader) {
   const std::string_view name = reader.has(kFactor) ? kFactor : kOldFactor;
   const auto factor = reader.number(name, 1.0f);
   if (!factor) return factor;
-  if (*factor < 0) return reader.refuse(name, fmt::format("{} is no sensible value", *factor));
+  if (*factor < 0) return reader.refuse(name, fmt::format("{} is not a valid value", *factor));
   return *kind == "none" || *factor == 0 ? 1.0f : *factor;
 }
 
@@ -112,11 +112,11 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
   if (!stretch) return std::unexpected(stretch.error());
   constants.frequencies = frequencies(*dims, *base, *stretch);
 
-  // Llama 3's scaling comes as a factor for each frequency.
+  // Llama 3's scaling is a tensor with a factor for each frequency.
   if (const auto factors = file.find_tensor("rope_freqs.weight")) {
     if (auto ok = divide_by(*factors, file, constants.frequencies); !ok) return ok;
   }
-  // Layers with a base of their own are as they were before the context became longer.
+  // Layers with a base of their own are not scaled.
   constants.window_frequencies = *window_base > 0 ? frequencies(*dims, *window_base, 1.0f) : constants.frequencies;
   return {};
 }
@@ -141,7 +141,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
   struct Read {
     std::string_view name;
     float* to;
-    std::optional<float> fallback;  // none: the file must have it
+    std::optional<float> fallback;  // empty: the file must have it
     bool positive;
   };
   float divide_logits = 1;

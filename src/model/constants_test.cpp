@@ -22,9 +22,9 @@ using testing::TestModel;
 
 Result<Constants> read(const TestModel& model) {
   const OpenedModel opened(model);
-  const auto numbers = read_hyperparameters(*opened.file);
-  if (!numbers) return std::unexpected(numbers.error());
-  return read_constants(*opened.file, *numbers);
+  const auto hyperparameters = read_hyperparameters(*opened.file);
+  if (!hyperparameters) return std::unexpected(hyperparameters.error());
+  return read_constants(*opened.file, *hyperparameters);
 }
 
 Constants constants(const TestModel& model) {
@@ -38,7 +38,7 @@ std::string refusal(const TestModel& model) {
   return read_ones ? "(it was read)" : read_ones.error().message;
 }
 
-// Angles of a head of 8 elements, stretched.
+// The frequencies of a head of 8 elements, divided by a factor.
 auto angles(float base, float factor) {
   return ElementsAre(FloatEq(1 / factor), FloatEq(std::pow(base, -0.25f) / factor),
                      FloatEq(std::pow(base, -0.5f) / factor), FloatEq(std::pow(base, -0.75f) / factor));
@@ -71,7 +71,7 @@ TEST(Constants, AGraniteHybridRotatesUnlessItsFileSaysNo) {
   EXPECT_THAT(constants(model).frequencies, SizeIs(4));
   EXPECT_THAT(constants(TestModel(model).set("rope.scaling.finetuned", true)).frequencies, SizeIs(4));
   EXPECT_THAT(constants(TestModel(model).set("rope.scaling.finetuned", false)).frequencies, IsEmpty());
-  // Elsewhere the key says something else.
+  // In other architectures the key has another meaning.
   EXPECT_THAT(constants(TestModel::attention("llama").set("rope.scaling.finetuned", false)).frequencies, SizeIs(4));
 }
 
@@ -84,7 +84,7 @@ TEST(Constants, AFactorWithoutAKindOfScalingStretchesAllFrequencies) {
               angles(10000, 4));
   EXPECT_THAT(constants(TestModel(model).set("rope.scaling.type", std::string("linear"))).frequencies,
               angles(10000, 1));
-  // Zero is what some write for "none".
+  // Some files have 0 for "none".
   EXPECT_THAT(constants(TestModel(model).set("rope.scaling.factor", 0.0F)).frequencies, angles(10000, 1));
   EXPECT_THAT(refusal(TestModel(model).set("rope.scaling.factor", -1.0F)), HasSubstr("'llama.rope.scaling.factor'"));
 }

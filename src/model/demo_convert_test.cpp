@@ -1,6 +1,6 @@
-// tools/demo makes the files that Quire runs: a demo model goes to a Hugging Face folder and back, and is the same file
-// again. The two ways are written apart from each other (to_hf.py, convert.py), and what comes back is looked at with
-// our reader.
+// tools/demo makes the files that Quire runs. A demo model is converted to a Hugging Face folder and back, and must be
+// the same file again. The two converters are independent of each other (to_hf.py, convert.py). Our own reader checks
+// the result.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -24,7 +24,7 @@ namespace {
 
 const std::string kTools = QUIRE_SOURCE_DIR "/tools/demo/";
 
-// No compiled modules are left behind in the source tree.
+// Without leaving compiled modules in the source tree.
 bool python(const std::string& arguments) {
   return std::system(("PYTHONDONTWRITEBYTECODE=1 python3 " + arguments).c_str()) == 0;
 }
@@ -47,7 +47,7 @@ class Folder {
   std::string path_;
 };
 
-// The value alone, as a file has it.
+// The bytes of a value in the file.
 std::vector<std::byte> bytes_of(const gguf::Value& value) {
   gguf::Writer writer;
   writer.add_value("value", value);
@@ -78,7 +78,7 @@ void expect_same_tensors(const gguf::File& was, const gguf::File& is) {
       EXPECT_TRUE(std::ranges::equal(again->data, tensor.data)) << tensor.name;
       continue;
     }
-    // Through a logarithm and back.
+    // These went through a logarithm and back.
     std::vector<float> before(tensor.elements()), after(tensor.elements());
     ASSERT_TRUE(gguf::dequantize(tensor.type, tensor.data, before));
     ASSERT_TRUE(gguf::dequantize(again->type, again->data, after));
@@ -98,10 +98,10 @@ TEST_P(DemoConvert, AModelFromHuggingFaceIsTheFileThatItCameFrom) {
   ASSERT_TRUE(name) << name.error().message;
 
   ASSERT_TRUE(python(fmt::format("'{}to_hf.py' '{}' '{}'", kTools, path, folder / "hf")));
-  const std::string made = folder / "model.gguf";
-  ASSERT_TRUE(python(fmt::format("'{}convert.py' '{}' '{}' --name '{}'", kTools, folder / "hf", made, *name)));
+  const std::string converted = folder / "model.gguf";
+  ASSERT_TRUE(python(fmt::format("'{}convert.py' '{}' '{}' --name '{}'", kTools, folder / "hf", converted, *name)));
 
-  const auto model = Model::load(made);
+  const auto model = Model::load(converted);
   ASSERT_TRUE(model) << model.error().message;
   expect_same_metadata(*was, (*model)->file());
   expect_same_tensors(*was, (*model)->file());
@@ -110,13 +110,13 @@ TEST_P(DemoConvert, AModelFromHuggingFaceIsTheFileThatItCameFrom) {
 TEST(DemoQuestions, AreThoseThatTheScriptMakes) {
   if (!python("--version > /dev/null 2>&1")) GTEST_SKIP() << "there is no python3 on this machine";
   const Folder folder;
-  const std::string made = folder / "questions.json";
-  ASSERT_TRUE(python(fmt::format("'{}questions.py' > '{}'", kTools, made)));
+  const std::string generated = folder / "questions.json";
+  ASSERT_TRUE(python(fmt::format("'{}questions.py' > '{}'", kTools, generated)));
   const auto text_of = [](const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     return std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   };
-  EXPECT_TRUE(text_of(made) == text_of(QUIRE_SOURCE_DIR "/testdata/demo/questions.json"));
+  EXPECT_TRUE(text_of(generated) == text_of(QUIRE_SOURCE_DIR "/testdata/demo/questions.json"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DemoConvert, ::testing::Values("llama", "mamba2", "hybrid"),

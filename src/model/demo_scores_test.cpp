@@ -1,5 +1,5 @@
 // The demo models answer the questions that they were trained for, through our tokenizer, kernels and pool, as well as
-// they did through Hugging Face. Forty questions of each kind; a batch is ragged, with prompts beside answers.
+// through Hugging Face. There are forty questions of each kind. Batches mix prefill and decode.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -36,7 +36,7 @@ namespace json = boost::json;
 using gguf::Type;
 
 constexpr std::size_t kKinds = 8;
-constexpr std::size_t kQuestions = 40;   // of a kind
+constexpr std::size_t kQuestions = 40;   // of each kind
 constexpr std::size_t kMaxAnswer = 40;   // tokens
 constexpr std::uint32_t kMaxRows = 256;  // of a step
 
@@ -83,9 +83,9 @@ T must(std::expected<T, E> result) {
 }
 
 // A model with a pool that has room for all questions of a kind at once.
-class Pupil {
+class AnsweringModel {
  public:
-  explicit Pupil(const std::string& path)
+  explicit AnsweringModel(const std::string& path)
       : backend_(1),  // ctest runs several models at once
         model_(must(Model::load(path))),
         tokenizer_(must(text::Tokenizer::from_gguf(model_->file()))),
@@ -95,7 +95,7 @@ class Pupil {
     batch_ = runner_->make_batch();
   }
 
-  // Greedily, until the end of the turn or kMaxAnswer tokens, without the tokens that are not text.
+  // Greedy, until the end of the turn or kMaxAnswer tokens. Special tokens are left out.
   std::vector<std::string> answer(std::span<const Question> questions) {
     std::vector<Answer> answers;
     for (const Question& question : questions) {
@@ -117,8 +117,8 @@ class Pupil {
 
  private:
   struct Answer {
-    std::vector<Token> pending;  // to be computed: the prompt, then the last token
-    std::size_t done = 0;        // of them
+    std::vector<Token> pending;  // next inputs: the prompt, then the last token
+    std::size_t done = 0;        // of `pending`, computed
     std::vector<text::TokenId> tokens;
     bool ended = false;
     SequenceId id;
@@ -132,7 +132,7 @@ class Pupil {
             .prefix_cache = false};
   }
 
-  // As much as fits into one step, of whoever is not done. False when all are.
+  // Runs one step with as many tokens of unfinished answers as fit. False when all are finished.
   bool step(std::vector<Answer>& answers) {
     batch_.clear();
     std::vector<Answer*> whose;
@@ -173,12 +173,12 @@ class Pupil {
   Batch batch_;
 };
 
-// The model with its matrices in another type. As llama.cpp does it, embedding and output are Q6_K, and in the mixes
-// called _M the values of attention and the last matrix of the feed-forward part have `more` bits.
+// Writes the model with its matrices in another type. As in llama.cpp, embedding and output are Q6_K. In the mixes
+// called _M, the value projection of attention and the down projection of the feed-forward block have the type `more`.
 void write_in(const gguf::File& file, Type type, Type more, const std::string& path) {
   gguf::Writer writer;
   for (std::size_t i = 0; i < file.entry_count(); ++i) writer.add_value(file.entry(i).key, file.entry(i).value);
-  std::vector<std::vector<std::byte>> made(file.tensor_count());
+  std::vector<std::vector<std::byte>> converted(file.tensor_count());
   for (std::size_t i = 0; i < file.tensor_count(); ++i) {
     const gguf::Tensor tensor = file.tensor(i);
     const std::vector<std::uint64_t> shape(tensor.shape.begin(), tensor.shape.begin() + tensor.n_dims);
@@ -191,8 +191,8 @@ void write_in(const gguf::File& file, Type type, Type more, const std::string& p
     if (tensor.name.starts_with("token_embd") || tensor.name.starts_with("output")) wanted = Type::Q6_K;
     std::vector<float> floats(tensor.elements());
     must(gguf::dequantize(tensor.type, tensor.data, floats));
-    made[i] = gguf::testing::quantize(wanted, floats);
-    writer.add_tensor(tensor.name, wanted, shape, made[i]);
+    converted[i] = gguf::testing::quantize(wanted, floats);
+    writer.add_tensor(tensor.name, wanted, shape, converted[i]);
   }
   must(writer.write(path));
 }
@@ -200,9 +200,9 @@ void write_in(const gguf::File& file, Type type, Type more, const std::string& p
 struct Expected {
   std::string name;  // of the model
   std::string type;
-  std::size_t asked;               // of the questions of each kind
+  std::size_t asked;               // questions of each kind
   std::array<int, kKinds> scores;  // of 40
-  Type matrices = Type::Q8_0;      // which is what the file has
+  Type matrices = Type::Q8_0;      // Q8_0: as in the file
   Type better = Type::Q8_0;
 
   friend std::ostream& operator<<(std::ostream& out, const Expected& expected) {
@@ -223,12 +223,12 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
   }
   const std::vector<Kind> kinds = read_questions();
   ASSERT_EQ(kinds.size(), kKinds);
-  Pupil pupil(path);
+  AnsweringModel model(path);
   std::string table;
   for (std::size_t i = 0; i < kKinds; ++i) {
     ASSERT_EQ(kinds[i].questions.size(), kQuestions);
     const auto questions = std::span(kinds[i].questions).first(expected.asked);
-    const std::vector<std::string> answers = pupil.answer(questions);
+    const std::vector<std::string> answers = model.answer(questions);
     int score = 0;
     std::string wrong;
     for (std::size_t q = 0; q < questions.size(); ++q) {
@@ -238,7 +238,7 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
       }
     }
     fmt::format_to(std::back_inserter(table), " {:3}", score);
-    // A near tie may fall the other way here and there, for weights and activations of eight bits were floats for the
+    // A near tie may fall the other way now and then: weights and activations have 8 bits here and were floats in the
     // reference. A wrong kernel or a wrong state costs far more than two answers.
     const double of_forty = score * 40.0 / static_cast<double>(expected.asked);
     EXPECT_NEAR(of_forty, expected.scores[i], 2) << expected << ", " << kinds[i].name << wrong;
@@ -246,10 +246,10 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
   fmt::print("{:7} {:7} of {}:{}\n", expected.name, expected.type, expected.asked, table);
 }
 
-// Adding and subtracting, counting, sorting, repeating, reversing; recall from 2, 6 and 12 notes.
-// The first three: these very questions through Hugging Face in float32, before the weights became Q8_0.
-// The others: the same model, its matrices put into smaller types here. What is expected is what llama.cpp reached with
-// files of its own, forty other questions of each kind; here twenty are asked, for time.
+// Kinds: adding and subtracting, counting, sorting, repeating, reversing; recall from 2, 6 and 12 notes.
+// The first three rows: the same questions through Hugging Face in float32, before the weights became Q8_0.
+// The others: the same model, with its matrices converted to smaller types here. The expected scores are those of
+// llama.cpp with its own files, on forty other questions of each kind. Here twenty are asked, to save time.
 INSTANTIATE_TEST_SUITE_P(
     Models, DemoScores,
     ::testing::Values(Expected{"llama", "q8_0", 40, {40, 40, 39, 40, 40, 40, 40, 40}},

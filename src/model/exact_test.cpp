@@ -1,5 +1,6 @@
-// The rule of exactness, for every golden and demo model and every instruction set of this machine: the logits of a
-// sequence are the same bits whatever the layout, the chunks, the company, the block size, the pages and the threads.
+// The rule of exactness, for every golden and demo model and every instruction set of this machine. The logits of a
+// sequence have the same bits whatever the layout, the chunks, the other sequences, the block size, the pages and the
+// threads.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ namespace quire::model {
 namespace {
 
 constexpr std::uint32_t kPrompt =
-    75;  // more than one tile of attention, more than one block of any size, none of them whole
+    75;  // more than one tile of attention and more than one block of any size, with a partial one at the end
 
 using Bits = std::vector<float>;  // [kPrompt][vocabulary]
 
@@ -77,7 +78,7 @@ class Subject {
     std::uint32_t done = 0;
     for (std::size_t step = 0; step < way.chunks.size(); ++step) {
       batch.clear();
-      // Half of the others stand before the sequence in the batch, half behind it, with chunks and single tokens mixed.
+      // Half of the others are before the sequence in the batch, half after it. They bring chunks and single tokens.
       const auto add = [&](std::size_t from, std::size_t to) {
         for (std::size_t i = from; i < to; ++i) {
           Other& other = others[i];
@@ -108,7 +109,7 @@ class Subject {
     }
   }
 
-  // Takes all pages and gives most of them back in random order, so that the next ones come from anywhere.
+  // Takes all pages and releases most of them in random order, so that the next allocations are scattered.
   static void scatter(SequencePool& pool) {
     std::mt19937 random(5);
     for (std::uint32_t g = 0; g < pool.layout().groups.size(); ++g) {
@@ -184,7 +185,7 @@ std::vector<std::uint32_t> random_chunks(std::uint32_t seed) {
 
 class Exact : public ::testing::TestWithParam<std::string> {};
 
-// Sanitizers are slow: there (QUIRE_PROPERTY_PERCENT below 100) one instruction set stands for all.
+// Sanitizers are slow, so with QUIRE_PROPERTY_PERCENT below 100 only the best instruction set is tested.
 std::vector<const cpu::Kernels*> variants() {
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
   if (percent != nullptr && std::strtoul(percent, nullptr, 10) < 100) return {&cpu::best_kernels()};
@@ -229,7 +230,7 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
   }
 }
 
-// What was computed once and is found again, shared, forked, rewound to or moved is as good as new.
+// State that is reused, shared, forked, rewound or moved gives the same logits as new state.
 TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
   CpuBackend backend(2);
@@ -247,7 +248,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   auto runner = *Runner::create(*model, *pool);
   Batch batch = runner.make_batch();
 
-  // Computes from where the sequence stands to the end of the prompt, in chunks that end where checkpoints fall due.
+  // Computes the rest of the prompt, in chunks that end at checkpoint positions.
   const auto finish = [&](SequenceId id) {
     Bits bits;
     for (std::uint32_t at = *pool->length(id); at < kPrompt; at = *pool->length(id)) {
@@ -288,7 +289,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   same_from(cached->hit.tokens, finish(cached->id), "a prefix that nobody held any more");
   ASSERT_TRUE(pool->release(cached->id).has_value());
 
-  // Others come until part of the prefix is gone, and it is computed again.
+  // Other sequences come until part of the prefix has been evicted. It is computed again then.
   Hit hit{.tokens = kPrompt};
   for (std::uint32_t i = 0; i < 40 && hit.tokens > 40; ++i) {
     const auto other = pool->create({.prompt = std::span(prompt).first(1), .name_space = 1 + i});

@@ -8,7 +8,7 @@ FeedForwardBlock::FeedForwardBlock(const Hyperparameters& model, const Layer& la
     : row_(model.architecture), experts_(model.experts > 0), width_(model.embedding), inner_(layer.feed_forward) {}
 
 void FeedForwardBlock::declare(TensorTable& table) {
-  if (experts_) return table.known_prefix("ffn_");  // constants.cpp says that it cannot be run
+  if (experts_) return table.known_prefix("ffn_");  // constants.cpp reports that it cannot be run
   if (row_->gate_in_up) {
     table.fused_matrix("ffn_up.weight", width_, {{&gate_, inner_}, {&up_, inner_}});
   } else {

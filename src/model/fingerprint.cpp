@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kSample = 4096;  // bytes at each end of a tensor
 
-// Two hashes of 128 bits with seeds of their own.
+// Two 128-bit hashes with different seeds.
 class Hasher {
  public:
   Hasher() {
@@ -43,7 +43,7 @@ Fingerprint fingerprint(const gguf::File& file, std::string_view arithmetic) {
   hasher.text(arithmetic);
   for (std::size_t i = 0; i < file.entry_count(); ++i) {
     const gguf::Entry entry = file.entry(i);
-    if (entry.key.starts_with("tokenizer.")) continue;  // tokens are ids here, whatever they spell
+    if (entry.key.starts_with("tokenizer.")) continue;  // the state depends on token ids, not on their text
     hasher.text(entry.key);
     hasher.text(entry.value.describe());
   }

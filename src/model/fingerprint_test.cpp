@@ -27,7 +27,7 @@ TEST(Fingerprint, TellsModelsOfTheSameShapeApart) {
   const Fingerprint before = fingerprint(*model.file, "");
   EXPECT_NE(fingerprint(*OpenedModel(small().set("rope.freq_base", 5000.0F)).file, ""), before);
   EXPECT_NE(fingerprint(*OpenedModel(small().set("context_length", 99U)).file, ""), before);
-  // One other weight in the same place.
+  // Another weight in the same place.
   std::vector<std::byte> image = small().image();
   image.back() ^= std::byte{1};
   const auto changed = gguf::File::from_memory(image, "changed");

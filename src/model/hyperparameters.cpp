@@ -12,7 +12,7 @@ namespace quire::model {
 
 namespace {
 
-// Far above any model; small enough that the product of any two fits 64 bits many times over.
+// Far above any model, and so small that the product of any two is far below 2^64.
 constexpr std::uint32_t kMaxContext = 1 << 30;
 constexpr std::uint32_t kMaxWidth = 1 << 20;
 constexpr std::uint32_t kMaxVocabulary = 1 << 24;
@@ -55,7 +55,7 @@ class Reader {
     return has(name) ? number(name, range) : Result<std::uint32_t>(fallback);
   }
 
-  // One number for all layers or an array with one for each.
+  // One number for all layers, or an array with one per layer.
   Result<std::vector<std::uint32_t>> per_layer(std::string_view name, Range range, std::size_t layers) const {
     const auto entry = file_.find(key(name));
     if (!entry || !entry->value.is_array()) {
@@ -78,7 +78,7 @@ class Reader {
     return values;
   }
 
-  // Which layers have the window: the file may name a period, or say it layer by layer with bools or 0 and 1.
+  // Sets the layers that have the window. The file may name a period, or have a flag per layer (bool, or 0 and 1).
   Result<void> apply_window(std::uint32_t window, std::uint32_t default_period, std::vector<Layer>& layers) const {
     constexpr std::string_view kPattern = "attention.sliding_window_pattern";
     const auto entry = file_.find(key(kPattern));
@@ -90,9 +90,9 @@ class Reader {
         for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*flags)[i] ? window : 0;
         return {};
       }
-      const auto numbers = per_layer(kPattern, {0, 1}, layers.size());
-      if (!numbers) return std::unexpected(numbers.error());
-      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*numbers)[i] != 0 ? window : 0;
+      const auto pattern = per_layer(kPattern, {0, 1}, layers.size());
+      if (!pattern) return std::unexpected(pattern.error());
+      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*pattern)[i] != 0 ? window : 0;
       return {};
     }
     const auto period = number_or(kPattern, {0, kMaxLayers}, default_period);
@@ -125,12 +125,12 @@ Result<const Architecture*> read_architecture(const gguf::File& file) {
     known += known.empty() ? "" : ", ";
     known += row.name;
   }
-  // describe() escapes what a terminal must not see.
+  // describe() escapes control characters.
   return fail(fmt::format("{}: metadata '{}': {} is not an architecture that Quire knows ({})", file.path(),
                           kArchitectureKey, entry ? entry->value.describe() : "nothing", known));
 }
 
-// The tokenizer's list counts; a file without one may still say how many there are.
+// The size of the tokenizer's list. A file without a tokenizer may name the size.
 Result<std::uint32_t> read_vocabulary_size(const Reader& reader) {
   const gguf::File& file = reader.file();
   if (!file.has(kTokensKey)) return reader.number("vocab_size", {1, kMaxVocabulary});
@@ -152,7 +152,8 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
   const std::size_t layers = model.layers.size();
   const auto heads = reader.per_layer(kHeads, range, layers);
   if (!heads) return std::unexpected(heads.error());
-  // Where KV heads are not told apart there are as many as query heads; but a hybrid has to say which layers have none.
+  // Without the key there are as many KV heads as query heads. A hybrid must have the key, since it says which layers
+  // have none.
   const auto kv_heads = hybrid || reader.has(kKvHeads) ? reader.per_layer(kKvHeads, range, layers) : heads;
   if (!kv_heads) return std::unexpected(kv_heads.error());
   for (std::size_t i = 0; i < layers; ++i) {
@@ -165,8 +166,8 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
     layer.kv_heads = (*kv_heads)[i];
     if (layer.heads == 0) return reader.refuse(kHeads, fmt::format("layer {} has KV heads but no heads", i));
     if (layer.heads % layer.kv_heads != 0) {
-      return reader.refuse(
-          kKvHeads, fmt::format("{} heads of layer {} are no multiple of {} KV heads", layer.heads, i, layer.kv_heads));
+      return reader.refuse(kKvHeads, fmt::format("{} heads of layer {} are not a multiple of {} KV heads", layer.heads,
+                                                 i, layer.kv_heads));
     }
   }
   return {};
@@ -242,7 +243,7 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
 
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
-  // A model of Mamba-2 alone has none, and need not say so.
+  // A pure Mamba-2 model has none, and needs no key.
   if (reader.has(kFeedForward) || model.architecture->has(BlockKind::Attention)) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
     if (!widths) return std::unexpected(widths.error());

@@ -49,15 +49,15 @@ TEST(Hyperparameters, EveryRowOfTheTableReadsAModelOfItsKind) {
     const TestModel model = row.alternates()             ? TestModel::hybrid(name, {0, 1})
                             : row.has(BlockKind::Mamba2) ? TestModel::recurrent(name)
                                                          : TestModel::attention(name);
-    const Hyperparameters numbers = read(model);
-    EXPECT_EQ(numbers.architecture, &row);
-    EXPECT_EQ(numbers.layers.size(), 2u);
-    EXPECT_EQ(numbers.vocabulary, 3u);
-    EXPECT_TRUE(state_layout(numbers));
+    const Hyperparameters hyperparameters = read(model);
+    EXPECT_EQ(hyperparameters.architecture, &row);
+    EXPECT_EQ(hyperparameters.layers.size(), 2u);
+    EXPECT_EQ(hyperparameters.vocabulary, 3u);
+    EXPECT_TRUE(state_layout(hyperparameters));
   }
 }
 
-TEST(Hyperparameters, WhatIsNotSaidFollowsFromTheRest) {
+TEST(Hyperparameters, MissingKeysHaveDefaults) {
   const Hyperparameters model = read(TestModel::attention("llama").remove("attention.head_count_kv"));
   EXPECT_EQ(model.key_length, 8u);
   EXPECT_EQ(model.value_length, 8u);
@@ -66,7 +66,7 @@ TEST(Hyperparameters, WhatIsNotSaidFollowsFromTheRest) {
   EXPECT_EQ(model.recurrent, RecurrentShape());
 }
 
-TEST(Hyperparameters, NumbersMayDifferFromLayerToLayer) {
+TEST(Hyperparameters, SizesMayDifferFromLayerToLayer) {
   const Hyperparameters model = read(TestModel::attention("llama")
                                          .set("attention.head_count", std::vector<std::int32_t>{4, 2})
                                          .set("attention.head_count_kv", std::vector<std::int32_t>{2, 1})
@@ -157,7 +157,7 @@ TEST(Hyperparameters, AbsurdNumbersAreRefused) {
   EXPECT_THAT(with("embedding_length", 1U << 30), HasSubstr("out of range"));
   EXPECT_THAT(with("attention.head_count", 0U), HasSubstr("'llama.attention.head_count': 0 is out of range"));
   EXPECT_THAT(with("attention.head_count_kv", 0U), HasSubstr("'llama.attention.head_count_kv': 0 is out of range"));
-  EXPECT_THAT(with("attention.head_count_kv", 3U), HasSubstr("2 heads of layer 0 are no multiple of 3 KV heads"));
+  EXPECT_THAT(with("attention.head_count_kv", 3U), HasSubstr("2 heads of layer 0 are not a multiple of 3 KV heads"));
   EXPECT_THAT(with("attention.head_count", 3U), HasSubstr("an embedding of 16 does not divide into 3 heads"));
   EXPECT_THAT(with("attention.head_count", std::vector<std::int32_t>{2}), HasSubstr("has 1 elements for 2 layers"));
   EXPECT_THAT(with("attention.key_length", 0U), HasSubstr("out of range"));
@@ -174,15 +174,15 @@ TEST(Hyperparameters, AbsurdNumbersAreRefused) {
               HasSubstr("layer 1 has KV heads but no heads"));
 }
 
-TEST(RealModels, TheDemoModelsAreWhatTheyAre) {
+TEST(RealModels, TheDemoModelsHaveTheirHyperparameters) {
   const auto open = [](const std::string& name) {
     auto file = gguf::File::open(QUIRE_SOURCE_DIR "/models/quire-demo-" + name + "-q8_0.gguf");
     EXPECT_TRUE(file) << file.error().message;
-    auto numbers = read_hyperparameters(*file);
-    EXPECT_TRUE(numbers) << numbers.error().message;
-    const auto checked = check_tensors(*file, *numbers);
+    auto hyperparameters = read_hyperparameters(*file);
+    EXPECT_TRUE(hyperparameters) << hyperparameters.error().message;
+    const auto checked = check_tensors(*file, *hyperparameters);
     EXPECT_TRUE(checked) << checked.error().message;
-    return std::move(*numbers);
+    return std::move(*hyperparameters);
   };
   const Hyperparameters llama = open("llama");
   EXPECT_THAT(llama.layers, AllOf(SizeIs(8), Each(Layer{.heads = 4, .kv_heads = 2, .feed_forward = 768})));
@@ -204,20 +204,20 @@ TEST(RealModels, TheGoldenModelsAreReadAndHaveTheirTensors) {
     SCOPED_TRACE(entry.path().string());
     const auto file = gguf::File::open(entry.path() / "model.gguf");
     ASSERT_TRUE(file) << file.error().message;
-    const auto numbers = read_hyperparameters(*file);
-    ASSERT_TRUE(numbers) << numbers.error().message;
-    const auto checked = check_tensors(*file, *numbers);
+    const auto hyperparameters = read_hyperparameters(*file);
+    ASSERT_TRUE(hyperparameters) << hyperparameters.error().message;
+    const auto checked = check_tensors(*file, *hyperparameters);
     EXPECT_TRUE(checked) << checked.error().message;
-    const auto layout = state_layout(*numbers);
+    const auto layout = state_layout(*hyperparameters);
     EXPECT_TRUE(layout) << layout.error().message;
     if (entry.path().filename() == "gemma2") {
-      EXPECT_THAT(windows(*numbers), ElementsAre(16, 0, 16, 0));
+      EXPECT_THAT(windows(*hyperparameters), ElementsAre(16, 0, 16, 0));
     }
     if (entry.path().filename() == "gemma3") {
-      EXPECT_THAT(windows(*numbers), ElementsAre(16, 16, 16, 16, 16, 0, 16));
+      EXPECT_THAT(windows(*hyperparameters), ElementsAre(16, 16, 16, 16, 16, 0, 16));
     }
     if (entry.path().filename() == "mistral") {
-      EXPECT_EQ(numbers->key_length, 48u);
+      EXPECT_EQ(hyperparameters->key_length, 48u);
     }
     ++models;
   }

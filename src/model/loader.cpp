@@ -31,7 +31,7 @@ Result<void> read_vector(const gguf::File& file, const Binding& binding, std::sp
 
 Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std::span<const Binding> bindings,
                                   std::span<const HostVector> computed) {
-  // Matrices first, one behind the other, so that their pages can be huge; vectors behind them.
+  // Matrices come first, so that huge pages can hold them; vectors come after them.
   const auto matrix_room = [&](const Binding& b) {
     return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(b.matrix, b.use), kAlignment);
   };
@@ -51,7 +51,7 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
     auto loaded = backend.load(binding.matrix, binding.use, to);
     if (!loaded) return fail(fmt::format("tensor '{}': {}", binding.source.name, loaded.error().message()));
     *binding.weight = *loaded;
-    // What was read of the file is given back to the system at once, so that no matrix is in memory twice.
+    // Releases the file's pages at once, so that no matrix is in memory twice.
     const std::uint64_t taken = matrix_room(binding);
     if (taken > 0) file.forget({binding.matrix.data, binding.matrix.bytes()});
     to += taken;

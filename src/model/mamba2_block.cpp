@@ -19,8 +19,8 @@ void Mamba2Block::declare(TensorTable& table) {
   table.matrix("ssm_out.weight", width_, shape_.inner, out_);
 }
 
-// The convolution sees the token itself and conv_kernel - 1 before it; those are remembered. States are f32 always,
-// since their errors would add up from token to token.
+// The convolution sees the current token and the conv_kernel - 1 tokens before it, which are the convolution state.
+// States are always f32, since their errors would add up from token to token.
 LayerDesc Mamba2Block::state(ElementType) const {
   return LayerDesc::recurrent((shape_.conv_kernel - 1) * shape_.conv_channels() * sizeof(float),
                               std::uint64_t{shape_.inner} * shape_.state * sizeof(float));
@@ -45,18 +45,18 @@ void Mamba2Block::forward(const BlockStep& step, const Input& in, Product out) c
   const std::uint32_t rows = in.x.rows, inner = shape_.inner, shared = shape_.groups * shape_.state;
   Scratch scratch(step.scratch);
   const Tensor wide = scratch.take(rows, static_cast<std::uint32_t>(shape_.projection()));
-  const Tensor mixed = scratch.take(rows, inner);
+  const Tensor scanned = scratch.take(rows, inner);
   const Product product{.out = wide, .weight = &in_};
   backend().matmul({&product, 1}, in);
   const Tensor gate = wide.columns(0, inner);
   const Tensor convolved = wide.columns(inner, shape.conv_channels());
   const Tensor dt = wide.columns(inner + shape.conv_channels(), shape_.heads);
   backend().mamba2_conv(convolved, conv_, conv_bias_, shape);
-  backend().mamba2_scan(mixed, convolved.columns(0, inner), convolved.columns(inner, shared),
+  backend().mamba2_scan(scanned, convolved.columns(0, inner), convolved.columns(inner, shared),
                         convolved.columns(inner + shared, shared), dt, dt_bias_, a_, d_, shape);
   out.weight = &out_;
   backend().matmul({&out, 1}, {.kind = Input::Kind::GatedNormed,
-                               .x = mixed,
+                               .x = scanned,
                                .gate = gate,
                                .weight = norm_,
                                .epsilon = step.constants.epsilon,

@@ -14,7 +14,7 @@ struct ModelTensors {
   Tensor norm;
 };
 
-// The table of all tensors: the model's own, then those of each layer's blocks.
+// Declares all tensors: those of the model itself, then those of the blocks of each layer.
 void declare(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks, Weight& embedding,
              Weight& output, Tensor& norm) {
   const bool tied = !table.file_has("output.weight");
@@ -23,7 +23,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
   table.vector("output_norm.weight", model.embedding, norm);
   table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
   if (model.count(BlockKind::Attention) > 0) {
-    // Read by constants.cpp, which also says of which kinds of scaling it knows nothing yet.
+    // Read by constants.cpp, which also refuses the scalings that are not supported yet.
     table.known("rope_freqs.weight");
     table.known("rope_factors_long.weight");
     table.known("rope_factors_short.weight");
@@ -45,7 +45,8 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
 
 std::vector<JoinedBlock> make_blocks(const Hyperparameters& model) {
   std::vector<JoinedBlock> blocks;
-  blocks.reserve(model.layers.size() * model.architecture->blocks.size());  // tables point at their tensors
+  // Blocks must not move later: tables point to their tensors.
+  blocks.reserve(model.layers.size() * model.architecture->blocks.size());
   for (const Layer& layer : model.layers) {
     const std::size_t first = blocks.size();
     for (const BlockSpec& spec : model.architecture->blocks) {
@@ -173,7 +174,7 @@ PoolResult<HostRows> Model::forward(const Batch& batch) {
   return rows;
 }
 
-// What is the same for all layers: rotary angles of the step's positions.
+// What all layers share: the rotary angles of the step's positions.
 BlockStep Model::begin_step(const Batch& batch) {
   BlockStep step{.constants = constants_, .scratch = scratch_.data()};
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
@@ -187,8 +188,8 @@ BlockStep Model::begin_step(const Batch& batch) {
   return step;
 }
 
-// A block's output is added to the residual stream x, directly or, where it is normed first, through a buffer. Two
-// blocks side by side read a normed copy of the stream, since the first of them adds to it before the second reads.
+// The output of a block is added to the residual stream x. If it has a post-norm, it goes through a buffer first. Two
+// blocks side by side read a normed copy of the stream, since the first adds to the stream before the second reads.
 void Model::walk_layers(const BlockStep& step, Tensor x) {
   const Tensor normed = buffer(kNormed, x.rows, x.cols), output = buffer(kOutput, x.rows, x.cols);
   Input in = Input::plain(x);

@@ -39,7 +39,7 @@ Result<StateCost> state_cost(const StateLayout& layout, std::uint32_t length) {
       cost.bytes_per_token += group.bytes_per_token();
     } else {
       cost.window_bytes_per_token += group.bytes_per_token();
-      // The window's first and last position may each have the rest of a page beside them.
+      // The first and the last page of the window may be only partly inside it.
       pages = std::min<std::uint64_t>(pages, divide_up(group.window - 1, group.block_size) + 1);
     }
     const auto bytes = checked_mul(pages, group.page_bytes());

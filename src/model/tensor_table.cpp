@@ -14,7 +14,7 @@ namespace {
 
 std::string name_in(std::uint32_t layer, std::string_view name) { return fmt::format("blk.{}.{}", layer, name); }
 
-// "blk.N.rest". A number that is not written as anyone would write it makes it another name.
+// "blk.N.rest". A name with leading zeros in N is not one of these.
 struct LayerName {
   std::uint64_t layer = 0;
   std::string_view rest;
@@ -105,7 +105,7 @@ std::string TensorTable::full_name(const Row& row) const {
   return row.layer == kModel ? std::string(row.name) : name_in(row.layer, row.name);
 }
 
-// The model's own rows come first; a layer of the table is found by halving.
+// Rows are sorted by layer, with those of the model first.
 std::span<const TensorTable::Row> TensorTable::rows_of(std::uint32_t layer) const {
   const auto order = [](const Row& row) { return row.layer == kModel ? 0 : std::uint64_t{row.layer} + 1; };
   const auto [begin, end] =
@@ -130,11 +130,11 @@ Result<void> TensorTable::check_row(const Row& row) const {
   if (row.shape == Row::Shape::Vector) {
     // Converters write some vectors as matrices with one row or one column.
     if (tensor->elements() == row.cols) return {};
-    return fail(fmt::format("{}: tensor '{}' has {} elements, but the metadata speak of {}", file_->path(), name,
+    return fail(fmt::format("{}: tensor '{}' has {} elements, but the metadata require {}", file_->path(), name,
                             tensor->elements(), row.cols));
   }
   if (tensor->shape[0] == row.cols && tensor->rows() == row.rows) return {};
-  return fail(fmt::format("{}: tensor '{}' has {} rows of {}, but the metadata speak of {} rows of {}", file_->path(),
+  return fail(fmt::format("{}: tensor '{}' has {} rows of {}, but the metadata require {} rows of {}", file_->path(),
                           name, tensor->rows(), tensor->shape[0], row.rows, row.cols));
 }
 
@@ -177,8 +177,8 @@ Result<void> TensorTable::check_unknown(std::uint32_t layers, std::string_view a
           return row.shape == Row::Shape::Prefix ? name.starts_with(row.name) : row.name == name;
         });
     if (known) continue;
-    return fail(fmt::format("{}: tensor {} is none that Quire computes with in a model of architecture '{}'",
-                            file_->path(), gguf::quoted(tensor.name), architecture));
+    return fail(fmt::format("{}: tensor {} is not one that Quire uses in a model of architecture '{}'", file_->path(),
+                            gguf::quoted(tensor.name), architecture));
   }
   return {};
 }

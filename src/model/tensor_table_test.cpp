@@ -19,9 +19,9 @@ using testing::TestModel;
 
 std::string tensor_refusal(const TestModel& model) {
   const OpenedModel opened(model);
-  const auto numbers = read_hyperparameters(*opened.file);
-  if (!numbers) return numbers.error().message;
-  const auto checked = check_tensors(*opened.file, *numbers);
+  const auto hyperparameters = read_hyperparameters(*opened.file);
+  if (!hyperparameters) return hyperparameters.error().message;
+  const auto checked = check_tensors(*opened.file, *hyperparameters);
   return checked ? "" : checked.error().message;
 }
 
@@ -31,7 +31,7 @@ std::string load_refusal(const TestModel& model) {
   return loaded ? "" : loaded.error().message;
 }
 
-// Two layers, with what published files of the architecture have.
+// Two layers, with the tensors of published files of the architecture.
 TestModel right(const std::string& name) {
   const Architecture& row = *find_architecture(name);
   if (row.alternates()) return TestModel::hybrid(name, {0, 1}).with_tensors({true, false});
@@ -66,9 +66,9 @@ TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
     for (const std::string& name : model.tensor_names()) {
       SCOPED_TRACE(std::string(row.name) + " without " + name);
       const TestModel without = TestModel(model).remove_tensor(name);
-      // What is there instead of one that may also be three is missed by the name of the first of those.
+      // If the fused tensor is missing, the error names the first of the three separate ones.
       const std::string missed = name.ends_with("attn_qkv.weight") ? name.substr(0, 6) + "attn_q.weight" : name;
-      // Granite's hybrids may do without this one.
+      // Optional for Granite's hybrids.
       const bool optional = row.name == "granitehybrid" && name.ends_with("ssm_conv1d.bias");
       EXPECT_THAT(tensor_refusal(without), HasSubstr(optional ? "" : "has no tensor '" + missed + "'"));
       EXPECT_EQ(load_refusal(without), tensor_refusal(without));
@@ -86,14 +86,14 @@ TEST(Tensors, NormsAndBiasesOfAnArchitectureAreRequired) {
   };
   for (const auto& [architecture, names] : needed) {
     for (const std::string& name : names) {
-      // From all layers, so that no layer tells of the others.
+      // Removed from all layers, since otherwise the error would be about the difference between layers.
       EXPECT_THAT(load_refusal(right(architecture).remove_tensor("blk.0." + name).remove_tensor("blk.1." + name)),
                   HasSubstr("has no tensor 'blk.0." + name + "'"));
     }
   }
 }
 
-TEST(Tensors, OneThatNobodyComputesWithIsRefusedByName) {
+TEST(Tensors, AnUnknownOneIsRefusedByName) {
   const auto refused = [](const std::string& architecture, const std::string& name, std::vector<std::uint64_t> shape) {
     const TestModel model = right(architecture).tensor(name, std::move(shape));
     EXPECT_THAT(tensor_refusal(model), HasSubstr("tensor '" + name + "'")) << architecture;
@@ -112,7 +112,7 @@ TEST(Tensors, OneThatNobodyComputesWithIsRefusedByName) {
   refused("llama", "something_new", {1});
   // A reranker has this in place of an output matrix.
   refused("qwen3", "cls.output.weight", {16, 2});
-  // Known ones where they have no place.
+  // Known names in the wrong place.
   refused("llama", "blk.0.attn_q_norm.weight", {8});
   refused("qwen3", "blk.0.post_attention_norm.weight", {16});
   refused("llama", "blk.0.ssm_in.weight", {16, 76});
@@ -126,12 +126,12 @@ TEST(Tensors, OneThatNobodyComputesWithIsRefusedByName) {
   refused("llama", "attn_q.weight", {16, 16});
 }
 
-TEST(Tensors, TheNameOfAStrangeOneCannotCommandATerminal) {
+TEST(Tensors, TheNameOfAnUnknownOneIsEscaped) {
   const std::string why = tensor_refusal(right("llama").tensor("evil\x1b[31m", {1}));
   EXPECT_THAT(why, HasSubstr("tensor 'evil\\x1b[31m'"));
 }
 
-TEST(Tensors, WhatPublishedFilesHaveBesidesPasses) {
+TEST(Tensors, ExtraTensorsOfPublishedFilesPass) {
   // LLaMAfied Qwen and InternLM.
   TestModel biased = right("llama");
   for (const char* layer : {"blk.0.", "blk.1."}) {
@@ -147,7 +147,7 @@ TEST(Tensors, WhatPublishedFilesHaveBesidesPasses) {
 }
 
 TEST(Tensors, AFileThatCannotBeRunYetMayStillBeDescribed) {
-  // Whether a model can be run is said by its numbers (constants.h), not by the names of its tensors.
+  // Whether a model can be run depends on its hyperparameters (constants.h), not on the names of its tensors.
   EXPECT_EQ(
       tensor_refusal(right("phi3").tensor("rope_factors_long.weight", {4}).tensor("rope_factors_short.weight", {4})),
       "");
@@ -162,7 +162,7 @@ TEST(Tensors, AFileThatCannotBeRunYetMayStillBeDescribed) {
   EXPECT_THAT(load_refusal(experts), HasSubstr("'llama.expert_count': mixtures of experts"));
 }
 
-TEST(Tensors, OneThatAFileMayHaveOrNotIsInAllLayersOrInNone) {
+TEST(Tensors, AnOptionalOneIsInAllLayersOrInNone) {
   const TestModel model = right("llama").tensor("blk.0.attn_q.bias", {16});
   EXPECT_THAT(load_refusal(model), HasSubstr("has no tensor 'blk.1.attn_q.bias'"));
   EXPECT_EQ(load_refusal(TestModel(model).tensor("blk.1.attn_q.bias", {16})), "");
@@ -191,7 +191,7 @@ TEST(Tensors, QueriesKeysAndValuesMayBeOneTensor) {
 
 TEST(Tensors, OneOfAnotherShapeIsNamed) {
   EXPECT_THAT(tensor_refusal(right("llama").tensor("token_embd.weight", {16, 4})),
-              HasSubstr("tensor 'token_embd.weight' has 4 rows of 16, but the metadata speak of 3 rows of 16"));
+              HasSubstr("tensor 'token_embd.weight' has 4 rows of 16, but the metadata require 3 rows of 16"));
   EXPECT_THAT(tensor_refusal(right("llama").set("attention.head_count_kv", 2U)),
               HasSubstr("tensor 'blk.0.attn_k.weight'"));
   EXPECT_THAT(tensor_refusal(TestModel::hybrid("granitehybrid", {1, 0}).with_tensors({true, false})),

@@ -228,9 +228,8 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
     V16 whole[4], half[4];
 #pragma GCC unroll 4
     for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
-      const std::uint32_t first = quarter == 1   ? 2
-                                  : quarter == 2 ? 1
-                                                 : quarter;  // lanes 0 and 2 are added first, then 1 and 3
+      // Lanes 0 and 2 are added first, then 1 and 3.
+      const std::uint32_t first = quarter == 1 ? 2 : quarter == 2 ? 1 : quarter;
       V16 sums[4][4] = {};
       for (std::uint32_t at = first; at < dim; at += 16) {
 #pragma GCC unroll 4

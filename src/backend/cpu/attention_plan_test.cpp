@@ -1,5 +1,5 @@
-// Who goes over which part of the context together. Whatever the plan: each row sees all tiles of its own context, once
-// and in order, through pages that are its own.
+// Which rows go over which part of the context together. In any plan, each row sees all tiles of its own context, once
+// and in order, through its own pages.
 #include "quire/backend/cpu/attention_plan.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kBlock = 16;
 
-// Sequences with tables of their own, and a step over them.
+// Sequences, each with its own page table, and a step over them.
 struct Sequences {
   struct One {
     std::vector<std::uint32_t> table;
@@ -24,7 +24,7 @@ struct Sequences {
   };
   std::vector<One> all;
   std::uint32_t block = kBlock;
-  Batch batch;                        // of all of them, when a plan has been made
+  Batch batch;                        // of all sequences, after plan()
   std::vector<std::uint32_t> tables;  // [sequences][longest]
 
   void add(std::vector<std::uint32_t> table, std::uint32_t position, std::uint32_t rows = 1) {
@@ -33,7 +33,7 @@ struct Sequences {
   AttentionPlan plan(std::uint32_t window = 0, std::uint32_t per_row = 2, std::uint32_t items = 1) {
     std::size_t longest = 0;
     for (const One& one : all) longest = std::max(longest, one.table.size());
-    tables.assign(all.size() * longest, UINT32_MAX);  // what is behind a table is nobody's page
+    tables.assign(all.size() * longest, UINT32_MAX);  // entries beyond the end of a table are no page
     batch.clear();
     for (std::size_t i = 0; i < all.size(); ++i) {
       std::ranges::copy(all[i].table, tables.begin() + static_cast<std::ptrdiff_t>(i * longest));
@@ -61,9 +61,9 @@ struct Sequences {
   }
 };
 
-// Checks a plan against what it promises; gives how many pairs of a row and a tile were looked at with others.
+// Checks the promises of a plan. Returns how many pairs of a row and a tile were shared with other rows.
 std::uint32_t check(const Sequences& sequences, const AttentionPlan& plan) {
-  std::vector<std::uint32_t> next(sequences.batch.rows(), UINT32_MAX);  // tile that a row expects
+  std::vector<std::uint32_t> next(sequences.batch.rows(), UINT32_MAX);  // the next tile of each row
   std::uint32_t together = 0, rows_in_items = 0;
   for (const AttentionPlan::Item& item : plan.items()) {
     rows_in_items += item.row_end - item.row_begin;
@@ -109,7 +109,7 @@ std::vector<std::uint32_t> joined(std::vector<std::uint32_t> a, const std::vecto
   return a;
 }
 
-TEST(AttentionPlan, SequencesThatShareABeginningGoOverItTogetherAndThenAlone) {
+TEST(AttentionPlan, SequencesThatShareAPrefixGoOverItTogetherAndThenAlone) {
   Sequences sequences;
   for (std::uint32_t i = 0; i < 5; ++i)
     sequences.add(joined(table(0, 20), table(1000 * (i + 1), 4)), 20 * kBlock + 10 * i);
@@ -130,7 +130,7 @@ TEST(AttentionPlan, SubgroupsShareMore) {
   EXPECT_EQ(check(sequences, plan), 6U * 2 + 6U * 2);
 }
 
-TEST(AttentionPlan, NothingIsSharedWhereNothingIs) {
+TEST(AttentionPlan, NothingIsSharedWithoutACommonPrefix) {
   Sequences sequences;
   for (std::uint32_t i = 0; i < 4; ++i) sequences.add(table(100 * i, 10), 10 * kBlock - 1);
   EXPECT_EQ(check(sequences, sequences.plan()), 0U);
@@ -146,7 +146,7 @@ TEST(AttentionPlan, ChunksOfPromptsGoTogetherAndInPiecesForTheThreads) {
   EXPECT_GE(plan.items().size(), 200U / 32);
 }
 
-TEST(AttentionPlan, ThreadsAreGivenAsManyItemsAsTheyWant) {
+TEST(AttentionPlan, ThereAreAsManyItemsAsWanted) {
   Sequences sequences;
   for (std::uint32_t i = 0; i < 32; ++i) sequences.add(joined(table(0, 20), table(1000 * (i + 1), 1)), 20 * kBlock);
   EXPECT_EQ(sequences.plan(0, 2, 1).items().size(), 1U);
@@ -155,7 +155,7 @@ TEST(AttentionPlan, ThreadsAreGivenAsManyItemsAsTheyWant) {
   check(sequences, four);
 }
 
-TEST(AttentionPlan, WindowsBeginWhereTheyBeginAndShareNothing) {
+TEST(AttentionPlan, RowsBeginWhereTheirWindowsBeginAndShareNothing) {
   Sequences sequences;
   for (std::uint32_t i = 0; i < 3; ++i) sequences.add(table(0, 20), 300);
   sequences.add(table(0, 20), 200, 60);
@@ -171,7 +171,7 @@ TEST(AttentionPlan, AnyBatchIsCovered) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint32_t length = 1 + random() % 500,
                           rows = random() % 3 == 0 ? 1 + random() % std::min(length, 70U) : 1;
-      // A page says how it came about: the same choices, the same page.
+      // A page number is a hash of the choices so far: the same choices give the same page.
       std::vector<std::uint32_t> pages;
       std::uint32_t hash = 0;
       const std::uint32_t turn = random() % 500;
@@ -179,7 +179,7 @@ TEST(AttentionPlan, AnyBatchIsCovered) {
         if (p * sequences.block >= turn) hash = hash * 31 + random() % 3 + 1;
         pages.push_back((hash << 12) + p);
       }
-      pages.back() = (1U << 30) + i;  // who writes has a page of its own
+      pages.back() = (1U << 30) + i;  // the page that a sequence writes to is its own
       sequences.add(std::move(pages), length - rows, rows);
     }
     check(sequences, sequences.plan(random() % 4 == 0 ? 1 + random() % 300 : 0, 1 + random() % 8, 1 + random() % 5));

@@ -10,7 +10,7 @@ namespace quire::cpu {
 namespace {
 
 TEST(ForEach, EveryItemIsDoneOnceByAThreadOfTheTeam) {
-  for (const std::uint32_t threads : {1u, 2u, 3u, 20u}) {  // also more than there are shares
+  for (const std::uint32_t threads : {1u, 2u, 3u, 20u}) {  // also more threads than ranges
     ThreadTeam team(threads);
     for (const std::uint32_t count : {0u, 1u, 2u, 3u, 19u, 200u}) {
       for (const std::uint32_t few : {0u, 2u}) {
@@ -30,14 +30,14 @@ TEST(ForEach, EveryItemIsDoneOnceByAThreadOfTheTeam) {
   }
 }
 
-TEST(ForEach, AFewItemsAreDoneByTheThreadThatIsThere) {
+TEST(ForEach, AFewItemsAreDoneByTheCallingThread) {
   ThreadTeam team(3);
   const std::thread::id here = std::this_thread::get_id();
   for_each(team, 4, 4, [&](std::uint32_t) { EXPECT_EQ(std::this_thread::get_id(), here); });
 }
 
-// Who is held up in its first item loses the rest of its share to the others.
-TEST(ForEach, WhoIsThroughHelpsTheOthers) {
+// If a thread is held up in its first item, the others do the rest of its range.
+TEST(ForEach, AThreadThatIsDoneHelpsTheOthers) {
   constexpr std::uint32_t kItems = 100;
   ThreadTeam team(2);
   std::atomic<std::uint32_t> others{0};

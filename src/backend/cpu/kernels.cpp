@@ -10,7 +10,7 @@ namespace quire::cpu {
 #if defined(__x86_64__)
 namespace {
 
-// What __builtin_cpu_supports("f16c") says: clang 16 does not know that name.
+// The same as __builtin_cpu_supports("f16c"), a name that clang 16 does not know.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

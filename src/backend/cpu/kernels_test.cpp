@@ -1,4 +1,4 @@
-// The inner loops of every instruction set that this machine has, against the plain references and against each other.
+// The kernels of every instruction set of this machine, against the plain references and against each other.
 #include "quire/backend/cpu/kernels.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0, gguf::Type::Q4_1, gguf::Type
                                   gguf::Type::Q8_0, gguf::Type::Q2_K, gguf::Type::Q3_K,   gguf::Type::Q4_K,
                                   gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS};
 
-// Rows of a matrix in tiles; nothing where the type has none.
+// The rows of a matrix in tiles; empty if the type has none.
 std::vector<std::byte> make_tiles(gguf::Type type, const std::byte* data, std::uint64_t row_bytes, std::uint32_t rows,
                                   std::uint32_t cols, bool biased) {
   const std::uint64_t bytes = tile_bytes(type, cols);
@@ -77,8 +77,8 @@ struct Quantized {
   }
 };
 
-// The floats that blocks become: in rows of 256 columns out of tiles where the type has them, as integers under scales
-// where it has not.
+// The floats of some blocks, in rows of 256 columns. They come from tiles if the type has them, else from integers and
+// scales.
 std::vector<float> unpacked(const Kernels& kernels, gguf::Type type, const std::vector<std::byte>& bytes) {
   const gguf::TypeInfo& info = gguf::type_info(type);
   const auto count = static_cast<std::uint32_t>(bytes.size() / info.block_bytes * info.block_size);
@@ -97,13 +97,13 @@ std::vector<float> unpacked(const Kernels& kernels, gguf::Type type, const std::
   std::vector<float> scales(count / 16), offsets(count / 16);
   EXPECT_TRUE(kernels.unpack_quant(type, bytes.data(), count, {q.data(), scales.data(), offsets.data()}));
   for (std::uint32_t i = 0; i < count; ++i) {
-    const volatile float product = scales[i / 16] * q[i];  // no fusing with the addition
+    const volatile float product = scales[i / 16] * q[i];  // not fused with the addition
     values[i] = product + offsets[i / 16];
   }
   return values;
 }
 
-// They are the very numbers that the reference makes of the blocks, to the bit.
+// The floats are those of the reference, to the bit.
 TEST(Kernels, UnpackedBlocksAreTheReferenceToTheBit) {
   for (const gguf::Type type : kQuantTypes) {
     const auto bytes = read(std::string(gguf::type_name(type)) + ".bin");
@@ -136,8 +136,7 @@ TEST(Kernels, QuantizedInputsAreWithinHalfAStepAndTheirSumsAreExact) {
       ASSERT_EQ(quantized.half_sums[i], quantized.scales[i / 2] * static_cast<float>(half));
       ASSERT_EQ(quantized.sums[i / 2], quantized.scales[i / 2] * static_cast<float>(whole));
     }
-    // Nothing, and what is so small that no scale can be divided by: what an activation leaves of a very negative
-    // number.
+    // Zero, and values so small that no scale can be divided by: the activation of a very negative number.
     for (const float tiny : {0.0f, 1e-38f, 1e-45f}) {
       const Quantized nothing(*kernels, std::vector<float>(64, tiny));
       for (const std::int8_t q : nothing.q) ASSERT_EQ(q, 0);
@@ -146,8 +145,8 @@ TEST(Kernels, QuantizedInputsAreWithinHalfAStepAndTheirSumsAreExact) {
   }
 }
 
-// Blocks that a quantiser made, through the products: in tiles where the type has them, as they are where it has not.
-TEST(Kernels, ProductsOfEveryTypeAreTheSumOfTheirProducts) {
+// Products with blocks of a real quantiser: in tiles if the type has them, else as in the file.
+TEST(Kernels, ProductsOfEveryTypeMatchTheReference) {
   for (const gguf::Type type : kQuantTypes) {
     const auto bytes = read(std::string(gguf::type_name(type)) + ".bin");
     const std::uint32_t cols = 256;
@@ -192,7 +191,7 @@ TEST(Kernels, ProductsOfEveryTypeAreTheSumOfTheirProducts) {
 TEST(Kernels, KeysAndValuesAreStoredAsTheReferenceRoundsThem) {
   for (const std::uint32_t n : {1u, 8u, 30u, 64u}) {
     auto values = random_floats(n, n);
-    values[0] = 70000.0f;  // beyond a half
+    values[0] = 70000.0f;  // too large for an f16
     if (n > 2) values[1] = 1e-7f, values[2] = -0.0f;
     for (const Kernels* kernels : all_kernels()) {
       std::vector<std::uint16_t> halves(n);
@@ -203,7 +202,7 @@ TEST(Kernels, KeysAndValuesAreStoredAsTheReferenceRoundsThem) {
   }
 }
 
-// A tile of random keys and values, and the memory they lie in.
+// A tile of random keys and values, and its memory.
 struct RandomTile {
   RandomTile(const Kernels& kernels, ElementType type, std::uint32_t dim, std::uint32_t position, std::uint32_t seed)
       : keys(random_floats(kContextTile * dim, seed)), values(random_floats(kContextTile * dim, seed + 1)) {
@@ -223,8 +222,8 @@ struct RandomTile {
   ContextTile tile;
 };
 
-// What a query gets is the softmax; and the same bits whoever else looks at the tile, in either type.
-TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
+// The result of a query is the softmax. It has the same bits whatever other queries are there, in either type.
+TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
   for (const std::uint32_t dim : {16u, 64u, 80u, 100u, 128u}) {
     const auto q = random_floats(7 * dim, dim + 2);
     for (const Kernels* kernels : all_kernels()) {
@@ -265,7 +264,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyLookAtATile) {
   }
 }
 
-// Many at once, some of which see whole tiles and some a part, over tiles in which the highest score of some rises.
+// Many queries, of which some see whole tiles and some a part, over several tiles. For some the running maximum rises.
 TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
   constexpr std::uint32_t kTiles = 3, kQueries = 53;
   for (const std::uint32_t dim : {16u, 64u, 128u, 200u, 256u, 272u}) {
@@ -302,8 +301,8 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
   }
 }
 
-// Tokens one by one or many at once, rows of any length: the same bits, and the recurrence.
-TEST(Kernels, TheRecurrenceDecaysTakesInAndReads) {
+// Tokens one by one or many at once, rows of any length: the same bits, and close to the formula.
+TEST(Kernels, TheRecurrenceMatchesItsFormula) {
   for (const std::uint32_t n : {16u, 32u, 50u, 64u, 128u, 256u}) {
     constexpr std::uint32_t kDim = 9, kTokens = 21;
     const auto start = random_floats(kDim * n, 1), b = random_floats(kTokens * n, 2), c = random_floats(kTokens * n, 3);

@@ -412,8 +412,8 @@ void multiply_float_rows(const std::byte* weights, std::uint64_t tile_stride, st
 template <typename Source, int kTiles>
 void multiply_float_tiles(const WeightTiles& weight, std::uint32_t tile, const float* x, std::uint64_t stride,
                           std::uint32_t rows, const Ending& end, const ProductScratch& scratch) {
-  constexpr std::uint32_t kCols =
-      kChunkCols / 4;  // as many bytes as a chunk of quants; three tiles fill most of the L1 cache
+  // As many bytes as a chunk of quants: three tiles of floats fill most of the L1 cache.
+  constexpr std::uint32_t kCols = kChunkCols / 4;
   __builtin_memset(scratch.sums, 0, std::size_t{rows} * kTiles * kTileRows * sizeof(float));
   const std::byte* first = weight.data + tile * weight.tile_bytes;
   if (rows <= kFewFloat) {

@@ -19,7 +19,7 @@ void interleave(const std::byte* const (&rows)[kTileRows], std::byte* to) {
   }
 }
 
-// One column group of 32 values below 16 for each row: two nibbles to a byte.
+// A block of 32 columns for each row, values below 16: two nibbles to a byte.
 void put_nibbles(const std::uint8_t (&q)[kTileRows][32], std::byte* to) {
   for (std::uint32_t r = 0; r < kTileRows; ++r) {
     for (std::uint32_t i = 0; i < 16; ++i) {
@@ -28,16 +28,16 @@ void put_nibbles(const std::uint8_t (&q)[kTileRows][32], std::byte* to) {
   }
 }
 
-constexpr std::byte kNothing[256] = {};
+constexpr std::byte kZeros[256] = {};
 
-// The rows of a tile, and nothing where it has no row.
+// The rows of a tile. Missing rows of the last tile are zeros.
 struct RowsOf {
   const std::byte* rows;
   std::uint64_t row_bytes;
   std::uint32_t count;
 
   const std::byte* block(std::uint32_t row, std::uint64_t index, std::uint32_t block_bytes) const {
-    return row < count ? rows + row * row_bytes + index * block_bytes : kNothing;
+    return row < count ? rows + row * row_bytes + index * block_bytes : kZeros;
   }
 };
 
@@ -68,7 +68,7 @@ void make_q4_0(const RowsOf& from, std::uint32_t cols, std::byte* to) {
       for (std::uint32_t r = 0; r < kTileRows; ++r) {
         const std::byte* block = from.block(r, at / 32 + b, 18);
         std::memcpy(to + (b * kTileRows + r) * 2, block, 2);
-        // In the file too the low nibbles are the first sixteen columns.
+        // In the file, too, the low nibbles are the first sixteen columns.
         std::byte* quants = to + scales_bytes(blocks) + b * 256;
         for (std::uint32_t j = 0; j < 4; ++j) std::memcpy(quants + j * 64 + r * 4, block + 2 + j * 4, 4);
       }
@@ -122,7 +122,7 @@ void make_q6_k(const RowsOf& from, std::uint32_t cols, std::byte* to) {
     for (std::uint32_t b = 0; b < 8; ++b, quants += kQ6KBlock) {
       std::uint8_t q[kTileRows][32];
       for (std::uint32_t r = 0; r < kTileRows; ++r) {
-        // A block of 256 is two of 128, of which each byte of low bits holds two of the four parts of 32.
+        // A block of 256 is two parts of 128. Each byte of low bits holds elements of two of the four runs of 32.
         const std::byte* low = blocks[r] + 64 * (b / 4) + 32 * (b % 2);
         const std::byte* two = blocks[r] + 128 + 32 * (b / 4);
         const std::uint32_t part = b % 4;
@@ -165,7 +165,7 @@ float half_at(const std::byte* p) {
   return gguf::f16_to_f32(bits);
 }
 
-// Element i of 32 of a row in a block of nibbles.
+// Element i (of 32) of a row in a block of nibbles.
 int nibble(const std::byte* quants, std::uint32_t row, std::uint32_t i) {
   const std::byte both = quants[i % 16 / 4 * 64 + row * 4 + i % 4];
   return static_cast<int>(i < 16 ? both & std::byte{15} : both >> 4);
