@@ -121,8 +121,7 @@ struct AttentionShape {
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
 };
 
-// The norms and the rotation between the projections of queries and keys and attention. A step whose tensor is not
-// valid is left out.
+// Norms and rotation of the heads of queries and keys, after their projections. One without a valid tensor is left out.
 struct HeadChanges {
   Tensor q_norm = {};  // [head_dim], applied head by head
   Tensor k_norm = {};

@@ -249,7 +249,7 @@ inline void rotate(Row& head, std::span<const float> cosines, std::span<const fl
   }
 }
 
-// HeadChanges on the host. A step whose matrix is empty is left out.
+// HeadChanges on the host. A norm or rotation with an empty matrix is left out.
 struct HostHeadChanges {
   Matrix q_norm = {}, k_norm = {};
   float epsilon = 0;

@@ -83,7 +83,7 @@ class FileSink final : public Sink {
     // fsync, since some file systems report a full disk only then.
     if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return failure("cannot be written");
     if (std::fclose(std::exchange(file_, nullptr)) != 0) return failure("cannot be written");
-    if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure("cannot be given its name");
+    if (::rename(partial_.c_str(), path_.c_str()) != 0) return failure("cannot be renamed from '.partial'");
     created_ = false;
     return {};
   }

@@ -112,8 +112,8 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
                        .groups = static_cast<std::uint32_t>(layout->groups.size())};
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
-    const bool remembers = joined.block->state(ElementType::F16).kind != LayerDesc::Kind::Stateless;
-    joined.block->place(backend, remembers ? *place++ : StateLayout::Place{});
+    const bool has_state = joined.block->state(ElementType::F16).kind != LayerDesc::Kind::Stateless;
+    joined.block->place(backend, has_state ? *place++ : StateLayout::Place{});
     joined.block->widen(sizes);
   }
   if (auto ok = backend.prepare(sizes); !ok) return fail(ok.error().message());

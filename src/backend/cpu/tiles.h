@@ -8,10 +8,10 @@
 //   F16, BF16    [columns][16], F32 likewise
 //
 // The quants of a block are vectors of 64 bytes, each with four columns of sixteen rows. With 8 bits there are eight
-// vectors. With nibbles there are four: vector j holds the columns from 4j on in the low nibbles and those from 16 + 4j
-// on in the high ones. The high bits come after the nibbles. Q5_K has one vector, whose bit j belongs to the columns
-// from 4j on. Q6_K has two vectors, whose bits 2j belong to the columns from 4j on in the first one and from 16 + 4j on
-// in the second one. A tile is read from start to end, so that the hardware prefetcher can follow.
+// vectors. With nibbles there are four: vector j holds the columns from 4j on in the low nibbles, and those from 16 +
+// 4j on in the high ones. The high bits come after the nibbles. Q5_K has one vector: bit j is for the columns from 4j
+// on. Q6_K has two vectors: bits 2j and 2j + 1 are for the columns from 4j on in the first, and for those from 16 + 4j
+// on in the second. A tile is read from start to end, so that the hardware prefetcher can follow.
 //
 // Other types stay as in the file, and are brought into this form when they are multiplied.
 #pragma once
