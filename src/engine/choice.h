@@ -1,5 +1,5 @@
-// One choice of a request, as the engine sees it: the tokens it has, where its sequence stands in the pool, what it
-// picks the next token by. For the files of the engine only.
+// One choice of a request, as the engine sees it: its tokens, its sequence in the pool, and its sampler. Only the
+// engine's own files include this.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 
 namespace quire::engine {
 
-// The order of choices: the lower time goes first. A level of priority is so much time.
+// The order of choices: the earlier time goes first. Each level of priority makes the time earlier by
+// EngineOptions::priority_worth.
 struct Rank {
   std::int64_t time = 0;
-  std::uint64_t number = 0;  // of the request, in the order they came
+  std::uint64_t number = 0;  // of the request, in the order of arrival
   std::uint32_t choice = 0;
   friend auto operator<=>(const Rank&, const Rank&) = default;
 };
@@ -32,24 +33,24 @@ struct Choice {
   bool reuse = true;
   State state = State::Waiting;
 
-  // tokens[0 .. position) are in the pool's sequence; the others are to be computed.
+  // tokens[0 .. position) are in the pool's sequence; the others are still to be computed.
   std::vector<Token> tokens;  // prompt and answer; room for max_tokens
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = 0;  // prompt and answer
   std::uint32_t position = 0;
   SequenceId sequence;      // valid while in prefill or decode
-  bool all_logits = false;  // of every token of the prompt
+  bool all_logits = false;  // the request wants the logits of every token of its prompt
 
-  // Where recurrent states are to be kept, in rising order: a chunk of the prompt ends at each of them.
+  // Where recurrent states are kept, in ascending order. A chunk of the prompt ends at each position.
   std::vector<std::uint32_t> checkpoint_positions;
 
   Hit hit;  // of the first admission
   bool admitted_before = false;
-  bool just_resumed = false;  // it has not decoded a token since, and is not suspended before that
+  bool just_resumed = false;  // it has not decoded a token since it was resumed, so it is not suspended yet
   std::uint32_t suspensions = 0;
-  std::optional<SavedSequence> saved;  // Suspended by copy
-  // Waiting: whose prefill computes what it needs, and how far that one has to come. The number tells whether it is
-  // still the same one.
+  std::optional<SavedSequence> saved;  // only while suspended by copy
+  // Waiting: this choice waits until the leader's prefill has reached position leader_until. The leader may be gone and
+  // its memory reused; leader_number tells whether it is still the same choice.
   const Choice* leader = nullptr;
   std::uint64_t leader_number = 0;
   std::uint32_t leader_until = 0;
@@ -59,11 +60,11 @@ struct Choice {
   Sampler sampler;
   std::unique_ptr<TextStream> text;
   StopMatcher stop;
-  std::optional<Sampled> picked;  // in this step, and not committed yet
+  std::optional<Sampled> picked;  // sampled in this step, not committed yet
   double logprob_sum = 0;
   bool done = false;
 
-  // best_of: told at the end, if at all
+  // With best_of, tokens are kept here until all choices have ended. Only the best are told.
   struct Told {
     Token token;
     float logprob;
@@ -83,7 +84,7 @@ struct Choice {
   bool decodes() const { return state == State::Decode; }
 };
 
-// A batch, and whose entries they are.
+// A batch, and the choice that each entry belongs to.
 struct Step {
   Batch batch;
   std::vector<Choice*> choices;  // by entry

@@ -18,7 +18,7 @@ using State = Choice::State;
 constexpr std::uint32_t kMostChoices = 128;
 constexpr std::int32_t kMostLogprobs = 100;
 constexpr std::size_t kMostStops = 64;
-// Levels of priority and what one is worth: small enough for their product to be a time.
+// The largest priority, and the most that one level is worth. Their product must not overflow a time.
 constexpr std::int32_t kMostPriority = 1'000'000;
 constexpr std::chrono::hours kMostPriorityWorth{1};
 
@@ -35,7 +35,7 @@ const char* name(SequenceInfo::State state) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool& pool, const EngineOptions& options) {
-  if (executor.max_rows() == 0 || executor.max_logits() == 0) return fail("an executor that takes no tokens");
+  if (executor.max_rows() == 0 || executor.max_logits() == 0) return fail("the executor takes no tokens");
   if (options.priority_worth.count() < 0 || options.priority_worth > kMostPriorityWorth) {
     return fail(fmt::format("a level of priority is worth {} ms of waiting, which is not between 0 and an hour",
                             options.priority_worth.count()));
@@ -47,7 +47,7 @@ Engine::Engine(Executor& executor, SequencePool& pool, const EngineOptions& opti
     : executor_(&executor), pool_(&pool), options_(options), scratch_(executor.vocabulary()) {
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
-  // Each has a token in a step once it decodes.
+  // A decoding sequence takes one token of every step, so the budget limits how many can run.
   const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), budget});
   scheduler_ = std::make_unique<Scheduler>(pool, options_, budget, running, executor.max_logits());
 }
@@ -60,7 +60,7 @@ Engine::~Engine() {
   }
 }
 
-// --- requests come and go
+// --- requests
 
 std::optional<Refusal> Engine::refusal(const Request& request) const {
   const auto no = [](Refusal::Why why, std::string message) { return Refusal{why, std::move(message)}; };
@@ -80,7 +80,7 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
     return no(Why::Invalid, fmt::format("best_of ({}) is less than n ({})", request.best_of, request.n));
   }
   if (request.logprobs > kMostLogprobs) {
-    return no(Why::Invalid, fmt::format("at most {} log-probabilities can be told with a token", kMostLogprobs));
+    return no(Why::Invalid, fmt::format("at most {} log-probabilities can be reported for a token", kMostLogprobs));
   }
   if (request.priority < -kMostPriority || request.priority > kMostPriority) {
     return no(Why::Invalid, fmt::format("a priority of {} is not between {} and {}", request.priority, -kMostPriority,
@@ -88,13 +88,13 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
   }
   if (auto ok = check(request.sampling); !ok) return no(Why::Invalid, ok.error().message);
   if (!request.stop_strings.empty() && !request.text) {
-    return no(Why::Invalid, "stop strings, and nothing that turns tokens into text");
+    return no(Why::Invalid, "stop strings need 'text', which turns tokens into text");
   }
   if (request.stop_strings.size() > kMostStops) {
     return no(Why::Invalid, fmt::format("more than {} stop strings", kMostStops));
   }
   for (const std::string& stop : request.stop_strings) {
-    if (stop.empty()) return no(Why::Invalid, "a stop string that is empty");
+    if (stop.empty()) return no(Why::Invalid, "a stop string is empty");
   }
   const std::uint32_t context = pool_->config().max_tokens;
   const std::uint64_t needed = request.prompt.size() + (request.max_tokens > 0 ? 1 : 0);
@@ -160,8 +160,9 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
   return given;
 }
 
-// Gives a choice its tokens and what it picks and tells them by. The first gets it when the request comes; the others
-// when they begin, so that a request that waits is no larger for the choices it wants.
+// Gives a choice its tokens, sampler, text stream and stop matcher. The first choice gets them when the request comes,
+// the others when they begin. So a waiting request with many choices takes no more memory than one with a single
+// choice.
 void Engine::equip(const Job& job, Choice& choice) {
   const Request& asked = job.request;
   choice.tokens.reserve(choice.max_tokens + 1);
@@ -191,7 +192,7 @@ void Engine::cancel_all(Finish why) {
 }
 
 void Engine::end_job(Job& job, const Ending& ending) {
-  // Choices that have not begun are not in the scheduler, and nobody is to hear of more than was asked for.
+  // Choices that have not begun are not in the scheduler. The listener hears of no more choices than it asked for.
   for (auto& choice : job.choices) {
     if (!choice->done) finish(*choice, ending);
   }
@@ -221,7 +222,7 @@ bool Engine::step() {
   const bool failed = !scheduler_->failures().empty();
   const bool worked = failed || !step.batch.empty();
   if (failed) {
-    end_failed();  // who was to be in the step may have ended with it: the next call schedules anew
+    end_failed();  // this may end choices of the planned step, so the next call schedules again
   } else if (!step.batch.empty()) {
     note_admissions(step);
     const Clock::time_point computing = Clock::now();
@@ -241,12 +242,12 @@ bool Engine::step() {
   forget_ended();
   if (options_.check_integrity) {
     const auto sound = pool_->check_integrity();
-    QUIRE_CHECK(sound.has_value(), "the pool explains every page it has");
+    QUIRE_CHECK(sound.has_value(), "the pool is sound after a step");
   }
   return worked;
 }
 
-// A choice is in its first step: it has waited until now.
+// A choice that is in its first step stops waiting here.
 void Engine::note_admissions(const Step& step) {
   for (const Choice* choice : step.choices) {
     if (choice->decodes()) continue;
@@ -259,7 +260,7 @@ void Engine::note_admissions(const Step& step) {
 }
 
 void Engine::sample(const Step& step, const HostRows& logits) {
-  std::uint32_t row = 0;  // behind the last row of the entry
+  std::uint32_t row = 0;  // one past the last row of the entry
   for (std::size_t i = 0; i < step.choices.size(); ++i) {
     const BatchEntry& entry = step.batch.entries()[i];
     if (entry.logits == Logits::None) continue;
@@ -267,12 +268,12 @@ void Engine::sample(const Step& step, const HostRows& logits) {
     Choice& choice = *step.choices[i];
     if (choice.position + entry.rows < choice.tokens.size()) continue;  // the prompt goes on
     Job& job = *jobs_.at(choice.request);
-    // The others of a request begin where the first one's prompt ends, each with a token of its own.
+    // The other choices of a request begin where the prompt of the first one ends. Each samples its own token.
     const bool first = !job.siblings_started;
     for (std::uint32_t c = 0; c < (first ? job.choices.size() : 1); ++c) {
       Choice& picks = first ? *job.choices[c] : choice;
       if (first && c > 0) equip(job, picks);
-      if (picks.max_tokens == picks.prompt_tokens) continue;  // it wants no token
+      if (picks.max_tokens == picks.prompt_tokens) continue;  // max_tokens of the request is 0
       picks.picked = picks.sampler.sample(logits.row(row - 1), picks.tokens.size(), scratch_);
     }
   }
@@ -299,13 +300,14 @@ void Engine::tell_prompt_logits(const Step& step, const HostRows& logits) {
   }
 }
 
-// One after the other: what an answer that ends here gives back, the next one's checkpoint may take.
+// Commits one choice after the other. An answer that ends here frees memory, and the checkpoint of the next choice may
+// use it.
 void Engine::commit(const Step& step) {
   for (std::size_t i = 0; i < step.choices.size(); ++i) {
     const BatchEntry& entry = step.batch.entries()[i];
     Choice& choice = *step.choices[i];
     const auto ok = pool_->commit(entry.sequence, step.batch.tokens(entry), entry.checkpoint);
-    QUIRE_CHECK(ok.has_value(), "what was scheduled was reserved");
+    QUIRE_CHECK(ok.has_value(), "schedule() has reserved what is committed");
     choice.position += entry.rows;
     if (choice.decodes()) {
       ++stats_.generated_tokens;
@@ -329,7 +331,7 @@ void Engine::commit(const Step& step) {
 
 // --- device errors
 
-// The device refused what these choices needed to get on. If work was lost too, everybody is computed again.
+// The device refused an operation of these choices, so they end. If work was lost too, all others are recomputed.
 void Engine::end_failed() {
   ++stats_.device_errors;
   const bool lost = scheduler_->lost();
@@ -344,7 +346,8 @@ void Engine::end_failed() {
   if (lost) recover();
 }
 
-// The step is void. Its requests end; whoever else runs has state on a device that cannot be trusted.
+// The step is void. Its requests end. The state of all other sequences is on a device that cannot be trusted, so it is
+// recomputed.
 void Engine::lose_step(const Step& step, const PoolError& error) {
   ++stats_.device_errors;
   const std::string message = error.message();
@@ -361,11 +364,11 @@ void Engine::recover() {
   const auto ok = pool_->recover();
   QUIRE_CHECK(ok.has_value(), "no sequence is alive");
   const auto sound = pool_->check_integrity();
-  QUIRE_CHECK(sound.has_value(), "an empty pool explains every page it has");
+  QUIRE_CHECK(sound.has_value(), "an empty pool is sound");
 }
 
-// The other choices of a request share the prompt that the first one has just computed. Where there is no room for one
-// now, it comes in like one that was suspended.
+// The other choices of a request fork the sequence of the first one, whose prompt has just been computed. If there is
+// no room for a fork now, the choice is admitted later, like a suspended one.
 void Engine::start_siblings(Choice& first) {
   Job& job = *jobs_.at(first.request);
   for (std::size_t i = 1; i < job.choices.size(); ++i) {
@@ -390,7 +393,7 @@ void Engine::forget_ended() {
   ended_.clear();
 }
 
-// --- looking
+// --- inspection
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;

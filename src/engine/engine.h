@@ -1,25 +1,25 @@
 // Many sequences on one pool: continuous batching with prefix reuse, and no request lost to memory.
 //
 //   auto engine = Engine::create(executor, pool, {});
-//   auto id = (*engine)->submit(request, listener);    // or why not
+//   auto id = (*engine)->submit(request, listener);    // or a refusal with its reason
 //   while ((*engine)->step()) {}                       // events reach the listener in here
 //
-// A step schedules, computes, samples and commits. Decoding sequences get their token first; what is left of the step's
-// token budget goes to the prefill of prompts, in the order of rank: priority, then first come, first served. A prompt
-// whose beginning another request computes right now waits for those pages instead of computing them again.
+// A step schedules, computes, samples and commits. Decoding sequences get their token first. The rest of the step's
+// token budget goes to prefill, in the order of rank: priority, then first come, first served. If another request is
+// computing the same prefix right now, a prompt waits for those pages instead of computing them again.
 //
-// When memory is full the pool forgets cached pages and checkpoints first; then the running sequence that is cheapest
-// to bring back is suspended. Its state is copied to host memory or computed again later, whichever was measured
-// cheaper. It goes on where it was. A resumed sequence decodes a token before it can be suspended again.
+// When memory is full, the pool first evicts cached pages and checkpoints. Then the engine suspends the running
+// sequence that is cheapest to resume. Its state is copied to host memory or recomputed later, whichever was measured
+// cheaper. It resumes where it was. A resumed sequence decodes a token before it can be suspended again.
 //
 // When the device fails, the requests of that step end with Finish::Failed and the error. Everything else on the device
-// is thrown away and computed again, and the engine goes on.
+// is thrown away and recomputed, and the engine continues.
 //
-// Who may call: one thread (service.h runs an engine on a thread of its own). Executor and pool outlive the engine and
-//   are used by nobody else meanwhile.
+// Who may call: one thread (service.h runs an engine on a thread of its own). Executor and pool outlive the engine.
+//   Nobody else uses them meanwhile.
 // What holds: the bytes of an answer depend on the model, the prompt and the sampling options, and on nothing else. An
-//   admitted request ends by itself, by its client, by its deadline or by a device error, never for memory. In steady
-//   state a step takes nothing from the heap.
+//   admitted request ends by itself, by its client, by its deadline or by a device error, never for lack of memory. In
+//   steady state a step does not allocate from the heap.
 // How it fails: submit() refuses with a reason; nothing else fails.
 #pragma once
 
@@ -46,16 +46,17 @@ struct Step;
 enum class SuspendBy : std::uint8_t { Cheaper, Copy, Recompute };
 
 struct EngineOptions {
-  std::uint32_t step_tokens = 0;    // the most in one step, so no more than that run; 0: as many as the executor takes
-  std::uint32_t queue_limit = 256;  // requests that wait; more are refused
-  // While sequences decode, prompts are computed in chunks that make a step longer by about this share of what it takes
-  // without them. 0: chunks as large as the budget.
+  // The most tokens in one step. It also limits how many sequences run at once. 0: as many as the executor takes.
+  std::uint32_t step_tokens = 0;
+  std::uint32_t queue_limit = 256;  // waiting requests; more are refused
+  // While sequences decode, prefill makes a step longer by about this fraction of a pure decode step. The size of the
+  // chunks follows from that. 0: chunks as large as the budget.
   double patience = 0.5;
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
-  bool check_integrity = false;                 // of the pool, after every step (tests)
-  std::function<Clock::time_point()> now = {};  // none: Clock::now
+  bool check_integrity = false;                 // check the pool after every step (tests)
+  std::function<Clock::time_point()> now = {};  // empty: Clock::now
 };
 
 struct EngineStats {
@@ -65,17 +66,17 @@ struct EngineStats {
   std::uint64_t steps = 0;
   std::uint64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, expired = 0, failed = 0;
   std::uint64_t prompt_tokens = 0;     // of admitted requests
-  std::uint64_t cached_tokens = 0;     // of those, found in the pool
-  std::uint64_t computed_tokens = 0;   // by prefill: prompts, and answers again after a suspension
+  std::uint64_t cached_tokens = 0;     // of those, reused from the prefix cache
+  std::uint64_t computed_tokens = 0;   // by prefill: prompts, and recomputed answers after a suspension
   std::uint64_t generated_tokens = 0;  // by decode
   std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
-  std::uint64_t bytes_saved = 0, host_bytes = 0;  // ever; now
-  std::uint64_t prefix_waits = 0;                 // requests that waited for another's pages
+  std::uint64_t bytes_saved = 0, host_bytes = 0;  // copied to the host in total; held there now
+  std::uint64_t prefix_waits = 0;                 // requests that waited for another request's pages
   std::uint64_t device_errors = 0;                // steps that were thrown away
   double model_seconds = 0, total_seconds = 0;    // of all steps
 };
 
-// One choice of a request, for people who look at the engine.
+// One choice of a request, for inspection.
 struct SequenceInfo {
   enum class State : std::uint8_t { Waiting, Prefill, Decode, Suspended };
   RequestId request = 0;
@@ -84,9 +85,9 @@ struct SequenceInfo {
   SequenceId sequence;  // valid while it is in the pool
   std::uint32_t prompt_tokens = 0;
   std::uint32_t tokens = 0;       // prompt and answer
-  std::uint32_t computed = 0;     // of them, in the pool
+  std::uint32_t computed = 0;     // tokens that are in the pool
   std::uint32_t max_tokens = 0;   // prompt and answer at most
-  bool waits_for_prefix = false;  // Waiting: another request computes what it needs
+  bool waits_for_prefix = false;  // Waiting: another request computes its prefix
   Hit hit;
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
@@ -100,17 +101,17 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Events for the request reach the listener until one that says `last`. `id`: one of the caller's own, not in use; 0:
-  // the engine makes one up.
+  // The listener gets the events of the request. The final one has `last` set. `id` is chosen by the caller and must
+  // not be in use; 0: the engine chooses one.
   std::expected<RequestId, Refusal> submit(Request request, std::shared_ptr<Listener> listener, RequestId id = 0);
-  // Frees everything the request has, now; its listener hears that it is finished. False: there is no such request.
+  // Frees everything the request holds at once. Its listener is told that it has finished. False: no such request.
   bool cancel(RequestId id);
   void cancel_all(Finish why = Finish::Cancelled);
 
   // One step. False: there was nothing to do.
   bool step();
-  bool idle() const;  // no request, waiting or running
-  // Nothing more is taken; what is here is finished.
+  bool idle() const;  // no request is waiting or running
+  // Refuses new requests from now on. Those already here are finished.
   void stop_accepting() { accepting_ = false; }
 
   EngineStats stats() const;
@@ -138,7 +139,7 @@ class Engine {
   void equip(const Job& job, Choice& choice);
   void start_siblings(Choice& first);
   void accept(Choice& choice);
-  struct Ending {  // what is told of an answer that is over
+  struct Ending {  // how an answer ended, for the listener
     Finish why = Finish::Stop;
     std::string_view stop = {};
     Token stop_token = -1;
@@ -156,7 +157,7 @@ class Engine {
   bool accepting_ = true;
   std::unique_ptr<Scheduler> scheduler_;
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;
-  std::vector<RequestId> ended_;  // jobs to forget when the step is over
+  std::vector<RequestId> ended_;  // jobs to remove after the step
   Clock::time_point next_deadline_ = Clock::time_point::max();
   RequestId last_id_ = 0;
   SamplerScratch scratch_;

@@ -1,4 +1,4 @@
-// What becomes of a token that was picked: the answer grows, its listener hears of it, and it may be over.
+// What happens after a token was sampled: the answer grows, its listener is told, and the answer may end.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -23,11 +23,10 @@ const char* name(Finish finish) {
 void Engine::accept(Choice& choice) {
   Job& job = *jobs_.at(choice.request);
   const auto picked = std::exchange(choice.picked, std::nullopt);
-  if (!picked) return finish(choice, {.why = Finish::Length});  // it wanted no token
+  if (!picked) return finish(choice, {.why = Finish::Length});  // max_tokens of the request is 0
   const Sampled& sampled = *picked;
   if (!sampled.token) {
-    return finish(choice, {.why = Finish::Failed,
-                           .error = "the model computed no number to choose a token by: all its logits are NaN"});
+    return finish(choice, {.why = Finish::Failed, .error = "no token can be chosen: all logits of the model are NaN"});
   }
   const Token token = *sampled.token;
   ++job.usage.completion_tokens;
@@ -71,7 +70,7 @@ void Engine::finish(Choice& choice, Ending ending) {
   std::string tail(choice.stop.push(job.text));
   const bool by_itself = ending.why == Finish::Stop || ending.why == Finish::Length;
   if (choice.stop.matched() && by_itself && ending.stop.empty()) {
-    // The rest of half a character completed a stop string.
+    // The flushed rest of an incomplete character completed a stop string.
     ending = {.why = Finish::Stop, .stop = choice.stop.which(), .stop_token = ending.stop_token};
   }
   if (!choice.stop.matched()) tail += choice.stop.finish();
@@ -105,8 +104,8 @@ void Engine::finish(Choice& choice, Ending ending) {
   ended_.push_back(job.id);
 }
 
-// Of best_of choices the n likeliest, by the mean log-probability of their tokens and the stop token; of equal ones the
-// first. One that has picked no token comes last.
+// Tells the n most likely of the best_of choices, by the mean log-probability of their tokens, stop token included. Of
+// equal choices the first wins. A choice without a token comes last.
 void Engine::tell_best(Job& job) {
   std::vector<Choice*> order;
   for (auto& choice : job.choices) order.push_back(choice.get());

@@ -1,5 +1,5 @@
-// A device that fails, at every one of its calls in turn: the requests of that step end with an error that says so, the
-// pool stays sound, everybody else gets the right answer, and the engine goes on.
+// The device fails at each of its calls in turn. Each time, the requests of that step end with the error, the pool
+// stays sound, all other requests get the right answer, and the engine continues.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@
 namespace quire::engine::testing {
 namespace {
 
-enum class Fault { Refused, Lost };  // a call that is refused; work that fails after it was taken
+enum class Fault { Refused, Lost };  // the device refuses a call; the device accepts work that fails later
 
 class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
  protected:
@@ -26,7 +26,8 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
     std::vector<Request> all;
     for (int i = 0; i < 6; ++i) {
       Request request{.max_tokens = 20};
-      // Two of them share a beginning, one has two choices, lengths differ: prefixes, forks and suspensions happen.
+      // Two requests share a prefix, one has two choices, and lengths differ. So there are prefix hits, forks and
+      // suspensions.
       const int seed = i == 3 ? 1 : i;
       for (int t = 0; t < 30 + 9 * i; ++t) request.prompt.push_back((seed * 7 + t * t) % 32);
       request.n = i == 2 ? 2 : 1;
@@ -36,7 +37,7 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
     return all;
   }
 
-  // A life with a fault behind so many calls; then another one without, on the same engine.
+  // Runs the requests with a fault after so many calls, then runs them again without a fault on the same engine.
   static Outcome live(std::uint64_t calls) {
     const auto [kind, fault] = GetParam();
     CountingDevice device;
@@ -78,7 +79,7 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
     outcome.fired = fixture.engine->stats().device_errors > 0;
     device.never_fail();
     device.fail_work_after(UINT64_MAX);
-    (void)device.fence();  // what was left to be told
+    (void)device.fence();  // fetches an error that was not reported yet
     EXPECT_EQ(fixture.engine->stats().failed > 0, outcome.failed > 0);
     const Outcome after = play(false);
     EXPECT_EQ(after.right, 7u) << "the engine goes on after the fault";
@@ -88,14 +89,14 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
 
 TEST_P(EngineDevice, AFaultAtAnyCallEndsTheRequestsOfItsStepAndNothingElse) {
   std::uint32_t lives = 0, lives_with_failures = 0, right = 0, quiet = 0;
-  // Sanitizers are slow: there (QUIRE_PROPERTY_PERCENT below 100) some calls stand for all.
+  // Sanitizers are slow. There (QUIRE_PROPERTY_PERCENT below 100) only every seventh call is tested.
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
   const std::uint64_t stride = percent != nullptr && std::strtoul(percent, nullptr, 10) < 100 ? 7 : 1;
   for (std::uint64_t calls = 0; calls < 100'000; calls += stride) {
     const Outcome outcome = live(calls);
     ASSERT_FALSE(::testing::Test::HasFailure()) << "fault after " << calls << " calls";
-    // Some faults meet nobody: a refused copy of a suspended sequence is computed again instead. After many of those in
-    // a row the life was over before.
+    // Some faults fail no request: when a copy is refused, the sequence is recomputed instead. If no fault fired many
+    // times in a row, the run has fewer calls than that.
     quiet = outcome.fired ? 0 : quiet + 1;
     if (quiet > 40) break;
     ++lives;

@@ -1,7 +1,7 @@
-// The rule of exactness, for whole answers: tokens and log-probabilities of a request are the same bits alone and among
-// others, with the prefix cache cold, warm, off and half evicted, after suspension by copy and by computing again, as
-// one of n, with any token budget, number of threads and order of arrival. For every golden and demo model, greedy and
-// with a seed.
+// Answers are exact: the tokens and log-probabilities of a request are the same bits alone and among others, with the
+// prefix cache cold, warm, off and half evicted, after suspension by copy and by recomputation, as one of n, and with
+// any token budget, number of threads and order of arrival. Tested for every golden and demo model, greedy and with a
+// seed.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -57,7 +57,7 @@ class EngineExact : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// What is compared: everything a client can see.
+// What the test compares: everything a client can see.
 struct Seen {
   std::vector<Token> tokens;
   std::vector<std::uint32_t> logprobs;  // as bits
@@ -99,7 +99,7 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
       EXPECT_EQ(seen(*got.heard, choice), expected) << what << ", temperature " << temperature;
     };
 
-    // Company, order of arrival, budgets, threads; the cache cold, and then warm.
+    // Among others, with several orders of arrival, budgets and thread counts; the cache cold, then warm.
     for (const std::uint32_t threads : {1u, 2u, 3u}) {
       const std::uint32_t budget = threads == 1 ? 256 : threads == 2 ? 40 : 33;
       auto busy = host({.backend = {.threads = threads}, .max_sequences = 33, .step_tokens = budget});
@@ -121,7 +121,7 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
       EXPECT_GE(warm.heard->usage.hit.tokens, 48u) << name(warm.heard->usage.hit.end);
     }
 
-    // Suspended while it writes, by one of higher priority, and everything that was cached of it forgotten meanwhile.
+    // Preempted during decode by a request of higher priority. Its cached pages are evicted meanwhile.
     for (const SuspendBy by : {SuspendBy::Copy, SuspendBy::Recompute}) {
       auto narrow =
           host({.backend = {.threads = 2}, .max_sequences = 1, .step_tokens = 64, .engine = {.suspend_by = by}});
@@ -147,7 +147,7 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
     const Asked among = ask(*small, several);
     run(*small);
     same(among, "as the second of three", 1);
-    // Others come until half of the prefix has been pushed out.
+    // Other requests run until half of the prefix is evicted.
     Hit hit = small->pool().lookup(asked.prompt);
     for (std::uint32_t i = 0; i < 400 && hit.tokens > kPrompt / 2; ++i) {
       Request filler{.prompt = prompt_of(1000 + i, 60, vocabulary), .max_tokens = 1};

@@ -1,5 +1,5 @@
-// In steady state a step of the engine takes nothing from the heap: every allocation of this program is counted while
-// answers are running, on the model without weights and on the demo models.
+// In steady state a step of the engine does not allocate from the heap. The test counts every allocation of this
+// program while answers are running, on the weightless model and on the demo models.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The engine: more is asked for than there is memory.
+// The engine when requests need more memory than there is.
 #include <string>
 #include <tuple>
 
@@ -11,7 +11,7 @@ namespace quire::engine::testing {
 namespace {
 
 class EngineSuspends : public ::testing::TestWithParam<std::tuple<Kind, SuspendBy>> {};
-// The same without the one whose sequences do not grow.
+// The same, without the kind whose sequences do not grow (recurrent only).
 class EngineSuspendsGrowing : public EngineSuspends {};
 std::string both_names(const ::testing::TestParamInfo<std::tuple<Kind, SuspendBy>>& both) {
   return std::string(name(std::get<0>(both.param))) +
@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineSuspendsGrowing,
                                             ::testing::Values(SuspendBy::Copy, SuspendBy::Recompute)),
                          both_names);
 
-TEST_P(EngineSuspends, WhoIsSuspendedGoesOnWhereItWasAndNobodyNoticesButByTheClock) {
+TEST_P(EngineSuspends, ASuspendedSequenceResumesWhereItWasAndTheAnswerIsTheSame) {
   const auto [kind, by] = GetParam();
   const bool pages = kind != Kind::Recurrent;
   Fixture fixture({.kind = kind,
@@ -37,7 +37,7 @@ TEST_P(EngineSuspends, WhoIsSuspendedGoesOnWhereItWasAndNobodyNoticesButByTheClo
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint64_t i = 0; i < 12; ++i) {
     requests.push_back(seeded(some_tokens(20, i), 60, i));
-    requests.back().priority = i == 11 ? 1 : 0;  // comes last and goes before the others
+    requests.back().priority = i == 11 ? 1 : 0;  // arrives last, but has the highest rank
     heard.push_back(fixture.submit(requests.back()));
     fixture.engine->step();
     fixture.engine->step();
@@ -55,7 +55,7 @@ TEST_P(EngineSuspends, WhoIsSuspendedGoesOnWhereItWasAndNobodyNoticesButByTheClo
   EXPECT_EQ(stats.host_bytes, 0u);
 }
 
-TEST_P(EngineSuspendsGrowing, AResumedSequenceWritesATokenBeforeItIsSuspendedAgain) {
+TEST_P(EngineSuspendsGrowing, AResumedSequenceDecodesATokenBeforeItIsSuspendedAgain) {
   const auto [kind, by] = GetParam();
   Fixture fixture(
       {.kind = kind, .budget = 16 << 10, .engine = {.patience = 0, .suspend_by = by, .check_integrity = true}});
@@ -73,8 +73,8 @@ TEST_P(EngineSuspendsGrowing, AResumedSequenceWritesATokenBeforeItIsSuspendedAga
   EXPECT_LT(suspensions, tokens / 4);
 }
 
-// Several long prompts, and room for one and a bit: those behind come in, have to go half way and come back.
-TEST_P(EngineSuspends, WhoHasToGoWhileItReadsComesBack) {
+// Several long prompts, and room for a little more than one: later ones are admitted, suspended half way, and resumed.
+TEST_P(EngineSuspends, ASequenceThatIsSuspendedDuringPrefillIsResumed) {
   const auto [kind, by] = GetParam();
   for (std::uint64_t budget = 6 << 10; budget <= 16 << 10; budget += 256) {
     Fixture fixture({.kind = kind,

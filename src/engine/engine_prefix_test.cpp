@@ -1,4 +1,4 @@
-// The engine: prompts that share a beginning.
+// The engine with prompts that share a prefix.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
                          ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
 
-TEST_P(EngineOnEachKind, APromptThatWasReadBeforeIsFound) {
+TEST_P(EngineOnEachKind, APromptThatWasComputedBeforeIsReused) {
   Fixture fixture({.kind = GetParam()});
   const Request request = greedy(some_tokens(100), 5);
   fixture.submit(request);
@@ -41,7 +41,7 @@ TEST_P(EngineOnEachKind, TheSecondOfTwoEqualPromptsWaitsForTheFirstOnesPages) {
   EXPECT_LE(fixture.model->tokens_computed, 100u + 4 + 20 + 3 * 3);
 }
 
-TEST_P(EngineOnEachKind, PromptsThatPartSomewhereShareWhatStandsBeforeInTheSameBatch) {
+TEST_P(EngineOnEachKind, PromptsWithACommonPrefixShareItInTheSameBatch) {
   Fixture fixture({.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}});
   std::vector<Request> requests;
   std::vector<std::shared_ptr<Collector>> heard;
@@ -58,7 +58,7 @@ TEST_P(EngineOnEachKind, PromptsThatPartSomewhereShareWhatStandsBeforeInTheSameB
   }
 }
 
-TEST_P(EngineOnEachKind, WhoDoesNotWantReuseGetsNoneAndOthersNamespacesAreNotSeen) {
+TEST_P(EngineOnEachKind, ReuseCanBeTurnedOffAndOtherNamespacesAreNotReused) {
   Fixture fixture({.kind = GetParam()});
   Request request = greedy(some_tokens(100), 3);
   fixture.submit(request);
@@ -85,7 +85,7 @@ TEST_P(EngineOnEachKind, AnAnswerIsTheSameWithTheCacheColdWarmOffAndHalfEvicted)
       const auto heard = fixture.submit(request);
       fixture.run();
       EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
-      // Others push part of it out.
+      // Other requests evict part of it.
       for (std::uint64_t i = 0; i < 4; ++i) {
         fixture.submit(greedy(some_tokens(100, 50 + 10 * static_cast<std::uint64_t>(round) + i), 2));
         fixture.run();
@@ -95,8 +95,7 @@ TEST_P(EngineOnEachKind, AnAnswerIsTheSameWithTheCacheColdWarmOffAndHalfEvicted)
   }
 }
 
-// However a second prompt parts from the first, what it can reuse grows with what it shares: no shift falls off a
-// cliff.
+// Wherever a second prompt diverges from the first, the number of reused tokens grows with the number of shared ones.
 TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
   constexpr std::uint32_t kLength = 200;
   for (const std::uint32_t tail : {0u, 40u}) {
@@ -114,11 +113,11 @@ TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
       EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
       const std::uint32_t shared =
           std::min<std::uint32_t>(kLength - shift, static_cast<std::uint32_t>(second.size()) - 1);
-      ASSERT_LE(heard->usage.hit.tokens, shared + 1);  // the token behind may be equal by chance
+      ASSERT_LE(heard->usage.hit.tokens, shared + 1);  // the next token may be equal by chance
       lost.push_back(shared - std::min(shared, heard->usage.hit.tokens));
     }
     for (std::uint32_t shift = 0; shift < 64; ++shift) {
-      // Attention: nothing is lost, whatever the border. Recurrent: at most a block more than twice the shift.
+      // Attention loses nothing, at any boundary. Recurrent models lose at most a block more than twice the shift.
       const bool recurrent = GetParam() == Kind::Recurrent || GetParam() == Kind::Hybrid;
       const std::uint32_t allowed = GetParam() == Kind::Attention ? 0 : recurrent ? shift + 8 : 8;
       EXPECT_LE(lost[shift], allowed) << "shift " << shift << ", tail " << tail;

@@ -1,4 +1,4 @@
-// The engine: who is served when, and how a request ends before its time.
+// The engine's scheduling: the order of requests, and how requests end early.
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnGrowingKinds, ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Hybrid),
                          kind_name);
 
-TEST(Engine, AnswersKeepFlowingWhileALongPromptIsRead) {
+TEST(Engine, DecodingContinuesDuringThePrefillOfALongPrompt) {
   Fixture fixture({.max_tokens = 512, .engine = {.step_tokens = 16, .check_integrity = true}});
   const auto writer = fixture.submit(greedy(some_tokens(4), 60));
   fixture.engine->step();
@@ -30,28 +30,28 @@ TEST(Engine, AnswersKeepFlowingWhileALongPromptIsRead) {
   fixture.run();
 }
 
-TEST_P(EngineOnGrowingKinds, AnswersKeepFlowingWhileAPromptIsReadThatLeavesThemNoRoomToGrow) {
+TEST_P(EngineOnGrowingKinds, DecodingContinuesDuringAPrefillThatLeavesNoRoomToGrow) {
   for (std::uint64_t budget = 10 << 10; budget <= 24 << 10; budget += 512) {
     SCOPED_TRACE(budget);
     Fixture fixture({.kind = GetParam(), .budget = budget, .engine = {.step_tokens = 8, .check_integrity = true}});
-    const Request writes = greedy(some_tokens(8), 120);
-    const Request reads = greedy(some_tokens(200, 2), 1);
-    const auto writer = fixture.submit(writes);
+    const Request short_prompt = greedy(some_tokens(8), 120);
+    const Request long_prompt = greedy(some_tokens(200, 2), 1);
+    const auto decoding = fixture.submit(short_prompt);
     fixture.engine->step();
-    const auto reader = fixture.submit(reads);
-    if (!reader->refused.empty()) continue;
-    for (std::size_t tokens = 2; !writer->ended; ++tokens) {
+    const auto prefilling = fixture.submit(long_prompt);
+    if (!prefilling->refused.empty()) continue;
+    for (std::size_t tokens = 2; !decoding->ended; ++tokens) {
       ASSERT_TRUE(fixture.engine->step());
-      ASSERT_EQ(writer->choices[0].tokens.size(), tokens) << "a token in every step";
+      ASSERT_EQ(decoding->choices[0].tokens.size(), tokens) << "a token in every step";
     }
     fixture.run();
     EXPECT_EQ(fixture.model->problem, "");
-    EXPECT_EQ(writer->choices[0].answer(), fixture.right(writes));
-    EXPECT_EQ(reader->choices[0].answer(), fixture.right(reads));
+    EXPECT_EQ(decoding->choices[0].answer(), fixture.right(short_prompt));
+    EXPECT_EQ(prefilling->choices[0].answer(), fixture.right(long_prompt));
   }
 }
 
-TEST(Engine, NobodyWaitsForThePagesOfOneWhoIsServedLater) {
+TEST(Engine, ARequestNeverWaitsForThePagesOfOneBehindItInRank) {
   Fixture fixture({.engine = {.step_tokens = 16, .check_integrity = true}});
   const auto ask = [&](std::uint64_t seed, std::int32_t priority) {
     Request request = greedy(some_tokens(160, seed), 1);
@@ -63,14 +63,14 @@ TEST(Engine, NobodyWaitsForThePagesOfOneWhoIsServedLater) {
   std::vector<std::shared_ptr<Collector>> middle;
   for (std::uint64_t i = 0; i < 5; ++i) middle.push_back(ask(10 + i, 1));
   fixture.engine->step();
-  const auto high = ask(1, 2);  // what the low one is reading
+  const auto high = ask(1, 2);  // the prompt that the low one is computing
   while (!high->ended) ASSERT_TRUE(fixture.engine->step());
   for (const auto& one : middle) EXPECT_FALSE(one->ended);
   EXPECT_FALSE(low->ended);
   fixture.run();
 }
 
-TEST(Engine, WhoComesFirstIsServedFirstAndPriorityGoesBefore) {
+TEST(Engine, FirstComeFirstServedUnlessThePriorityIsHigher) {
   Clock::time_point time{};
   Options options{.max_sequences = 1};
   options.engine.now = [&] { return time += std::chrono::milliseconds(1); };
@@ -92,7 +92,7 @@ TEST(Engine, WhoComesFirstIsServedFirstAndPriorityGoesBefore) {
   EXPECT_EQ(order, (std::vector{2, 4, 0, 1, 3}));
 }
 
-TEST(Engine, NobodyWaitsForEverHoweverManyOfHigherPriorityCome) {
+TEST(Engine, NoRequestWaitsForeverHoweverManyOfHigherPriorityCome) {
   Clock::time_point time{};
   Options options{.max_sequences = 1};
   options.engine.now = [&] { return time += std::chrono::milliseconds(100); };
@@ -113,10 +113,10 @@ TEST(Engine, NobodyWaitsForEverHoweverManyOfHigherPriorityCome) {
   fixture.engine->cancel_all();
 }
 
-TEST(Engine, AFullQueueIsAnAnswer) {
+TEST(Engine, AFullQueueRefusesRequests) {
   Fixture fixture({.max_sequences = 1, .engine = {.queue_limit = 2, .check_integrity = true}});
   fixture.submit(greedy(some_tokens(10), 5));
-  fixture.engine->step();  // it runs now, and does not wait
+  fixture.engine->step();  // the first request runs now and no longer waits
   fixture.submit(greedy(some_tokens(10), 5));
   fixture.submit(greedy(some_tokens(10), 5));
   const auto refused = fixture.submit(greedy(some_tokens(10), 5));
@@ -127,7 +127,7 @@ TEST(Engine, AFullQueueIsAnAnswer) {
   EXPECT_EQ(fixture.engine->stats().refused, 1u);
 }
 
-TEST(Engine, AQueueMayBeAsLongAsOneLikes) {
+TEST(Engine, TheQueueLimitCanBeVeryLarge) {
   Fixture fixture({.engine = {.queue_limit = 4'000'000'000, .check_integrity = true}});
   for (std::uint64_t i = 0; i < 3000; ++i) fixture.submit(greedy(some_tokens(10, i), 1));
   EXPECT_EQ(fixture.engine->stats().waiting, 3000u);
@@ -146,7 +146,7 @@ TEST_P(EngineOnEachKind, CancellingFreesEverythingAtOnce) {
   const RequestId first = fixture.last;
   for (int steps = 0; steps < 8; ++steps) {
     fixture.engine->step();
-    if (steps == 1 || steps == 6) {  // while it reads, and while it writes
+    if (steps == 1 || steps == 6) {  // during prefill, and during decode
       const auto other = fixture.submit(request);
       fixture.engine->step();
       EXPECT_TRUE(fixture.engine->cancel(fixture.last));

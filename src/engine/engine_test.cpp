@@ -65,7 +65,7 @@ TEST(Engine, AStopTokenEndsTheAnswerAndIsNoPartOfIt) {
   EXPECT_EQ(heard->usage.completion_tokens, right.tokens.size() + 1);
 }
 
-TEST(Engine, NoTokensAskedForOnlyReadsThePrompt) {
+TEST(Engine, ZeroMaxTokensOnlyComputesThePrompt) {
   Fixture fixture({});
   const auto heard = fixture.submit(greedy(some_tokens(40), 0));
   fixture.run();
@@ -155,7 +155,7 @@ TEST_P(EngineOnEachKind, ChoicesShareThePromptAndEachIsTheAnswerOfARequestOfItsO
     different.insert(heard->choices[i].tokens);
   }
   EXPECT_EQ(different.size(), 5u);
-  // The prompt once, and of each choice all but the last token.
+  // The prompt is computed once, and of each choice all tokens but the last.
   EXPECT_EQ(fixture.model->tokens_computed, 50u + 5 * 14);
   EXPECT_EQ(heard->usage.completion_tokens, 75u);
 }
@@ -182,7 +182,7 @@ TEST(Engine, ManyChoicesDoNotMakeAStepLongerThanItsBudget) {
   for (std::uint32_t i = 0; i < 12; ++i) EXPECT_EQ(heard->choices[i].answer(), fixture.right(request, i));
 }
 
-TEST(Engine, ARequestThatWaitsIsNoLargerForTheChoicesItWants) {
+TEST(Engine, AWaitingRequestTakesNoMemoryForItsOtherChoices) {
   Fixture fixture({.vocabulary = 26});
   int equipped = 0;
   Request request = seeded(some_tokens(30, 1, 26), 2, 1);
@@ -235,7 +235,7 @@ TEST(Engine, BestOfWeighsTheStopTokenToo) {
   request.logprobs = 0;
   const auto all = fixture.submit(request);
   fixture.run();
-  // The unlikeliest beginning of all ends its answer at once.
+  // The choice with the least likely first token ends at once.
   const auto worst = std::ranges::min_element(all->choices, {}, [](const auto& choice) { return choice.logprobs[0]; });
   request.stop_tokens = {worst->tokens[0]};
   request.n = 1;
@@ -245,9 +245,9 @@ TEST(Engine, BestOfWeighsTheStopTokenToo) {
   EXPECT_FALSE(best->choices[0].tokens.empty());
 }
 
-// --- what is refused at the door
+// --- refusals
 
-TEST(Engine, WhatCannotBeMeantIsRefusedByName) {
+TEST(Engine, InvalidFieldsAreRefusedByName) {
   Fixture fixture({});
   const auto why = [&](auto change) {
     Request request = greedy(some_tokens(10), 5);
@@ -259,16 +259,16 @@ TEST(Engine, WhatCannotBeMeantIsRefusedByName) {
   EXPECT_EQ(why([](Request& r) { r.prompt[3] = -1; }), "the prompt has token -1, which is not one of the model's 32");
   EXPECT_EQ(why([](Request& r) { r.n = 0; }), "n and best_of can be from 1 to 128");
   EXPECT_EQ(why([](Request& r) { r.n = 3, r.best_of = 2; }), "best_of (2) is less than n (3)");
-  EXPECT_EQ(why([](Request& r) { r.logprobs = 101; }), "at most 100 log-probabilities can be told with a token");
+  EXPECT_EQ(why([](Request& r) { r.logprobs = 101; }), "at most 100 log-probabilities can be reported for a token");
   EXPECT_EQ(why([](Request& r) { r.priority = 2'000'000'000; }),
             "a priority of 2000000000 is not between -1000000 and 1000000");
   EXPECT_EQ(why([](Request& r) { r.sampling.top_p = 0; }), "a top-p of 0 is not above 0 and at most 1");
-  EXPECT_EQ(why([](Request& r) { r.stop_strings = {"x"}; }), "stop strings, and nothing that turns tokens into text");
+  EXPECT_EQ(why([](Request& r) { r.stop_strings = {"x"}; }), "stop strings need 'text', which turns tokens into text");
   EXPECT_EQ(why([](Request& r) {
               r.text = [] { return std::make_unique<Letters>(); };
               r.stop_strings = {""};
             }),
-            "a stop string that is empty");
+            "a stop string is empty");
   EXPECT_EQ(why([](Request& r) { r.prompt.resize(256); }),
             "the prompt has 256 tokens, and the context of 256 leaves no room for an answer");
   EXPECT_EQ(fixture.refusal.why, Refusal::Why::TooLong);
@@ -277,7 +277,7 @@ TEST(Engine, WhatCannotBeMeantIsRefusedByName) {
   EXPECT_TRUE(fixture.engine->idle());
 }
 
-TEST(Engine, WhatCanNeverFitIsRefusedAtTheDoorWithTheNumbers) {
+TEST(Engine, ARequestThatCanNeverFitIsRefusedWithTheNumbers) {
   Fixture fixture({.budget = 4 << 10});  // eight pages of eight tokens
   const auto heard = fixture.submit(greedy(some_tokens(30), 100));
   EXPECT_EQ(fixture.refusal.why, Refusal::Why::NeverFits);
@@ -297,7 +297,7 @@ TEST(Engine, ALevelOfPriorityIsWorthATimeThatCanBeCounted) {
   }
 }
 
-// Numbers that nobody means, in requests to a pool that is too small for them: each ends, or is refused.
+// Extreme numbers in requests to a pool that is too small for them: each request ends or is refused.
 TEST_P(EngineOnEachKind, HostileRequestsEndOrAreRefused) {
   Fixture fixture({.kind = GetParam(), .budget = 24 << 10, .max_sequences = 5, .max_tokens = 64, .rows = 16});
   constexpr std::uint32_t kExtremes[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 0x7fffffff, 0x80000000, 0xffffffff};
@@ -333,7 +333,7 @@ TEST_P(EngineOnEachKind, HostileRequestsEndOrAreRefused) {
   EXPECT_EQ(fixture.engine->stats().host_bytes, 0u);
 }
 
-// --- looking
+// --- inspection
 
 TEST(Engine, WhatRunsAndWaitsCanBeSeen) {
   Fixture fixture({.max_sequences = 1, .engine = {.step_tokens = 16, .check_integrity = true}});

@@ -1,4 +1,4 @@
-// For tests of the engine on the model without weights: prompts and requests.
+// Prompts and requests for engine tests on the weightless model.
 #pragma once
 
 #include <utility>
@@ -31,16 +31,16 @@ inline Request seeded(std::vector<Token> prompt, std::uint32_t max_tokens, std::
   return request;
 }
 
-// Letters for tokens: 'a' is token 0.
+// Maps tokens to letters: 'a' is token 0.
 class Letters final : public TextStream {
  public:
   void push(Token token, std::string& out) override { out += static_cast<char>('a' + token); }
   void flush(std::string& out) override { out += '.'; }
 };
 
-// A suite that runs on every kind of model; each program that has tests in it makes an instance.
+// A suite that runs on every kind of model. Each test program that uses it instantiates it.
 class EngineOnEachKind : public ::testing::TestWithParam<Kind> {};
-// The same without the one whose sequences do not grow.
+// The same, without the kind whose sequences do not grow (recurrent only).
 class EngineOnGrowingKinds : public ::testing::TestWithParam<Kind> {};
 inline std::string kind_name(const ::testing::TestParamInfo<Kind>& kind) { return name(kind.param); }
 

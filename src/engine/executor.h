@@ -1,5 +1,5 @@
-// What computes a step. The engine schedules and samples; between the two stands one of these: a model, or in tests
-// something that only pretends to be one.
+// Computes the forward pass of a step. The engine schedules before it and samples after it. It is a model, or a fake in
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class Executor {
   virtual ~Executor() = default;
 
   virtual std::uint32_t vocabulary() const = 0;
-  virtual std::uint32_t max_rows() const = 0;    // tokens in a step
-  virtual std::uint32_t max_logits() const = 0;  // rows in a step whose logits are wanted
+  virtual std::uint32_t max_rows() const = 0;    // the most tokens in a step
+  virtual std::uint32_t max_logits() const = 0;  // the most rows of logits in a step
 
-  // Binds the batch to the pool, writes what the layers remember of its tokens there, and gives the logits that it
-  // wants, in its order, valid until the next step. The pool has reserved the room; the engine commits afterwards.
+  // Binds the batch to the pool, writes keys, values and recurrent states there, and returns the logits that the batch
+  // wants, in its order. They are valid until the next step. The caller has reserved the memory and commits afterwards.
   // After an error the step is void, and nothing that was written to the device since the last step can be trusted.
   virtual PoolResult<HostRows> forward(Batch& batch) = 0;
 };

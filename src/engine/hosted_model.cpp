@@ -13,8 +13,8 @@
 namespace quire::engine {
 namespace {
 
-// Unless told otherwise there is room for so many sequences of the whole context. Shorter ones, and those that share,
-// are more.
+// By default the pool has room for this many sequences of the whole context. More fit if they are shorter or share
+// prefixes.
 constexpr std::uint32_t kContexts = 16;
 
 }  // namespace
@@ -30,7 +30,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
                                                          std::unique_ptr<Backend> backend, HostOptions options) {
-  if (options.max_sequences == 0) return fail("a pool for no sequences");
+  if (options.max_sequences == 0) return fail("max_sequences is 0: the pool needs room for at least one sequence");
   if (!backend->stores(options.kv_type)) {
     return fail(
         fmt::format("keys and values cannot be kept as {} on {}", name(options.kv_type), backend->facts().device));
@@ -41,9 +41,9 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   const auto layout = host->model_->layout(model::kDefaultBlockSize, options.kv_type);
   if (!layout) return std::unexpected(layout.error());
 
-  // A step has a row for everyone who decodes.
+  // A step needs a row for every sequence that decodes.
   const std::uint32_t rows = std::max({options.step_tokens, options.max_sequences, 1u});
-  // The weights come first: what is free on the device afterwards is what a pool can have.
+  // The weights come first. The pool can use the device memory that is free afterwards.
   if (auto ok = host->model_->prepare(*host->backend_, rows, std::max(options.max_logits, options.max_sequences));
       !ok) {
     return std::unexpected(ok.error());
@@ -70,7 +70,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.event_capacity = options.event_capacity;
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {
-    return fail(fmt::format("a pool of {} bytes cannot be had: {}", size->bytes, pool.error().message()));
+    return fail(fmt::format("cannot allocate a pool of {} bytes: {}", size->bytes, pool.error().message()));
   }
   host->pool_ = std::move(*pool);
   if (auto ok = host->pool_->can_ever_fit(size->context, rows); !ok) return fail(ok.error().message());

@@ -1,15 +1,15 @@
-// A model that is ready to answer: backend, pool, executor and engine, made together and in the order they need each
-// other. What the server, the commands and the benchmarks stand on.
+// A model that is ready to answer: backend, model, pool, executor and engine, created together in the right order. The
+// server, the commands and the benchmarks use it.
 //
 //   auto host = HostedModel::create(std::move(*model), {.max_sequences = 64});
 //   (*host)->engine().submit(...);                          // on this thread
 //   auto service = Service::start((*host)->release_engine());   // or on a thread of its own
 //
-// Who may call: one thread. An engine that was released is used by whoever has it, and gone before this is; model, pool
-//   and backend are then that thread's, except for what never changes (the model's file and numbers, the pool's
-//   config).
-// What holds: the pool takes all its memory in create() and admits a sequence of context() tokens.
-// How it fails: create() with one line that says which number is too large or too small.
+// Who may call: one thread. A released engine belongs to its new owner and must be destroyed before the HostedModel.
+//   Model, pool and backend then belong to the engine's thread. What never changes may still be read from any thread:
+//   the model's file and hyperparameters, the pool's config.
+// What holds: the pool allocates all its memory in create() and admits a sequence of context() tokens.
+// How it fails: create() returns one line that says which value is too large or too small.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +27,23 @@ namespace quire::engine {
 struct HostOptions {
   BackendOptions backend;
   std::uint32_t context = 0;  // tokens of one sequence; 0: the model's, or as many as the memory holds
-  // Bytes of the pool; 0: room for some sequences of the whole context, but at most half of what is free.
+  // Bytes of the pool; 0: room for some sequences of the whole context, but at most half of the free memory.
   std::uint64_t memory = 0;
   ElementType kv_type = ElementType::F16;
   std::uint32_t max_sequences = 64;         // alive at once
   std::uint32_t step_tokens = 256;          // in one step, unless more sequences than that decode
-  std::uint32_t max_logits = 0;             // rows of them in one step; at least one for each sequence
-  std::uint32_t checkpoints = 8;            // recurrent states that the pool has room for besides a sequence's own
-  std::uint32_t checkpoint_interval = 256;  // tokens between two that are kept
+  std::uint32_t max_logits = 0;             // rows of logits in one step; raised to max_sequences
+  std::uint32_t checkpoints = 8;            // recurrent states that fit beside the state of each sequence
+  std::uint32_t checkpoint_interval = 256;  // tokens between two checkpoints
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
-  EngineOptions engine;                    // its step_tokens is left 0
+  EngineOptions engine;                    // leave its step_tokens 0
 };
 
 class HostedModel {
  public:
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, HostOptions options);
-  // On a backend of the caller's; options.backend is not looked at.
+  // On the caller's backend; options.backend is ignored.
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model,
                                                      std::unique_ptr<Backend> backend, HostOptions options);
   ~HostedModel();

@@ -29,7 +29,7 @@ TEST(HostedModel, HasRoomForSequencesOfTheWholeContextUnlessToldOtherwise) {
     ASSERT_TRUE(made.has_value()) << made.error().message;
     SequencePool& pool = (*made)->pool();
     EXPECT_EQ((*made)->context(), (*made)->model().hyperparameters().context_length);
-    // Sixteen of them at once, each as long as it may be.
+    // Sixteen sequences at once, each as long as the context.
     const std::vector<Token> prompt(2, 1);
     for (int i = 0; i < 16; ++i) {
       const auto sequence = pool.create({.prompt = prompt, .reuse = false});
@@ -39,7 +39,7 @@ TEST(HostedModel, HasRoomForSequencesOfTheWholeContextUnlessToldOtherwise) {
   }
 }
 
-TEST(HostedModel, RefusesWhatDoesNotGoTogether) {
+TEST(HostedModel, RefusesOptionsThatContradictEachOther) {
   const auto too_long = host("llama", {.context = 1 << 20});
   ASSERT_FALSE(too_long.has_value());
   EXPECT_THAT(too_long.error().message, HasSubstr("is longer than the 2048 that the model was trained for"));
@@ -50,14 +50,14 @@ TEST(HostedModel, RefusesWhatDoesNotGoTogether) {
   EXPECT_FALSE(host("llama", {.max_sequences = 0}).has_value());
 }
 
-TEST(HostedModel, AShortMemoryShortensTheContextThatWasLeftOpen) {
+TEST(HostedModel, LittleMemoryShortensTheContextIfNoneIsGiven) {
   const auto made = host("llama", {.memory = 4 << 20});
   ASSERT_TRUE(made.has_value()) << made.error().message;
   EXPECT_LT((*made)->context(), 2048u);
   EXPECT_GE((*made)->context(), 512u);
 }
 
-TEST(HostedModel, MoreSequencesThanAStepWasGivenTokensForAllWrite) {
+TEST(HostedModel, AllSequencesDecodeEvenIfThereAreMoreThanStepTokens) {
   const auto made = host("llama", {.max_sequences = 8, .step_tokens = 2});
   ASSERT_TRUE(made.has_value()) << made.error().message;
   Engine& engine = (*made)->engine();

@@ -1,5 +1,5 @@
-// A request while the engine has it: what was asked, its choices, and what it has used so far. For the files of the
-// engine only.
+// A request inside the engine: the request itself, its choices, and its usage so far. Only the engine's own files
+// include this.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct Engine::Job {
   Clock::time_point submitted;
   bool admitted = false;
   Usage usage;
-  std::string text;  // scratch: what a token adds
+  std::string text;  // scratch: the text of the latest token
 
   bool tells_at_once() const { return choices.size() == request.n; }
 };

@@ -12,7 +12,7 @@ namespace quire::engine {
 
 namespace {
 
-// Sizes and numbers of objects, by class: pages of each group, then states.
+// Sizes and numbers of objects by class: the pages of each group, then recurrent states.
 struct Objects {
   std::vector<std::uint64_t> bytes;
   std::vector<std::uint64_t> count;
@@ -24,7 +24,7 @@ Objects objects_of(const StateLayout& layout, const SequenceNeeds& needs) {
     const std::uint64_t block = group.block_size;
     std::uint64_t pages = divide_up<std::uint64_t>(needs.tokens, block);
     if (group.window != 0) {
-      // A window and the chunk that is being written behind it; the window may begin in the middle of a page.
+      // The window and the chunk after it. The window may begin in the middle of a page.
       const std::uint64_t span = std::uint64_t{group.window} + std::max(needs.chunk, 1u) + block - 2;
       pages = std::min(pages, divide_up(span, block));
     }
@@ -58,7 +58,7 @@ Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& 
     sum = *more;
     largest = std::max(largest, objects.bytes[i]);
   }
-  // Classes share no slab, so that a little more than the sum is needed; how much depends on how the slabs are cut.
+  // Classes do not share slabs, so a little more than the sum is needed. How much depends on how the slabs are cut.
   constexpr int kSteps = 1024;
   const std::uint64_t step = std::max(largest, sum / 256);
   std::uint64_t budget = std::max(sum, largest);
@@ -67,13 +67,13 @@ Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& 
     if (!plan) return fail(plan.error().message());
     if (fits(objects, *plan)) return budget;
   }
-  return fail(fmt::format("no pool can be cut so that a sequence of {} tokens fits", needs.tokens));
+  return fail(fmt::format("found no pool size in which a sequence of {} tokens fits", needs.tokens));
 }
 
 std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, const SequenceNeeds& needs) {
   const auto plan = plan_slabs(budget, objects_of(layout, needs).bytes, layout.groups.size());
   if (!plan) return 0;
-  // Sequences up to `low` fit, those above `high` do not.
+  // Sequences of up to `low` tokens fit; sequences of more than `high` do not.
   std::uint32_t low = 0, high = needs.tokens;
   while (low < high) {
     const std::uint32_t middle = low + (high - low + 1) / 2;
@@ -110,7 +110,7 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
     const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
     const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
     bytes = std::min(wanted.value_or(UINT64_MAX), wish.device.free / 2);
-    // One sequence of the context that was asked for is tried, even if it takes more than half.
+    // If the caller asked for a context, one such sequence must fit, even if it takes more than half.
     if (wish.context != 0) bytes = std::max(bytes, *one);
     if (bytes > wish.device.total) {
       return fail(fmt::format("a context of {} tokens takes {:.1f} MiB, more memory than the device has ({:.1f} MiB)",

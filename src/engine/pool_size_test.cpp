@@ -23,7 +23,7 @@ TEST(PoolSize, OneSequenceFitsIntoWhatIsSaidAndTheMemoryIsNotWasted) {
   HostDevice device;
   for (int round = 0; round < 200; ++round) {
     std::vector<LayerDesc> layers;
-    const std::uint32_t kinds = 1 + random() % 7;  // attention, windows, recurrent: any of them, at least one
+    const std::uint32_t kinds = 1 + random() % 7;  // bits: attention, window, recurrent; at least one
     const std::uint32_t count = 1 + random() % 4;
     for (std::uint32_t i = 0; i < count; ++i) {
       if (kinds & 1) layers.push_back(LayerDesc::attention(1 + random() % 4, 8 << random() % 3));
@@ -74,14 +74,14 @@ TEST(PoolSize, TheLongestSequenceFitsAndALongerOneDoesNot) {
   EXPECT_GT(bounded, 30);
 }
 
-TEST(PoolSize, WhereNotEvenOneObjectFitsTheAnswerIsNone) {
+TEST(PoolSize, ABudgetBelowOneObjectHoldsNoTokens) {
   const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(96, 4096)};
   const StateLayout layout = *StateLayout::from_layers(layers, 16);
   EXPECT_EQ(tokens_within(layout, 100, {.tokens = 100}), 0u);
   EXPECT_EQ(tokens_within(layout, 5000, {.tokens = 100}), 0u) << "a state, and no page";
 }
 
-TEST(PoolSize, WhatCannotBeCountedIsRefused) {
+TEST(PoolSize, SizesThatOverflowAreRefused) {
   const LayerDesc layers[] = {LayerDesc::attention(1 << 14, 1 << 16, ElementType::F32)};
   const StateLayout layout = *StateLayout::from_layers(layers, 16);
   EXPECT_FALSE(bytes_for(layout, {.tokens = UINT32_MAX}));

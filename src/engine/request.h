@@ -1,5 +1,5 @@
-// What is asked of the engine, and what it answers. Plain values: a server makes a Request from JSON, a program by
-// hand; neither end knows the other's format.
+// Requests to the engine, and the events it answers with. These are plain values: a server fills a Request from JSON, a
+// program by hand. The engine knows no wire format.
 #pragma once
 
 #include <chrono>
@@ -18,47 +18,47 @@ namespace quire::engine {
 
 using Clock = std::chrono::steady_clock;
 
-// Turns the tokens of one choice into text as they come. The engine knows no tokenizer; whoever wants text, or stops at
-// strings, brings one. Called on the engine's thread.
+// Turns the tokens of one choice into text as they come. The engine knows no tokenizer: a caller that wants text or
+// stop strings provides one. Called on the engine's thread.
 class TextStream {
  public:
   virtual ~TextStream() = default;
-  virtual void push(Token token, std::string& out) = 0;  // appends what is complete with this token
-  virtual void flush(std::string& out) = 0;              // appends what is left
+  virtual void push(Token token, std::string& out) = 0;  // appends the text that this token completes
+  virtual void flush(std::string& out) = 0;              // appends the text that is still held back
 };
 
 struct Request {
   std::vector<Token> prompt;
-  std::uint32_t max_tokens = 16;  // of each choice; cut to what the context leaves
-  // Choices. The prompt is computed once for all of them. The i-th has the answer that a request of its own with
-  // seed + i has.
+  std::uint32_t max_tokens = 16;  // of each choice; less where the context ends earlier
+  // How many choices to return. The prompt is computed once for all of them. Choice i is the answer that a separate
+  // request with seed + i would get.
   std::uint32_t n = 1;
-  std::uint32_t best_of = 0;  // so many are computed and the n likeliest given; 0: n
+  std::uint32_t best_of = 0;  // compute this many choices and return the n most likely; 0: n
   SamplerOptions sampling;
-  // The likeliest so many tokens are told with each one; 0: only its own; negative: no log-probabilities at all. They
-  // are the model's: before temperature, penalties and bias.
+  // How many of the most likely tokens are reported with each token; 0: only the token itself; negative: no
+  // log-probabilities at all. They are the model's own, before temperature, penalties and bias.
   std::int32_t logprobs = -1;
-  // Tell the logits of the prompt's tokens, of the last or of all (Event::Kind::PromptLogits). For all of them the
-  // prompt is computed anew.
+  // Report the logits of the prompt's last token or of all its tokens (Event::Kind::PromptLogits). For all of them the
+  // whole prompt is computed; the prefix cache is not used.
   Logits prompt_logits = Logits::None;
-  std::vector<Token> stop_tokens;                     // end the answer and are no part of it
-  std::vector<std::string> stop_strings;              // the same, wherever token borders fall; need `text`
-  std::function<std::unique_ptr<TextStream>()> text;  // none: events carry no text
-  Namespace name_space = 0;                           // prefixes are reused within one
-  bool reuse = true;                                  // of cached prefixes
-  // A level is worth EngineOptions::priority_worth of waiting: who is a level higher goes before those who have waited
-  // up to so much longer. So nobody waits for ever. From minus a million to a million.
+  std::vector<Token> stop_tokens;                     // end the answer and are not part of it
+  std::vector<std::string> stop_strings;              // the same; may span several tokens; need `text`
+  std::function<std::unique_ptr<TextStream>()> text;  // empty: events carry no text
+  Namespace name_space = 0;                           // prefixes are reused only within a namespace
+  bool reuse = true;                                  // use the prefix cache
+  // Each level is worth EngineOptions::priority_worth of waiting time. A request that is one level higher goes before
+  // requests that have waited up to that much longer, so no request waits forever. From -1,000,000 to 1,000,000.
   std::int32_t priority = 0;
   Clock::time_point deadline = Clock::time_point::max();
 };
 
-// Why a request was not taken. Nothing has happened then.
+// Why a request was refused. A refusal changes nothing in the engine.
 struct Refusal {
   enum class Why : std::uint8_t {
-    Invalid,    // it cannot be meant: the message names the field
-    TooLong,    // for the context
-    NeverFits,  // not even in an empty pool: the message has the numbers
-    QueueFull,  // come back later
+    Invalid,    // a value makes no sense: the message names the field
+    TooLong,    // the prompt is too long for the context
+    NeverFits,  // it does not fit even into an empty pool: the message has the numbers
+    QueueFull,  // try again later
     Stopping,   // the engine is shutting down
   };
   Why why = Why::Invalid;
@@ -66,53 +66,54 @@ struct Refusal {
 };
 
 enum class Finish : std::uint8_t {
-  Stop,       // at a stop token or string
-  Length,     // max_tokens, or the context is full
+  Stop,       // a stop token or stop string
+  Length,     // max_tokens is reached, or the context is full
   Cancelled,  // by its client
-  Deadline,   // its time was over
-  Failed,     // the device failed, or the model computed no number to choose by: Event::error says which
+  Deadline,   // its deadline has passed
+  Failed,     // the device failed, or all logits are NaN: Event::error says which
 };
 const char* name(Finish finish);
 
-// What a request used, and why it was as fast as it was.
+// What a request used, and where its time went.
 struct Usage {
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t completion_tokens = 0;  // of all choices so far, with the stop token
-  Hit hit;                              // of the prompt: hit.tokens were found in the pool, and why no more
+  std::uint32_t completion_tokens = 0;  // of all choices so far, stop tokens included
+  Hit hit;                              // prefix cache: how many tokens of the prompt were reused, and why no more
   double queued_seconds = 0;            // until it was first admitted
   double first_token_seconds = 0;       // since it was submitted
   double total_seconds = 0;
   std::uint32_t suspensions = 0;
 };
 
-// Valid during the call that hands it over.
+// Valid only during the call of Listener::on_event.
 struct Event {
   enum class Kind : std::uint8_t {
-    Accepted,      // the request was taken (only from Service: Engine::submit says so itself)
-    Refused,       // it was not (likewise)
-    PromptLogits,  // of the next token of the prompt: index, token, logits; where asked for
-    Token,         // one more token of a choice
+    Accepted,      // the request was accepted (only from Service: Engine::submit returns it)
+    Refused,       // the request was refused (only from Service)
+    PromptLogits,  // if requested: index, token and logits of the next token of the prompt
+    Token,         // the next token of a choice
     Finished,      // a choice has ended: finish, usage, and the rest of its text
   };
   Kind kind = Kind::Token;
   RequestId request = 0;
   std::uint32_t choice = 0;
-  std::uint32_t index = 0;  // Token: which one of its choice; PromptLogits: which one of the prompt
+  std::uint32_t index = 0;  // Token: position in the answer; PromptLogits: position in the prompt
   Token token = 0;
-  std::string_view text;                       // complete and beyond any stop string that could still come; often empty
-  float logprob = 0;                           // where asked for
-  std::span<const TokenLogprob> alternatives;  // the likeliest first, where asked for
+  std::string_view text;                       // whole characters that cannot be part of a stop string; often empty
+  float logprob = 0;                           // if requested
+  std::span<const TokenLogprob> alternatives;  // if requested, the most likely first
   std::span<const float> logits;               // PromptLogits: [vocabulary]
   Finish finish = Finish::Stop;
   std::string_view error;            // Failed: one line for a person
-  std::string_view stop;             // Finished at a stop string: which
-  Token stop_token = -1;             // Finished at a stop token: which
-  bool last = false;                 // nothing follows for this request
+  std::string_view stop;             // Finished at a stop string: that string
+  Token stop_token = -1;             // Finished at a stop token: that token
+  bool last = false;                 // this is the last event of the request
   const Usage* usage = nullptr;      // Finished
   const Refusal* refusal = nullptr;  // Refused
 };
 
-// Called on the engine's thread, inside Engine::step() and cancel(): short, and not back into the engine.
+// Called on the engine's thread, inside Engine::step() and cancel(). It must return quickly and must not call the
+// engine.
 class Listener {
  public:
   virtual ~Listener() = default;

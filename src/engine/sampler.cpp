@@ -13,7 +13,7 @@ namespace quire::engine {
 namespace {
 
 // The finalizer of SplitMix64: every bit of the result depends on every bit of x.
-std::uint64_t mixed(std::uint64_t x) {
+std::uint64_t mix_bits(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
   return x ^ (x >> 31);
@@ -31,7 +31,7 @@ std::optional<Token> first_of(std::span<const float> logits) {
 }  // namespace
 
 Result<void> check(const SamplerOptions& options) {
-  // Written so that NaN is refused too.
+  // The comparisons are negated so that NaN is refused too.
   if (!(options.temperature >= 0 && options.temperature <= 100)) {
     return fail(fmt::format("a temperature of {} is not between 0 and 100", options.temperature));
   }
@@ -51,16 +51,16 @@ Result<void> check(const SamplerOptions& options) {
     return fail(fmt::format("a frequency penalty of {} is not between -100 and 100", options.frequency_penalty));
   }
   for (const auto& [token, bias] : options.logit_bias) {
-    if (token < 0) return fail(fmt::format("a logit bias for token {}, which cannot be", token));
-    if (std::isnan(bias)) return fail(fmt::format("a logit bias for token {} that is no number", token));
+    if (token < 0) return fail(fmt::format("a logit bias for token {}, which is not a token id", token));
+    if (std::isnan(bias)) return fail(fmt::format("the logit bias for token {} is not a number", token));
   }
   return {};
 }
 
 double random_number(std::uint64_t seed, std::uint64_t position) {
   constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;
-  // The seed is mixed first, so that seeds side by side are not one sequence, shifted.
-  const std::uint64_t bits = mixed(mixed(seed + kGolden) + (position + 1) * kGolden);
+  // The seed is mixed first. Otherwise neighbouring seeds would give the same random numbers, shifted by a position.
+  const std::uint64_t bits = mix_bits(mix_bits(seed + kGolden) + (position + 1) * kGolden);
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
@@ -91,7 +91,7 @@ void Sampler::see(Token token) {
   if (penalizes()) ++seen_[static_cast<std::size_t>(token)];
 }
 
-// The logits that the request's own options make of the model's.
+// The model's logits after penalties and bias.
 std::span<const float> Sampler::adjusted(std::span<const float> logits, SamplerScratch& scratch) const {
   if (!penalizes() && options_.logit_bias.empty()) return logits;
   std::vector<float>& own = scratch.logits_;
@@ -171,7 +171,8 @@ std::optional<Token> Sampler::pick(std::span<const float> logits, std::uint64_t 
     sum += candidate.weight;
   }
 
-  // Of the order only the beginning is wanted, so the rest stays a heap: what was taken stands at the end, last first.
+  // Only the beginning of the sorted order is needed, so the rest stays a heap. Popped tokens are at the end of the
+  // array, the latest one first.
   std::make_heap(candidates.begin(), candidates.end(), behind);
   const double random = random_number(options_.seed, position);
   const bool all = options_.top_p >= 1 && options_.min_p <= 0;
@@ -179,7 +180,7 @@ std::optional<Token> Sampler::pick(std::span<const float> logits, std::uint64_t 
   double kept = 0;
   auto rest = candidates.end();
   while (rest != candidates.begin()) {
-    // The first is always kept: its weight is 1.
+    // The first token is always kept: its weight is 1.
     if (candidates.front().weight < options_.min_p) break;
     kept += candidates.front().weight;
     std::pop_heap(candidates.begin(), rest, behind);
@@ -192,7 +193,7 @@ std::optional<Token> Sampler::pick(std::span<const float> logits, std::uint64_t 
     passed += candidate->weight;
     if (passed > random * kept) return candidate->id;
   }
-  return rest->id;  // where rounding let the random number fall behind the last
+  return rest->id;  // rounding can put the random number behind the last token
 }
 
 }  // namespace quire::engine

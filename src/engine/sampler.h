@@ -1,16 +1,17 @@
 // Picks the next token from a row of logits.
 //
-// What it picks is defined, whatever the machine does to get there: penalties and bias change the logits, in the order
-// of the options; tokens stand in the order of falling logits, equal
-// ones in the order of their ids; the temperature turns logits into weights exp(logit / temperature); of the order the
-// first `top_k` stay, then the shortest beginning that has `top_p` of their weight, then those with at least `min_p` of
-// the first one's weight; and the random number, which is a function of seed and position and nothing else, falls on
-// one of them by weight. So a request's tokens do not depend on what else runs, or on how often it was stopped and
-// resumed.
+// The result is exactly defined:
+//   1. Penalties and bias change the logits, in the order of the options.
+//   2. Tokens are sorted by falling logit; equal logits by ascending id.
+//   3. The weight of a token is exp(logit / temperature).
+//   4. The first `top_k` tokens stay. Of them stays the shortest prefix that has `top_p` of their weight. Of those stay
+//      the tokens with at least `min_p` of the first token's weight.
+//   5. A random number picks one of the remaining tokens by weight. It is a function of seed and position only.
+// So the tokens of a request do not depend on what else runs, or on how often it was suspended and resumed.
 //
-// Who may call: one thread at a time, and of the samplers that share a scratch one at a time. Nothing is allocated
-//   after the constructors.
-// How it fails: sample() gives nothing where no logit is a number. A NaN is never picked.
+// Who may call: one thread at a time. Samplers that share a scratch buffer are called one at a time. Nothing is
+//   allocated after the constructors.
+// How it fails: sample() returns no token if all logits are NaN. A NaN is never picked.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +26,18 @@
 namespace quire::engine {
 
 struct SamplerOptions {
-  double temperature = 0.8;  // 0: always the first of the order
+  double temperature = 0.8;  // 0: greedy, always the first token
   std::uint32_t top_k = 40;  // 0: all
   double top_p = 0.95;       // 1: all
   double min_p = 0.05;       // 0: all
   std::uint64_t seed = 0;
-  double repetition_penalty = 1;  // divides (or, below zero, multiplies) logits of tokens seen, in prompt or answer
-  double presence_penalty = 0;    // taken from logits of tokens that the answer has
-  double frequency_penalty = 0;   // the same, for each time
+  double repetition_penalty = 1;  // tokens in prompt or answer: divides positive logits, multiplies negative ones
+  double presence_penalty = 0;    // subtracted once from the logits of tokens in the answer
+  double frequency_penalty = 0;   // subtracted for each occurrence in the answer
   std::vector<std::pair<Token, float>> logit_bias;  // added
 };
 
-// Refuses what is out of range, by name.
+// Fails if an option is out of range; the message names it.
 Result<void> check(const SamplerOptions& options);
 
 struct TokenLogprob {
@@ -45,12 +46,12 @@ struct TokenLogprob {
 };
 
 struct Sampled {
-  std::optional<Token> token;  // none: no logit is a number
-  float logprob = 0;           // the model's, where asked for
+  std::optional<Token> token;  // empty: all logits are NaN
+  float logprob = 0;           // the model's own, if requested
   std::span<const TokenLogprob> alternatives;
 };
 
-// What sampling needs room for, whatever the request: shared by all samplers of a thread.
+// Scratch buffers for sampling. All samplers of a thread can share one.
 class SamplerScratch {
  public:
   explicit SamplerScratch(std::uint32_t vocabulary);
@@ -62,7 +63,7 @@ class SamplerScratch {
     Token id;
     double weight;
   };
-  static bool behind(const Candidate& a, const Candidate& b);  // in the order
+  static bool behind(const Candidate& a, const Candidate& b);  // a comes after b in the sorted order
   std::vector<Candidate> candidates_;
   std::vector<float> logits_;
 };
@@ -70,15 +71,16 @@ class SamplerScratch {
 class Sampler {
  public:
   Sampler() = default;
-  // The options have been checked. `logprobs`: how many alternatives are wanted with each token; negative: not even its
-  // own log-probability.
+  // The caller has checked the options. `logprobs`: how many alternatives to report with each token; negative: no
+  // log-probabilities at all.
   Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs = -1);
 
-  // Tokens of the prompt, and of the answer as it grows: what the penalties look at. Cheap where there are none.
+  // The tokens that penalties depend on: those of the prompt, and those of the answer as it grows. Without penalties
+  // these calls do nothing.
   void see_prompt(std::span<const Token> prompt);
   void see(Token token);
 
-  // The token at `position` of its sequence, from the logits of the token before it: [vocabulary], or fewer. The
+  // Picks the token at `position` of the sequence. `logits` come from the token before it: [vocabulary], or fewer. The
   // alternatives are valid until the next call.
   Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch);
 
@@ -93,13 +95,13 @@ class Sampler {
 
   SamplerOptions options_;
   std::int32_t logprobs_ = -1;
-  // By token, where penalties want it: how often the answer has it, and whether the prompt does.
+  // By token: how often it is in the answer, and kInPrompt if it is in the prompt. Empty without penalties.
   static constexpr std::uint32_t kInPrompt = 1u << 31;
   std::vector<std::uint32_t> seen_;
   std::vector<TokenLogprob> alternatives_;
 };
 
-// Evenly distributed in [0, 1).
+// Uniform in [0, 1).
 double random_number(std::uint64_t seed, std::uint64_t position);
 
 }  // namespace quire::engine

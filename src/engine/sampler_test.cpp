@@ -14,7 +14,7 @@
 namespace quire::engine {
 namespace {
 
-// A sampler with a scratch of its own.
+// A sampler with its own scratch buffers.
 class LoneSampler {
  public:
   LoneSampler(const SamplerOptions& options, std::uint32_t vocabulary)
@@ -136,7 +136,7 @@ TEST(Sampler, WhatIsKeptKeepsItsProportions) {
   EXPECT_NEAR(got.at(3), 40'000, 1'000);
 }
 
-// What the header defines, computed the slow way.
+// The definition in the header, computed the slow way.
 Token by_definition(const SamplerOptions& options, const std::vector<float>& logits, std::uint64_t position) {
   std::vector<std::pair<double, Token>> order;
   for (std::size_t i = 0; i < logits.size(); ++i) order.push_back({logits[i], static_cast<Token>(i)});
@@ -192,7 +192,7 @@ TEST(Sampler, ADrawDependsOnSeedAndPositionAndNothingElse) {
   EXPECT_NE(one, another);
 }
 
-// With temperature 0 what is picked shows the order that the changed logits have.
+// With temperature 0 the picked token is the one with the highest adjusted logit.
 TEST(Sampler, RepetitionPenaltyWeakensWhatPromptAndAnswerHave) {
   SamplerOptions options = kPlain;
   options.temperature = 0;

@@ -9,17 +9,18 @@ namespace {
 
 using State = Choice::State;
 
-// Choices that wait for another's pages are passed over, but only so many of them in one step.
+// The most waiting choices that one step looks at. Those that wait for another choice's pages are passed over.
 constexpr std::uint32_t kLooks = 128;
-// Nobody waits for more than so many others' pages, one after the other: in a small pool they may be gone each time.
+// How often a choice may wait for another choice's pages. In a small pool they may be evicted each time.
 constexpr std::uint32_t kMostWaits = 4;
-// How much of what was measured before still counts.
+// Weight of the earlier measurements in a moving average.
 constexpr double kMemory = 0.8;
 constexpr double kRise = 0.1;
 constexpr std::uint32_t kMeasureEvery = 16;  // steps
-// A step may always be longer by so many seconds. Nobody sees them, and small models prefill short prompts in them.
+// Prefill may always make a step this many seconds longer. Users do not notice it, and it is enough for small models to
+// prefill short prompts.
 constexpr double kUnseen = 3e-3;
-// A queue of this length takes nothing from the heap as it grows.
+// Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
 void blend(double& average, double value) {
@@ -98,7 +99,7 @@ Step& Scheduler::schedule() {
     add_decodes();
     add_prefills();
     if (!entries_.empty() || running_.empty() || !failures_.empty() || lost_) break;
-    // Everybody waits in place for everybody else. The last in rank gives way, even if it was just resumed.
+    // All running choices wait for memory. The last in rank is preempted, even if it was just resumed.
     QUIRE_CHECK(running_.size() > 1, "a request that is admitted fits into the pool alone");
     suspend(*running_.back(), true);
   }
@@ -106,7 +107,7 @@ Step& Scheduler::schedule() {
   return step_;
 }
 
-// The batch of what was planned.
+// Makes the batch from the planned entries.
 void Scheduler::pack() {
   step_.batch.clear();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -121,7 +122,7 @@ void Scheduler::plan(Choice& choice, std::uint32_t tokens, Logits logits, bool c
   step_.choices.push_back(&choice);
 }
 
-// A device error ends the choice that it concerns. Work that was lost concerns everybody.
+// Records a device error. It ends the choice that it concerns. Lost work concerns all choices.
 void Scheduler::note(Choice& choice, const PoolError& error) {
   if (!is_device_error(error)) return;
   lost_ = lost_ || error.code == PoolError::Code::WorkFailed;
@@ -138,10 +139,10 @@ void Scheduler::admit() {
       ++at;
       continue;
     }
-    Admission admission = bring_in(choice);
+    Admission admission = try_admit(choice);
     while (admission == Admission::NoRoom) {
-      if (!preempt_behind(choice, true)) return;  // nobody overtakes a choice that waits for memory
-      admission = bring_in(choice);
+      if (!preempt_behind(choice, true)) return;  // no choice overtakes one that waits for memory
+      admission = try_admit(choice);
     }
     if (admission == Admission::Failed) {
       ++at;  // the engine ends it
@@ -152,9 +153,10 @@ void Scheduler::admit() {
   }
 }
 
-Scheduler::Admission Scheduler::bring_in(Choice& choice) {
+Scheduler::Admission Scheduler::try_admit(Choice& choice) {
   if (running_.size() == max_running_) return Admission::NoRoom;
-  // The running ones shall not have to make room for it at once, nor stop half way through a prompt.
+  // Admission leaves enough memory for the running choices: a block for each that decodes, the rest of the prompt for
+  // each in prefill. Otherwise they would preempt this choice at once or stop half way through a prompt.
   others_.clear();
   for (const Choice* other : running_) {
     const std::uint32_t left = pool_->config().max_tokens - other->position;
@@ -171,13 +173,13 @@ Scheduler::Admission Scheduler::bring_in(Choice& choice) {
   return Admission::Done;
 }
 
-// The sequence as it was saved when the choice was suspended.
+// Resumes a suspended choice from the copy of its sequence.
 Scheduler::Admission Scheduler::restore(Choice& choice) {
   if (!pool_->can_restore(*choice.saved, choice.pending(), others_)) return Admission::NoRoom;
   const auto begin = Clock::now();
   const auto sequence = pool_->restore(*choice.saved, choice.request);
   if (!sequence && sequence.error().code == PoolError::Code::Damaged) {
-    // The copy is of no use. Its tokens are: they are computed again.
+    // The copy is damaged. The sequence is recomputed from its tokens.
     host_bytes_ -= choice.saved->bytes;
     choice.saved.reset();
     choice.position = 0;
@@ -201,7 +203,7 @@ Scheduler::Admission Scheduler::restore(Choice& choice) {
   return Admission::Done;
 }
 
-// A sequence for all the tokens the choice has. What the pool knows of them need not be computed.
+// Creates a sequence for all tokens of the choice. A prefix that is in the cache is not computed again.
 Scheduler::Admission Scheduler::start(Choice& choice) {
   const SequencePool::Request request{
       .prompt = choice.tokens, .name_space = choice.name_space, .request = choice.request, .reuse = choice.reuse};
@@ -222,16 +224,17 @@ Scheduler::Admission Scheduler::start(Choice& choice) {
   return Admission::Done;
 }
 
-// Where recurrent states shall be kept during the prefill of this prompt: at its last block boundary, and at growing
-// distances before it. A later prompt that shares all but the last d tokens then has to compute at most about d more
-// again. And where the pool knew the pages but had no state to go on from, so that the next prompt finds one.
+// Chooses the checkpoint positions for the prefill of this prompt: its last block boundary, and positions at growing
+// distances before it. A later prompt that shares all but the last d tokens then recomputes at most about d tokens
+// more. One more checkpoint goes where the pool had the pages but no state to resume from; the next such prompt finds
+// it there.
 void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
   choice.checkpoint_positions.clear();
   if (!pool_->layout().has_recurrent() || !choice.reuse || !pool_->config().prefix_cache) return;
   const std::uint32_t block = pool_->layout().block_size;
   const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / block * block;
   for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + block) {
-    if (back >= pool_->config().checkpoint_interval) break;  // the pool keeps some that far apart by itself
+    if (back >= pool_->config().checkpoint_interval) break;  // the pool itself keeps checkpoints at this interval
     choice.checkpoint_positions.push_back(last - back);
   }
   if (const std::uint32_t matched = hit.matched / block * block; matched > hit.tokens) {
@@ -240,9 +243,9 @@ void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
   std::ranges::sort(choice.checkpoint_positions);
 }
 
-// Whether a running choice is about to publish pages that this one would reuse. Then it waits for them, and a recurrent
-// model is told to keep a state where the two part. Nobody waits for a choice behind it in rank, which may itself have
-// to wait for all those between them.
+// Whether a running choice is about to publish pages that this one can reuse. Then this one waits for them, and a
+// recurrent model keeps a checkpoint where the two prompts diverge. A choice never waits for one behind it in rank,
+// because that one may itself wait for all those between them.
 bool Scheduler::waits_for_prefix(Choice& choice) {
   if (choice.leader != nullptr) {
     const auto at = std::ranges::find(running_, choice.leader);
@@ -289,10 +292,10 @@ void Scheduler::add_decodes() {
   }
   if (entries_.empty() || pool_->reserve(entries_)) return;
 
-  // There is not enough for all: in the order of rank, each takes from those behind it.
+  // There is not enough memory for all. In the order of rank, each choice preempts those behind it.
   entries_.clear();
   step_.choices.clear();
-  for (std::size_t i = 0; i < running_.size(); ++i) {  // whoever is suspended stands behind i
+  for (std::size_t i = 0; i < running_.size(); ++i) {  // only choices behind i are suspended
     Choice& choice = *running_[i];
     if (choice.decodes() && reserve(choice, 1)) plan(choice, 1, Logits::Last, false);
   }
@@ -303,10 +306,10 @@ void Scheduler::add_prefills() {
   std::uint32_t budget = step_tokens_ - std::min(step_tokens_, decodes);
   std::uint32_t logits = max_logits_ - std::min(max_logits_, decodes);
   if (decodes > 0 && options_->patience > 0 && decode_step_seconds_ > 0 && prefill_seconds_ > 0) {
-    // Now and then there is no prefill, to measure how long such a step takes by now.
+    // Now and then a step has no prefill, to measure a pure decode step again.
     if (++mixed_steps_ % kMeasureEvery == 0) return;
     const double tokens = std::max(options_->patience * decode_step_seconds_, kUnseen) / prefill_seconds_;
-    if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // however impatient they are
+    if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // prefill always progresses
   }
   for (std::size_t i = 0; i < running_.size() && budget > 0 && logits > 0; ++i) {
     Choice& choice = *running_[i];
@@ -322,7 +325,7 @@ void Scheduler::add_prefills() {
   }
 }
 
-// Room for the next tokens of a choice, if need be from those behind it in rank.
+// Reserves memory for the next tokens of a choice. If there is none, preempts choices behind it in rank.
 bool Scheduler::reserve(Choice& choice, std::uint32_t tokens) {
   for (;;) {
     const auto ok = pool_->reserve(choice.sequence, tokens);
@@ -335,7 +338,7 @@ bool Scheduler::reserve(Choice& choice, std::uint32_t tokens) {
   }
 }
 
-// Where the next chunk of a prompt ends. Recurrent states can be kept only there.
+// Where the next chunk of a prompt ends. A checkpoint is possible only at the end of a chunk.
 std::uint32_t Scheduler::chunk_end(const Choice& choice, std::uint32_t budget) const {
   auto end = static_cast<std::uint32_t>(choice.tokens.size());
   end = std::min(end, choice.position + budget);
@@ -347,9 +350,9 @@ std::uint32_t Scheduler::chunk_end(const Choice& choice, std::uint32_t budget) c
   return next == choice.checkpoint_positions.end() ? end : std::min(end, *next);
 }
 
-// --- making room
+// --- preemption
 
-// Suspends the running choice behind this one that is cheapest to bring back. False: there is none.
+// Suspends one running choice behind this one: the one that is cheapest to resume. False: there is none.
 bool Scheduler::preempt_behind(const Choice& choice, bool lower_priority_only) {
   Choice* victim = nullptr;
   Cost least;
@@ -368,14 +371,14 @@ bool Scheduler::preempt_behind(const Choice& choice, bool lower_priority_only) {
   return true;
 }
 
-// What it takes to bring the choice back. None: suspending it would give nothing.
+// The cost of resuming the choice. Empty: suspending it would free nothing.
 std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   const auto holding = pool_->holding(choice.sequence);
   if (!holding || holding->own_bytes == 0) return std::nullopt;
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
   const double recompute = prefill_seconds_ * (choice.position - holding->shared_tokens);
-  // A sequence of no tokens has nothing to copy. In a model with windows, a prompt that is half computed may never find
-  // the room that can_restore() wants for the rest of it in one piece.
+  // A sequence without tokens has nothing to copy. In a model with windows, can_restore() wants room for the whole rest
+  // of a half computed prompt at once, and there may never be that much.
   const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Prefill);
   const bool allowed =
       copyable && holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
@@ -396,13 +399,13 @@ void Scheduler::suspend(Choice& choice, bool copy) {
       host_bytes_ += choice.saved->bytes;
       counters_.bytes_saved += choice.saved->bytes;
     } else if (saved.error().code == PoolError::Code::WorkFailed) {
-      note(choice, saved.error());  // what is only refused is computed again instead
+      note(choice, saved.error());  // if the device only refused the copy, the sequence is recomputed instead
     }
   }
   ++(choice.saved ? counters_.suspensions_by_copy : counters_.suspensions_by_recompute);
   const auto ok = pool_->release(choice.sequence);
   QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
-  // A prefill may take from a choice that was to decode in this step.
+  // A prefill may preempt a choice that is already in this step.
   if (const auto at = std::ranges::find(step_.choices, &choice); at != step_.choices.end()) {
     entries_.erase(entries_.begin() + (at - step_.choices.begin()));
     step_.choices.erase(at);
@@ -427,7 +430,7 @@ void Scheduler::measure(double model_seconds) {
     (step_.choices[i]->decodes() ? decoded : prefilled) += step_.batch.entries()[i].rows;
   }
   if (prefilled == 0) {
-    // A step that was held up by something else on this machine says little: down at once, up slowly.
+    // Something else on this machine may have delayed the step. So the average falls at once and rises slowly.
     if (decode_step_seconds_ == 0 || model_seconds < decode_step_seconds_) {
       decode_step_seconds_ = model_seconds;
     } else {

@@ -1,18 +1,19 @@
-// Decides who is in the next step, and who has to make room.
+// Decides which choices are in the next step, and which are preempted.
 //
-// Every choice stands in one of two lists, both in the order of rank: waiting (new, or suspended) and running (its
-// sequence is in the pool). schedule() first admits from the waiting whom there is room for, then gives every decoding
-// choice its token, then fills the rest of the token budget with chunks of prompts. All room that the step needs is
-// reserved when it returns.
+// Every choice is in one of two lists, both in the order of rank: waiting (new, or suspended) and running (its sequence
+// is in the pool). schedule() first admits waiting choices that fit. Then it gives every decoding choice its token.
+// Then it fills the rest of the token budget with chunks of prompts. When it returns, all memory that the step needs is
+// reserved.
 //
-// Memory. A choice is admitted only with room for all the tokens it has, a block for every choice that decodes, and the
-// rest of every prompt. A running choice that needs more and finds none takes it from those behind it in rank: the one
-// that is cheapest to bring back is suspended, except those that were resumed and have not decoded a token since. If
-// there is nobody to take from, the choice keeps what it has and waits in place; where everybody does, the last in rank
-// is suspended. The first in rank fits alone (the engine refuses what does not), so somebody always gets on.
+// Memory. A choice is admitted only if there is room for all its tokens, and beside them for a block for every decoding
+// choice and for the rest of every running prompt. When a running choice needs more memory and there is none, it
+// preempts a choice behind it in rank: the one that is cheapest to resume is suspended. A choice that was resumed and
+// has not decoded a token since is not preempted. If there is none to preempt, the choice keeps its pages and waits in
+// place. If all choices wait in place, the last in rank is suspended. The first in rank fits alone (the engine refuses
+// a request that does not), so there is always progress.
 //
-// Device errors. An operation that the device refuses concerns one choice: it is reported in failures(). Work that
-// failed after it was submitted (PoolError::Code::WorkFailed) voids everything on the device: lost() says so, and the
+// Device errors. An operation that the device refuses concerns one choice: failures() reports it. Work that failed
+// after it was submitted (PoolError::Code::WorkFailed) voids everything on the device: lost() returns true, and the
 // engine throws the step away and calls suspend_all().
 //
 // Who may call: the engine.
@@ -32,25 +33,25 @@ class Scheduler {
   Scheduler(SequencePool& pool, const EngineOptions& options, std::uint32_t step_tokens, std::uint32_t max_running,
             std::uint32_t max_logits);
 
-  void add(Choice& choice);  // to the waiting
-  // A choice whose sequence exists already (a fork): to the running.
+  void add(Choice& choice);  // to the waiting list
+  // Adds a choice whose sequence already exists (a fork) to the running list.
   void add_running(Choice& choice, SequenceId sequence);
-  // Gives back all that the choice has and forgets it.
+  // Releases everything the choice holds, and removes it from its list.
   void remove(Choice& choice);
 
-  // The next step. Empty: nobody can run.
+  // The next step. Empty: no choice can run.
   Step& schedule();
-  // How long the model took for that step. Nothing of it has been committed yet.
+  // How long the model took for that step. Called before the step is committed.
   void measure(double model_seconds);
 
-  // What the device refused in the last schedule(): such a choice cannot get on.
+  // Device errors of the last schedule(). Such a choice cannot continue.
   struct Failure {
     Choice* choice;
     PoolError error;
   };
   std::span<const Failure> failures() const { return failures_; }
   bool lost() const { return lost_; }
-  // Releases every sequence without a copy. Each is computed again from its tokens when it is resumed.
+  // Releases every sequence without a copy. Each is recomputed from its tokens when it is resumed.
   void suspend_all();
 
   // What the scheduler counts; the engine counts the rest of EngineStats.
@@ -64,14 +65,14 @@ class Scheduler {
   std::uint32_t step_tokens() const { return step_tokens_; }
   std::uint32_t max_running() const { return max_running_; }
   std::span<Choice* const> waiting() const { return waiting_; }
-  std::uint32_t queued() const { return queued_; }  // of the waiting, the new ones
+  std::uint32_t queued() const { return queued_; }  // waiting choices that were never admitted
   std::span<Choice* const> running() const { return running_; }
   std::uint64_t host_bytes() const { return host_bytes_; }
 
  private:
   enum class Admission : std::uint8_t { Done, NoRoom, Failed };
   void admit();
-  Admission bring_in(Choice& choice);
+  Admission try_admit(Choice& choice);
   Admission start(Choice& choice);
   Admission restore(Choice& choice);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
@@ -102,23 +103,23 @@ class Scheduler {
   std::uint32_t max_logits_;
   bool has_windows_ = false;
   std::vector<Choice*> waiting_;  // by rank
-  std::uint32_t queued_ = 0;      // of them, the new ones
+  std::uint32_t queued_ = 0;      // of those, the ones that were never admitted
   std::vector<Choice*> running_;  // by rank
 
-  // The step that is being planned: entries and whose they are. pack() makes the batch of them.
+  // The step that is being planned. Entry i belongs to step_.choices[i]. pack() makes the batch from the entries.
   std::vector<BatchEntry> entries_;
   Step step_;
-  std::vector<BatchEntry> others_;  // scratch: what the running ones shall still find room for
+  std::vector<BatchEntry> others_;  // scratch: memory that must stay free for the running choices
   std::vector<Failure> failures_;
   bool lost_ = false;
   std::uint64_t host_bytes_ = 0;
   Counters counters_;
 
-  // Measured, for choosing between copies and recomputation, and for the size of chunks.
+  // Measurements. They decide between copy and recomputation, and the size of chunks.
   double decode_step_seconds_ = 0;  // of a step without prefill
-  std::uint32_t mixed_steps_ = 0;
-  double prefill_seconds_ = 0;     // for a token of a prompt
-  double copy_seconds_ = 2.5e-10;  // for a byte, one way: a guess until the first copy
+  std::uint32_t mixed_steps_ = 0;   // steps with both decode and prefill
+  double prefill_seconds_ = 0;      // per token of a prompt
+  double copy_seconds_ = 2.5e-10;   // per byte, one way; a guess until the first copy
 };
 
 }  // namespace quire::engine

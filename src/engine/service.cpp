@@ -6,7 +6,7 @@
 namespace quire::engine {
 namespace {
 
-// A pool that has been left alone for so long is checked, once.
+// The pool is checked once after it has been idle for this long.
 constexpr std::chrono::milliseconds kQuiet{250};
 
 }  // namespace
@@ -33,10 +33,10 @@ bool Service::post(std::function<void()> command) {
 
 RequestId Service::submit(Request request, std::shared_ptr<Listener> listener) {
   const RequestId id = ++last_id_;
-  // std::function wants to copy what it holds; the request stands behind a pointer instead.
   const auto refuse = [id](Listener& to, const Refusal& why) {
     to.on_event({.kind = Event::Kind::Refused, .request = id, .last = true, .refusal = &why});
   };
+  // std::function must be copyable and a Request is large, so the request is held by a pointer.
   const bool posted = post([this, id, refuse, listener, held = std::make_shared<Request>(std::move(request))] {
     if (auto taken = engine_->submit(std::move(*held), listener, id); !taken) {
       refuse(*listener, taken.error());
@@ -91,7 +91,7 @@ void Service::run() {
   std::vector<std::function<void()>> commands;
   bool busy = false;
   bool checked = false;
-  Clock::time_point quiet_since = Clock::now();  // since the last step; looking at the pool does not count
+  Clock::time_point quiet_since = Clock::now();  // time of the last step; inspecting the pool does not count
   for (;;) {
     bool ending = false;
     Clock::time_point deadline;
@@ -124,7 +124,7 @@ void Service::run() {
       }
       if (engine_->idle()) {
         check_pool();
-        // Commands that came too late still have listeners who wait for a word.
+        // Late commands still run: their listeners wait for an event.
         const std::lock_guard lock(mutex_);
         ended_ = commands_.empty();
         if (ended_) return;

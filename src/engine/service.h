@@ -1,14 +1,14 @@
-// An engine on a thread of its own, which any thread may talk to.
+// Runs an engine on a thread of its own. Any thread may use it.
 //
 //   auto service = Service::start(std::move(engine));
 //   RequestId id = service->submit(request, listener);   // returns at once; the first event is Accepted or Refused
 //   service->cancel(id);
 //
-// Who may call: any thread, all but the constructor and stop(). Listeners are called on the engine's thread, and must
-//   not wait there; a listener is let go of after its last event. Once that thread has ended, submit() itself tells the
-//   listener that the request is refused.
-// What holds: commands take effect in the order they came, between two steps. While there is nothing to do the thread
-//   sleeps, and some time after it has fallen asleep it checks the pool.
+// Who may call: any thread; start() and stop() one thread only. Listeners are called on the engine's thread and must
+//   not block it. The service drops a listener after its last event. Once the engine's thread has ended, submit()
+//   itself tells the listener that the request is refused.
+// What holds: commands take effect between two steps, in the order they came. The thread sleeps while there is nothing
+//   to do. When it has been idle for a while, it checks the pool once.
 #pragma once
 
 #include <atomic>
@@ -28,18 +28,18 @@ namespace quire::engine {
 class Service {
  public:
   static std::unique_ptr<Service> start(std::unique_ptr<Engine> engine);
-  // Cancels what is left.
+  // Cancels all requests that are left.
   ~Service();
 
   RequestId submit(Request request, std::shared_ptr<Listener> listener);
   void cancel(RequestId id);
-  // Runs a function on the engine's thread between two steps: for those who look at the pool. False: the service has
-  // stopped, and nobody will look.
+  // Runs a function on the engine's thread between two steps, for example to inspect the pool. False: the service has
+  // stopped, and the function will not run.
   bool inspect(std::function<void(Engine&)> look);
-  // Takes nothing more, gives what is running until the deadline to finish, cancels the rest, ends the thread. Says
-  // whether everything could finish.
+  // Refuses new requests, lets the others run until the deadline, cancels the rest and ends the thread. Returns whether
+  // every request could finish.
   bool stop(Clock::time_point deadline);
-  // An earlier deadline for a stop() that another thread is waiting in.
+  // Sets an earlier deadline for a stop() in which another thread is waiting.
   void hurry(Clock::time_point deadline);
 
   struct Integrity {

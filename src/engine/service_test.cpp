@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A listener that another thread can wait for.
+// A listener that another thread can wait on.
 class Waiter final : public Listener {
  public:
   void on_event(const Event& event) override {

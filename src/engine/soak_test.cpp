@@ -1,5 +1,5 @@
-// Requests of random lengths, prefixes, priorities and ends through an engine whose pool holds a tenth of what is asked
-// for at any time. Each must get its right answer. QUIRE_SOAK_REQUESTS says how many there are in all (`make soak`).
+// Requests with random lengths, prefixes, priorities and endings. The engine's pool holds a tenth of what the open
+// requests need. Each must get its right answer. QUIRE_SOAK_REQUESTS sets the total number of requests (`make soak`).
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -36,7 +36,7 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
   std::mt19937_64 random(7);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
 
-  // Beginnings that requests share, some of which share a beginning themselves.
+  // Prefixes that requests share. Some of them share a prefix themselves.
   std::vector<std::vector<Token>> prefixes(1);
   while (prefixes.size() < 40) {
     std::vector<Token> prefix = prefixes[below(prefixes.size())];
@@ -124,12 +124,12 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
   EXPECT_EQ(pool.states.held, 0u);
   const auto sound = fixture.pool->check_integrity();
   EXPECT_TRUE(sound.has_value()) << sound.error();
-  // The soak is one only if there was never enough.
+  // The test is only a soak if memory was always short.
   EXPECT_GT(stats.suspensions_by_copy + stats.suspensions_by_recompute, total / 500);
   EXPECT_GT(stats.cached_tokens, 0u);
   EXPECT_GT(cut, 0u);
   std::printf(
-      "%llu requests, %llu steps, %llu tokens, %.0f %% of prompts found, %llu suspensions by copy and %llu by "
+      "%llu requests, %llu steps, %llu tokens, %.0f %% of prompts reused, %llu suspensions by copy and %llu by "
       "computing again, %llu waits for a prefix\n",
       static_cast<unsigned long long>(ended), static_cast<unsigned long long>(stats.steps),
       static_cast<unsigned long long>(stats.generated_tokens),
@@ -139,15 +139,15 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
       static_cast<unsigned long long>(stats.prefix_waits));
 }
 
-// Of the 160 that are open at a time each has about 50 tokens in the end: 512 kB of pages at 64 bytes a token, 40 kB of
-// states at 256 bytes each, and both for the hybrid.
+// 160 requests are open at a time, each with about 50 tokens in the end. That is 512 kB of pages at 64 bytes a token,
+// 40 kB of states at 256 bytes each, and both for the hybrid.
 INSTANTIATE_TEST_SUITE_P(Models, SoakTest,
                          ::testing::Values(Soak{Kind::Attention, 48 << 10}, Soak{Kind::Windowed, 40 << 10},
                                            Soak{Kind::Recurrent, 4 << 10}, Soak{Kind::Hybrid, 32 << 10}),
                          [](const auto& soak) { return std::string(name(soak.param.kind)); });
 
-// Engines of all sizes on pools that hold the longest sequence and little more. The pool is never the reason for an
-// answer to be another one, or none.
+// Engines of all sizes on pools that hold the longest sequence and little more. A small pool never changes an answer
+// and never prevents one.
 TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) {
   constexpr std::uint32_t kVocabulary = 16;
   const std::uint64_t rounds = requests_in_all() / 100;

@@ -13,7 +13,7 @@ std::string_view StopMatcher::push(std::string_view text) {
     given_ = held_.size();
     return held_;
   }
-  // The match that begins first; of several that begin there, the longest.
+  // The match that begins first; of several that begin at the same place, the longest.
   std::size_t at = std::string::npos;
   for (const std::string& stop : stops_) {
     const std::size_t found = held_.find(stop);
@@ -28,7 +28,7 @@ std::string_view StopMatcher::push(std::string_view text) {
     given_ = at;
     return held_;
   }
-  // The longest end that some stop string begins with has to wait.
+  // Hold back the longest end of the text that is a prefix of a stop string.
   std::size_t waiting = 0;
   for (const std::string& stop : stops_) {
     for (std::size_t length = std::min(stop.size() - 1, held_.size()); length > waiting; --length) {

@@ -1,6 +1,6 @@
-// Finds stop strings in text that arrives in pieces, and holds back what could be the beginning of one.
+// Finds stop strings in text that arrives in pieces. Holds back text that could be the beginning of a stop string.
 //
-// Who may call: one thread at a time. Text that was handed out stays valid until the next call.
+// Who may call: one thread at a time. Returned text stays valid until the next call.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@ namespace quire::engine {
 class StopMatcher {
  public:
   StopMatcher() = default;
-  // The strings outlive the matcher. Empty ones are refused by who made them.
+  // The strings outlive the matcher. The caller has refused empty ones.
   explicit StopMatcher(std::span<const std::string> stops) : stops_(stops) {}
 
-  // More text: what of it (and of what was held back) may go out. After a match nothing more does.
+  // Adds text. Returns the text that can be sent now, including text that was held back before. After a match it
+  // returns nothing more.
   std::string_view push(std::string_view text);
-  // The end: all that is left.
+  // The text has ended: returns all that was held back.
   std::string_view finish();
 
   bool matched() const { return matched_ != nullptr; }
@@ -26,7 +27,7 @@ class StopMatcher {
 
  private:
   std::span<const std::string> stops_;
-  std::string held_;  // [0, given) went out with the last call
+  std::string held_;  // [0, given_) was returned by the last call
   std::size_t given_ = 0;
   const std::string* matched_ = nullptr;
 };

@@ -50,7 +50,7 @@ TEST(StopMatcher, HoweverTextIsCutTheSameGoesOut) {
   for (int round = 0; round < 2000; ++round) {
     std::string text;
     for (int i = 0; i < 24; ++i) text += static_cast<char>('a' + random() % 3 % 2);
-    // Letter by letter is the definition: the first stop to be complete ends it.
+    // The definition is letter by letter: the first stop string that is complete ends the text.
     std::string whole;
     StopMatcher slow(stops);
     for (const char c : text) whole += slow.push(std::string_view(&c, 1));

@@ -1,6 +1,6 @@
-// A model without weights. What its layers remember of a token is a number made from all tokens up to it; every step
-// reads the whole history back through the pool's views and compares. Its logits are made from that number too, so a
-// byte that is wrong anywhere ends in a complaint or in another answer. Cheap enough for millions of steps.
+// A model without weights, for tests. Its layers store a hash of all tokens up to each position. Every step reads the
+// whole history back through the pool's views and compares. The logits come from the same hash, so a wrong byte
+// anywhere is reported or changes the answer. It is cheap enough for millions of steps.
 #pragma once
 
 #include <cstring>
@@ -84,17 +84,17 @@ class Weightless final : public Executor {
     most_tokens = std::max(most_tokens, batch.rows());
     if (on_step) on_step(batch);
     if (auto ok = device.fence(); !ok) {
-      problem = before;  // what a void step saw means nothing
+      problem = before;  // the step is void, so what it read means nothing
       return std::unexpected(ok.error());
     }
     return HostRows{logits_.data(), rows, vocabulary_, vocabulary_};
   }
 
-  std::string problem;  // the first
+  std::string problem;  // the first one that was seen
   std::uint64_t steps = 0, tokens_computed = 0;
   std::uint32_t most_tokens = 0;  // in one step
   std::function<void(const Batch&)> on_step;
-  std::function<void()> before_kernels;  // for a device whose work is done late
+  std::function<void()> before_kernels;  // for a device that executes its work late
 
  private:
   void complain(std::string what) {
@@ -152,7 +152,7 @@ class Weightless final : public Executor {
   std::vector<float> logits_;
 };
 
-// What the answer has to be, without engine or pool.
+// The expected answer, computed without engine or pool.
 struct Answer {
   std::vector<Token> tokens;
   Finish finish = Finish::Length;
@@ -184,7 +184,7 @@ inline Answer right_answer(const Request& request, std::uint32_t choice, std::ui
   return answer;
 }
 
-// Collects what it is told.
+// Collects the events of a request.
 class Collector final : public Listener {
  public:
   struct Choice {
@@ -244,7 +244,7 @@ struct Fixture {
     std::uint32_t vocabulary = 32;
     std::uint32_t rows = 64;
     bool prefix_cache = true;
-    Device* device = nullptr;  // none: host memory
+    Device* device = nullptr;  // null: host memory
     EngineOptions engine{.check_integrity = true};
   };
   explicit Fixture(const Options& options) {
