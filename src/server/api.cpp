@@ -21,7 +21,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kModelPath = "/v1/models/";
 
-// Nothing from elsewhere: no scripts, no pictures, no connections.
+// The page loads nothing from elsewhere: no scripts, no images, no connections.
 constexpr const char* kPolicy =
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -135,7 +135,7 @@ void Api::send(const Reply& reply, HttpResponse response) {
   reply->send(std::move(response));
 }
 
-// False: a browser sends this in the name of a page that may not.
+// False: a browser sends this request for a page of an origin that is not allowed.
 bool Api::allow_origin(const HttpRequest& request, Responder& reply) const {
   if (request.origin.empty()) return true;
   for (const std::string& origin : options_.origins) {
@@ -150,7 +150,7 @@ bool Api::allow_origin(const HttpRequest& request, Responder& reply) const {
 }
 
 void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
-  // What the standard library throws ends here.
+  // Exceptions of the standard library end here.
   try {
     const bool allowed = allow_origin(request, *responder);
     if (request.method == "OPTIONS" && allowed && !options_.origins.empty() && !request.origin.empty()) {
@@ -207,7 +207,7 @@ void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
   }
 }
 
-// --- the page and what is known without asking the engine
+// --- the page, and routes that do not need the engine
 
 void Api::page(Call call) {
   const std::string_view path = call.request.path == "/" ? "/index.html" : std::string_view(call.request.path);
@@ -260,7 +260,7 @@ void Api::model(Call call) {
   send(call.reply, {.body = json::serialize(model_object(model_))});
 }
 
-// --- looking at the engine
+// --- inspection of the engine
 
 void Api::metrics(Call call) {
   const bool asked = service_.inspect([this, reply = call.reply](engine::Engine& engine) {
@@ -285,7 +285,7 @@ void Api::pool_events(Call call) {
   feed_->watch(std::move(call.reply));
 }
 
-// --- work
+// --- completions and tokens
 
 void Api::completions(Call call) { prepare(std::move(call), parse_completion); }
 void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }

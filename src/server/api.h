@@ -1,8 +1,8 @@
-// The paths of the server and what they do.
+// The routes of the server and their handlers.
 //
 // Who may call: the loop's thread.
-// What holds: every request is answered, whatever is in it. Keys, where there are any, are asked for everywhere but at
-//   /health and for the page itself.
+// What holds: every request is answered, whatever it contains. If the server has keys, every route needs one, except
+//   /health and the page itself.
 #pragma once
 
 #include <chrono>
@@ -24,19 +24,19 @@ namespace quire::server {
 
 struct ApiOptions {
   Keys keys;
-  std::vector<std::string> origins;  // of pages that may call, as browsers send them; "*": all
+  std::vector<std::string> origins;  // origins whose pages may call, as browsers send them; "*": all
   std::chrono::milliseconds request_timeout{600'000};
   std::size_t stream_buffer = 1 << 20;
 };
 
 class Api {
  public:
-  // All of them outlive it; `counts` is asked for metrics.
+  // Loop, service and model outlive it. `counts` is called for the metrics.
   Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts facts, ApiOptions options,
       std::function<HttpCounts()> counts);
 
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
-  // New work is refused, streams of the pool end.
+  // Refuses new requests and ends the streams of /pool/events.
   void stop();
 
  private:
@@ -49,7 +49,7 @@ class Api {
   struct Route {
     std::string_view method;
     std::string_view path;
-    bool open;  // without a key
+    bool open;  // needs no key
     void (Api::*answer)(Call);
   };
   static const std::vector<Route>& routes();
@@ -70,9 +70,9 @@ class Api {
   void tokenize(Call call);
   void detokenize(Call call);
 
-  // Parses beside the loop, then goes on in it.
+  // Parses the body on a worker thread, then continues on the loop's thread.
   void prepare(Call call, CompletionResult (*parse)(const boost::json::object&, const TextModel&));
-  // Makes an answer from a body beside the loop.
+  // Computes an answer from the body on a worker thread.
   using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
   void compute(Call call, Answer answer);
 

@@ -34,7 +34,7 @@ std::string to_json(const ApiError& error) {
     if (text.empty()) return nullptr;
     return json::value(text);
   };
-  // What is wrong may quote what was sent, which may be anything.
+  // The message may quote the client's bytes, which may not be UTF-8.
   std::string message;
   append_repaired(message, error.message);
   return json::serialize(json::object{{"error", json::object{{"message", message},

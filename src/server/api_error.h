@@ -1,4 +1,4 @@
-// What a client is told when its request cannot be answered, in the shape that OpenAI's clients expect.
+// Errors for clients, in the format of OpenAI's API.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct ApiError {
   unsigned status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param = {};  // the field that is wrong; empty: none
+  std::string param = {};  // the wrong field; empty: none
   std::string code = {};   // empty: none
 };
 

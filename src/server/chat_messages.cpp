@@ -21,8 +21,8 @@ namespace json = boost::json;
 
 using Checked = std::expected<json::value, ApiError>;
 
-// Where a value that is not a message's text spells a control token, a template would print the token. The first such
-// place, as a path; nothing if there is none.
+// If a value other than a message's text spells a control token, a template would print that token. Returns the path of
+// the first such value, or nothing.
 std::optional<std::string> control_token_in(const json::value& value, const TextModel& model, const std::string& path) {
   if (value.is_string()) {
     if (model.spells_control_token(std::string_view(value.get_string()))) return path;
@@ -48,12 +48,12 @@ std::optional<ApiError> refuse_control_tokens(const json::value& value, const Te
   return invalid(fmt::format("'{}' spells a control token of the model", *found), *found);
 }
 
-// A message's text: a string, or parts that are text.
+// The text of a message: a string, or an array of text parts.
 Checked checked_content(const json::value& content, const std::string& path) {
   if (content.is_string()) return content;
   if (!content.is_array())
     return std::unexpected(invalid(fmt::format("'{}' must be a string or an array of parts", path), path));
-  // Templates that know parts and such that do not both take a string.
+  // Every template accepts a string; not every template knows parts.
   std::string text;
   const json::array& parts = content.get_array();
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -73,7 +73,7 @@ Checked checked_content(const json::value& content, const std::string& path) {
   return json::value(text);
 }
 
-// Templates want the arguments of a call as an object; clients send them as JSON in a string.
+// Templates expect the arguments of a call as an object. Clients send them as a string of JSON.
 void open_arguments(json::value& calls) {
   if (!calls.is_array()) return;
   for (json::value& call : calls.get_array()) {
@@ -100,7 +100,7 @@ Checked checked_message(const json::value& message, const TextModel& model, cons
   if (fields.error()) return std::unexpected(*fields.error());
 
   json::object out;
-  // Templates know the newer name of this role by its older one.
+  // "developer" is OpenAI's newer name for "system". Templates know only the older name.
   out["role"] = *role == "developer" ? std::string_view("system") : *role;
   const bool calls = fields.any("tool_calls") != nullptr || fields.any("function_call") != nullptr;
   if (const json::value* const content = fields.any("content")) {
@@ -120,7 +120,7 @@ Checked checked_message(const json::value& message, const TextModel& model, cons
     json::value& copy = out[key] = value;
     if (key == "tool_calls") {
       open_arguments(copy);
-      // What was hidden in a string of JSON is looked at too.
+      // The strings inside the parsed arguments are checked too.
       if (auto error = refuse_control_tokens(copy, model, path + ".tool_calls"))
         return std::unexpected(std::move(*error));
     }
@@ -128,7 +128,7 @@ Checked checked_message(const json::value& message, const TextModel& model, cons
   return json::value(std::move(out));
 }
 
-// What the template is given, as far as it comes from the body.
+// The template's variables that come from the body.
 std::expected<json::object, ApiError> variables_of(const json::object& body, const TextModel& model) {
   Fields fields(body);
   const json::array* const messages = fields.array("messages");
@@ -168,13 +168,14 @@ std::expected<json::object, ApiError> variables_of(const json::object& body, con
   return variables;
 }
 
-// Cuts the conversation behind the text of its last message.
+// Cuts the rendered conversation after the text of its last message.
 bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view content) {
   constexpr std::string_view kSpace = " \t\n\r\f\v";
   const std::size_t begin = content.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return false;
   const std::string_view core = content.substr(begin, content.find_last_not_of(kSpace) + 1 - begin);
-  // The last text from outside that ends with it: templates trim messages, and may write other such text behind them.
+  // Find the last literal range that ends with the message. Templates trim messages, and may print other literal text
+  // after them.
   for (std::size_t i = rendered.literal.size(); i-- > 0;) {
     const TextRange range = rendered.literal[i];
     const std::string_view text = std::string_view(rendered.text).substr(range.begin, range.end - range.begin);
@@ -193,7 +194,7 @@ bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view cont
 std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body, const TextModel& model) {
   if (model.chat() == nullptr) {
     return std::unexpected(invalid(
-        fmt::format("this model cannot be talked with: {}; /v1/completions goes on with texts", model.why_no_chat())));
+        fmt::format("this model cannot chat: {}; use /v1/completions to continue a text", model.why_no_chat())));
   }
   auto variables = variables_of(body, model);
   if (!variables) return std::unexpected(variables.error());
@@ -201,7 +202,7 @@ std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body
   const bool continues = fields.boolean("continue_final_message").value_or(false);
   const bool generates = fields.boolean("add_generation_prompt").value_or(!continues);
   if (continues && generates)
-    fields.refuse("continue_final_message", "cannot be had together with 'add_generation_prompt'");
+    fields.refuse("continue_final_message", "cannot be used together with 'add_generation_prompt'");
   if (fields.error()) return std::unexpected(*fields.error());
   (*variables)["add_generation_prompt"] = generates;
 
@@ -211,11 +212,11 @@ std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body
     const json::value& last = variables->at("messages").as_array().back();
     if (!cut_behind_last(*rendered, std::string_view(last.at("content").as_string()))) {
       return std::unexpected(
-          invalid("the last message cannot be gone on with: the chat template changes it, or it is empty",
+          invalid("the last message cannot be continued: the chat template changes it, or it is empty",
                   "continue_final_message"));
     }
   }
-  // The template writes BOS itself where the model wants it.
+  // The template writes BOS itself if the model needs it.
   auto ids = model.tokenizer().encode(rendered->text,
                                       {.add_special = false, .parse_special = true, .literal = rendered->literal});
   if (!ids) return std::unexpected(invalid(ids.error().message, "messages"));

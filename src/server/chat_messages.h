@@ -1,8 +1,8 @@
-// A conversation as clients of OpenAI's API send it, as tokens: messages and tools checked, put through the model's
-// template, and tokenized so that what people wrote stays text.
+// Turns a conversation in the format of OpenAI's API into tokens. Checks messages and tools, renders the model's chat
+// template, and tokenizes the result so that text from users never becomes a control token.
 //
 // Who may call: any thread; there is no state.
-// How it fails: with the error to answer, which names the message and field, or has the template's own words.
+// How it fails: with the error for the client. It names the message and field, or is the template's own message.
 #pragma once
 
 #include <expected>
@@ -16,7 +16,7 @@
 namespace quire::server {
 
 // Reads "messages", "tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt" and
-// "continue_final_message" (the last message is the beginning of the answer, which goes on where it ends).
+// "continue_final_message" (the last message is the beginning of the answer, and the model continues it).
 std::expected<std::vector<Token>, ApiError> chat_prompt(const boost::json::object& body, const TextModel& model);
 
 }  // namespace quire::server

@@ -7,7 +7,7 @@
 namespace quire::server {
 namespace {
 
-// Brings the events of one prompt to the loop.
+// Passes the events of one prompt to the loop.
 class PromptListener final : public engine::Listener {
  public:
   PromptListener(std::shared_ptr<Inbox> inbox, std::shared_ptr<Receiver> receiver, std::uint32_t prompt)
@@ -105,7 +105,7 @@ void Completion::receive(const Arrival& arrival) {
   const std::uint32_t index = arrival.prompt * request_.options.n + arrival.choice;
   switch (arrival.kind) {
     case engine::Event::Kind::Accepted:
-      // A stream begins when the engine has taken all its prompts: until then it may still be refused as a whole.
+      // A stream begins when the engine has accepted all its prompts. Until then the whole call can still be refused.
       if (++accepted_ == request_.prompts.size() && request_.stream) accepted();
       return;
     case engine::Event::Kind::PromptLogits: return;
@@ -142,7 +142,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
     case Finish::Stop: choice.finish = "stop"; break;
     case Finish::Length: choice.finish = "length"; break;
     case Finish::Cancelled:
-      // Its own client did not do it: that would be over.
+      // The client did not cancel it: then the call would already be over.
       return fail({.status = 503,
                    .type = "server_error",
                    .message = "the server is shutting down, and the answer was not complete",
@@ -174,7 +174,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
 }
 
 void Completion::complete() {
-  if (request_.stream && !begun_) return;  // accepted() comes back to it
+  if (request_.stream && !begun_) return;  // accepted() calls it again
   over_ = true;
   context_.metrics.completed(Outcome::Finished);
   if (request_.stream) {

@@ -1,9 +1,10 @@
-// One call of /v1/completions or /v1/chat/completions: its prompts to the engine, the answers to the client, as a
-// stream or as a whole.
+// One call of /v1/completions or /v1/chat/completions. Submits the prompts to the engine and sends the answers to the
+// client, streamed or whole.
 //
 // Who may call: the loop's thread.
-// What holds: a client that goes away, or does not read what it asked for, has its requests cancelled at once. A stream
-//   that has begun ends with "data: [DONE]", if need be with an error before it that says why it is not complete.
+// What holds: if the client goes away or does not read, its requests are cancelled at once. A stream that has begun
+// ends
+//   with "data: [DONE]". If the answer is not complete, an error before it says why.
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,7 @@ struct CompletionContext {
   std::chrono::milliseconds request_timeout;
   std::size_t stream_buffer;  // bytes that may wait for a client
   bool has_keys;
-  std::string prefix;  // of the ids that answers get: another one each time the server is started
+  std::string prefix;  // of the ids of answers; a new one each time the server starts
 };
 
 class Completion final : public Receiver, public std::enable_shared_from_this<Completion> {
@@ -62,15 +63,15 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   CompletionRequest request_;
   std::shared_ptr<Responder> responder_;
   std::vector<RequestId> ids_;
-  std::vector<Choice> choices_;  // those of the first prompt, then those of the next
+  std::vector<Choice> choices_;  // all choices of the first prompt, then those of the next
   std::unique_ptr<CompletionFormat> format_;
   engine::Clock::time_point submitted_;
   UsageSum usage_;
   std::size_t open_ = 0;  // prompts whose last event has not come
-  std::string early_;     // events from before it was known that all prompts are taken
+  std::string early_;     // stream events that wait until the engine has accepted all prompts
   std::string scratch_;
-  std::size_t accepted_ = 0;  // prompts that the engine has taken
-  bool begun_ = false;        // the stream has
+  std::size_t accepted_ = 0;  // prompts that the engine has accepted
+  bool begun_ = false;        // the stream has begun
   bool over_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace quire::server {
 namespace {
 
 void append_number(std::string& out, float value) {
-  // What JSON has no number for: a token that cannot come.
+  // JSON has no infinity. OpenAI uses -9999 for a token that cannot come.
   fmt::format_to(std::back_inserter(out), "{}", std::isfinite(value) ? value : -9999.0f);
 }
 
@@ -122,7 +122,7 @@ void LogprobsFormat::add(Token token, float logprob, std::span<const engine::Tok
   tops_ += '{';
   for (std::size_t i = 0; i < alternatives.size(); ++i) {
     if (i > 0) tops_ += ',';
-    // Halves of characters would all have the same name; this is how others tell them apart.
+    // Tokens that are parts of characters would all get the same name. OpenAI's notation tells them apart.
     const std::string_view bytes = piece(alternatives[i].token);
     const std::string readable = model_->token_text(alternatives[i].token);
     std::string key = readable;

@@ -1,7 +1,7 @@
-// Answers in the shapes of OpenAI's API: whole ones and chunks of streams, for completions and for chats.
+// Formats answers as OpenAI's API does: whole answers and stream chunks, for completions and for chats.
 //
 // Who may call: one thread at a time.
-// What holds: every string is well-formed UTF-8, and every chunk is one event of a stream.
+// What holds: every string is well-formed UTF-8, and every chunk is one server-sent event.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace quire::server {
 
-// What a request used, all its prompts together.
+// The usage of a request, summed over its prompts.
 struct UsageSum {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t completion_tokens = 0;
@@ -31,21 +31,21 @@ struct UsageSum {
 };
 std::string to_json(const UsageSum& usage);
 
-// Why a prefix was found no further, as clients may know it. That another key has asked the same is told to nobody.
+// Why the prefix hit ended, in the words for clients. It never reveals that another key has sent the same prompt.
 std::string_view miss_reason(HitEnd end, bool has_keys);
 
-// The log-probabilities of some tokens of one choice, in the shape of its kind of request.
+// Formats the log-probabilities of tokens of one choice. Completions and chats have different formats.
 class LogprobsFormat {
  public:
   LogprobsFormat(const TextModel& model, bool chat) : model_(&model), chat_(chat) {}
   void add(Token token, float logprob, std::span<const engine::TokenLogprob> alternatives);
-  // What was added, as a JSON object; and begins anew, behind it.
+  // Returns what was added as a JSON object and clears it. Text offsets continue.
   std::string take();
 
  private:
   const TextModel* model_;
   bool chat_;
-  std::string tokens_, logprobs_, tops_, offsets_;  // of chats the first is all there is
+  std::string tokens_, logprobs_, tops_, offsets_;  // chats use only the first
   std::uint64_t offset_ = 0;                        // in characters
 };
 
@@ -62,7 +62,7 @@ class CompletionFormat {
 
   std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;
 
-  // Each with "data: " before and an empty line behind, appended.
+  // Each appends one event: "data: ", the chunk and an empty line.
   void chunk(std::string& out, const ChoiceAnswer& choice) const;
   void role_chunk(std::string& out, std::uint32_t index) const;  // chats: a choice begins
   void usage_chunk(std::string& out, const UsageSum& usage) const;

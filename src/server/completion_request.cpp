@@ -18,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMostDepth = 100;  // of nested JSON: schemas of tools are deep
+constexpr std::size_t kMostDepth = 100;  // of nested JSON; the schemas of tools are deep
 constexpr std::size_t kMostPrompts = 1024;
 constexpr std::int64_t kMostStops = 16;
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
@@ -78,7 +78,7 @@ void read_stops(Fields& fields, const TextModel& model, engine::Request& options
   }
 }
 
-// What both kinds of requests have.
+// The fields that completions and chats have in common.
 void read_common(Fields& fields, const TextModel& model, CompletionRequest& request) {
   engine::Request& options = request.options;
   engine::SamplerOptions& sampling = options.sampling;
@@ -169,7 +169,7 @@ std::expected<json::object, ApiError> parse_body(std::string_view body) {
   json::error_code error;
   std::size_t at = parser.write_some(body.data(), body.size(), error);
   if (!error && at < body.size())
-    return std::unexpected(invalid(fmt::format("the body has something behind its JSON, at byte {}", at)));
+    return std::unexpected(invalid(fmt::format("the body has extra bytes after its JSON, at byte {}", at)));
   if (!error) parser.finish(error);
   if (error) {
     if (body.empty()) return std::unexpected(invalid("the body is empty; it must be a JSON object"));
@@ -185,7 +185,7 @@ std::expected<std::vector<Token>, ApiError> encode_prompt(std::string_view text,
   const text::Tokenizer& tokenizer = model.tokenizer();
   auto ids = tokenizer.encode(text);
   if (!ids) return std::unexpected(invalid(fmt::format("'{}': {}", field, ids.error().message), field));
-  // What is put behind every text would end this one before it is gone on with.
+  // An EOS that the tokenizer adds would end the text before the model can continue it.
   if (tokenizer.adds_eos() && !ids->empty() && ids->back() == tokenizer.eos()) ids->pop_back();
   if (ids->empty()) {
     return std::unexpected(
@@ -218,10 +218,10 @@ CompletionResult parse_completion(const json::object& body, const TextModel& mod
   request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, 20).value_or(-1));
   const bool echo = fields.boolean("echo").value_or(false);
   if (const auto suffix = fields.string("suffix"); suffix && !suffix->empty()) {
-    fields.refuse("suffix", "is not supported: this server only goes on with texts");
+    fields.refuse("suffix", "is not supported: this server only continues texts");
   }
   if (echo && request.options.logprobs >= 0) {
-    fields.refuse("echo", "cannot be had together with 'logprobs': those of a prompt are not computed");
+    fields.refuse("echo", "cannot be used together with 'logprobs': log-probabilities of a prompt are not computed");
   }
   const json::value* const prompt = fields.any("prompt");
   if (prompt == nullptr) fields.refuse("prompt", "is missing");
@@ -237,7 +237,7 @@ CompletionResult parse_chat(const json::object& body, const TextModel& model) {
   Fields fields(body);
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
-  // The newer name goes first; without either, an answer is as long as the context lets it be.
+  // The newer name wins. Without either, only the context limits the answer.
   const auto older = fields.integer("max_tokens", 0, kMostTokens);
   const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);
   request.options.max_tokens = static_cast<std::uint32_t>(newer.value_or(older.value_or(model.context())));

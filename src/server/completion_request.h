@@ -1,10 +1,10 @@
-// What /v1/completions and /v1/chat/completions are asked for, taken from JSON and made ready for the engine: defaults
-// filled in, templates rendered, texts tokenized.
+// Parses the JSON of /v1/completions and /v1/chat/completions into requests for the engine: fills in defaults, renders
+// the chat template, tokenizes the texts.
 //
 // Who may call: any thread; there is no state.
-// What holds: text that people wrote cannot become a control token. In chats that is the template's alone; roles are
-//   those there are, and names, tools and the like that spell a control token are refused.
-// How it fails: with the error to answer, which names the field.
+// What holds: text from users cannot become a control token. In chats only the template writes control tokens. Unknown
+//   roles are refused, and so are names, tools and other values that spell a control token.
+// How it fails: with the error for the client, which names the field.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace quire::server {
 struct CompletionRequest {
   bool chat = false;
   std::vector<std::vector<Token>> prompts;  // each is a request to the engine
-  std::vector<std::string> echoes;          // with each prompt, what stands before its answers; empty: no echo
-  engine::Request options;                  // of all of them: everything but the prompt
+  std::vector<std::string> echoes;          // for each prompt, the text before its answers; empty: no echo
+  engine::Request options;                  // everything but the prompt, the same for all prompts
   bool stream = false;
   bool include_usage = false;
 };
@@ -35,13 +35,13 @@ using CompletionResult = std::expected<CompletionRequest, ApiError>;
 CompletionResult parse_completion(const boost::json::object& body, const TextModel& model);
 CompletionResult parse_chat(const boost::json::object& body, const TextModel& model);
 
-// The object that a body must be.
+// Parses a body, which must be a JSON object.
 std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
 
-// The tokens of a text to be gone on with, or why there are none.
+// The tokens of a text that the model is to continue.
 std::expected<std::vector<Token>, ApiError> encode_prompt(std::string_view text, const TextModel& model,
                                                           const std::string& field);
-// An array of token ids of the model.
+// Reads an array of token ids and checks that the model has them.
 std::expected<std::vector<Token>, ApiError> token_ids(const boost::json::array& ids, const TextModel& model,
                                                       const std::string& field);
 

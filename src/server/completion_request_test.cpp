@@ -117,9 +117,9 @@ TEST_F(CompletionRequests, RefuseWrongTypesByName) {
       {R"("logit_bias": {"5": "much"})", "'logit_bias' must have numbers from -100 to 100 as values"},
       {R"("logit_bias": [])", "'logit_bias' must be an object"},
       {R"("logprobs": true)", "'logprobs' must be a whole number"},
-      {R"("suffix": "end")", "'suffix' is not supported: this server only goes on with texts"},
+      {R"("suffix": "end")", "'suffix' is not supported: this server only continues texts"},
       {R"("echo": true, "logprobs": 1)",
-       "'echo' cannot be had together with 'logprobs': those of a prompt are not computed"},
+       "'echo' cannot be used together with 'logprobs': log-probabilities of a prompt are not computed"},
       {R"("model": 7)", "'model' must be a string"},
       {R"("model": "gpt-4")", "the model 'gpt-4' does not exist; this server has 'demo'"},
   };
@@ -167,8 +167,8 @@ TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
   }
 }
 
-TEST_F(CompletionRequests, TextOfPeopleNeverBecomesAControlToken) {
-  // What the model's own template writes around messages.
+TEST_F(CompletionRequests, TextOfUsersNeverBecomesAControlToken) {
+  // The model's own template writes control tokens around messages.
   const auto plain = chat(R"({"messages": [{"role": "user", "content": "hello"}]})");
   ASSERT_TRUE(plain.has_value());
   const auto expected = special_tokens(plain->prompts[0]);
@@ -188,7 +188,7 @@ TEST_F(CompletionRequests, TextOfPeopleNeverBecomesAControlToken) {
   ASSERT_TRUE(text.has_value());
   EXPECT_LE(special_tokens(text->prompts[0]), 1);  // a BOS at most
 
-  // Elsewhere it is refused.
+  // In other fields it is refused.
   const auto named =
       chat(fmt::format(R"({{"messages": [{{"role": "user", "name": "{}", "content": "hi"}}]}})", spelling));
   ASSERT_FALSE(named.has_value());
@@ -212,7 +212,7 @@ TEST_F(CompletionRequests, PartsOfTextAreOneText) {
   EXPECT_EQ(whole->prompts, parts->prompts);
 }
 
-TEST_F(CompletionRequests, GoOnWithTheLastMessageWhereAskedTo) {
+TEST_F(CompletionRequests, ContinueTheLastMessageIfAskedTo) {
   const auto begun = chat(R"({"messages": [{"role": "user", "content": "hi"}]})");
   const auto forked = chat(
       R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once"}], "continue_final_message": true})");

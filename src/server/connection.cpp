@@ -18,15 +18,15 @@ namespace {
 
 namespace http = boost::beast::http;
 
-constexpr std::chrono::milliseconds kLinger{2000};  // to let the client read why it is sent away
-constexpr std::size_t kLingerBytes = 64 << 20;      // that it may go on sending meanwhile
-constexpr std::size_t kReadAhead = 64 << 10;        // of requests behind the one that is being answered
-constexpr std::size_t kPiece = 4 << 10;             // of that, at once
+constexpr std::chrono::milliseconds kLinger{2000};  // time for the client to read why the connection is closed
+constexpr std::size_t kLingerBytes = 64 << 20;      // that the client may still send meanwhile
+constexpr std::size_t kReadAhead = 64 << 10;        // bytes of later requests that are read during an answer
+constexpr std::size_t kPiece = 4 << 10;             // bytes of one such read
 
-// A client over node-fetch 2, which openai 4 for JavaScript is. When a chunked body has ended it looks for listeners on
-// the socket, and takes one for the sign of a body that was cut short. The Node.js 18 of Debian 12 (and others of June
-// 2026; nodejs/node#63989) puts a listener on every socket that it keeps for the next request: each stream would end in
-// "Premature close". On a connection that is to be closed all is well.
+// Whether the client uses node-fetch 2, as version 4 of OpenAI's JavaScript client does. When a chunked body has ended,
+// node-fetch 2 looks for listeners on the socket. If there is one, it believes that the body was cut short. The Node.js
+// 18 of Debian 12 (and others of June 2026; nodejs/node#63989) puts a listener on every socket that it keeps for the
+// next request, so each stream would end in "Premature close". Closing the connection after a stream avoids this.
 bool mistakes_kept_connections(std::string_view user_agent) {
   for (const std::string_view name : {"OpenAI/JS 4.", "node-fetch/1."}) {
     if (user_agent.find(name) != std::string_view::npos) return true;
@@ -38,7 +38,7 @@ bool mistakes_kept_connections(std::string_view user_agent) {
 
 struct RequestParser : http::request_parser<http::string_body> {};
 
-// Where an answer goes; outlives the connection if its handler does.
+// The Responder of one request. The handler owns it, so it may outlive the connection.
 class Exchange final : public Responder {
  public:
   explicit Exchange(Connection& connection) : connection_(&connection) {}
@@ -83,7 +83,7 @@ std::size_t Exchange::pending() const { return connection_ == nullptr ? 0 : conn
 asio::awaitable<void> Connection::run() {
   if (turned_away_) {
     keep_alive_ = false;
-    refuse(503, "too many connections; come back later");
+    refuse(503, "too many connections; try again later");
     co_await write_out();
   }
   while (keep_alive_ && !closing_ && !gone_) {
@@ -111,7 +111,7 @@ asio::awaitable<void> Connection::run() {
   co_await linger();
 }
 
-// False: the connection is over, and there is nothing to say.
+// False: the connection is over, and no answer is needed.
 asio::awaitable<bool> Connection::wait_for_request() {
   limit(Phase::Waiting, server_.options.idle_timeout);
   error_code error;
@@ -120,7 +120,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   co_return !error;
 }
 
-// False: the connection is over, and what there was to say has been said.
+// False: the connection is over, and the client has its answer if it needs one.
 asio::awaitable<bool> Connection::read_request(RequestParser& parser) {
   error_code error;
   co_await http::async_read_header(socket_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
@@ -135,7 +135,7 @@ asio::awaitable<bool> Connection::read_request(RequestParser& parser) {
     const auto expectation = parser.get()[http::field::expect];
     if (!expectation.empty()) {
       if (!boost::beast::iequals(expectation, "100-continue")) {
-        refuse(417, "the only expectation that can be met is 100-continue");
+        refuse(417, "the only supported expectation is 100-continue");
         co_await write_out();
         co_return false;
       }
@@ -169,7 +169,7 @@ void Connection::refuse(error_code why, bool in_body) {
     return refuse(413, fmt::format("the request's body has more than {} bytes", options.max_body));
   }
   if (why == http::error::bad_version) return refuse(505, "the server speaks HTTP/1.0 and HTTP/1.1");
-  if (why == http::error::partial_message) return refuse(400, "the request ends in the middle");
+  if (why == http::error::partial_message) return refuse(400, "the request is incomplete");
   if (why.category() == http::make_error_code(http::error::bad_method).category()) {
     return refuse(400, fmt::format("this is not an HTTP/1.1 request: {}", why.message()));
   }
@@ -188,7 +188,7 @@ void Connection::refuse(unsigned status, std::string message) {
                       .message = std::move(message)}));
 }
 
-// The request as the handler gets it; nothing where it was refused.
+// The request for the handler. Empty: it was refused.
 std::optional<HttpRequest> Connection::take(RequestParser& parser) {
   auto& message = parser.get();
   version_ = message.version();
@@ -199,7 +199,7 @@ std::optional<HttpRequest> Connection::take(RequestParser& parser) {
   answered_ = false;
   const auto field = [&](http::field name) { return std::string(message[name]); };
   if (version_ == 11 && message.count(http::field::host) != 1) {
-    refuse(400, "a request has one Host header");
+    refuse(400, "a request must have exactly one Host header");
     return std::nullopt;
   }
   std::string target(message.target());
@@ -224,7 +224,7 @@ void Connection::finish() {
   wake_.cancel();
 }
 
-// Hands the request over and writes what comes back until it is complete, or nobody is there to read it.
+// Passes the request to the handler and writes its answer until it is complete or the client is gone.
 asio::awaitable<void> Connection::respond(HttpRequest request) {
   phase_ = Phase::Answering;
   answered_ = false;
@@ -252,7 +252,7 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   }
 }
 
-// Reads on while an answer is computed, only to notice the end of the connection.
+// Reads ahead while an answer is computed, to notice when the client goes away.
 void Connection::watch() {
   if (in_.size() >= kReadAhead) return;
   watching_ = true;
@@ -265,15 +265,15 @@ void Connection::watch() {
                                   self->watch();
                                 } else if (error && error != asio::error::operation_aborted) {
                                   self->gone_ = true;
-                                  // An answer that is complete is written all the same: one may read who no longer
-                                  // sends.
+                                  // A complete answer is still written: the client may have closed only its sending
+                                  // side.
                                   if (!self->answered_) self->leave();
                                 }
                                 self->wake_.cancel();
                               }));
 }
 
-// The exchange is over for the connection; if it was not answered, its handler is told.
+// Ends the exchange. If the request was not answered, the handler is told that the client is gone.
 void Connection::leave() {
   if (phase_ == Phase::Answering) phase_ = Phase::Leaving;
   const auto exchange = exchange_.lock();
@@ -281,7 +281,7 @@ void Connection::leave() {
   if (exchange && !answered_) exchange->gone();
 }
 
-// Writes all that waits. False: it could not be written.
+// Writes all bytes that wait. False: it failed.
 asio::awaitable<bool> Connection::write_out() {
   while (!out_.empty()) {
     writing_.swap(out_);
@@ -310,8 +310,8 @@ asio::awaitable<bool> Connection::write_out() {
   co_return true;
 }
 
-// Says that nothing more comes and waits a little for the client to close: closing while it still sends would make it
-// lose what it was told.
+// Closes the sending side and waits a little for the client to close. If the socket were closed while the client still
+// sends, the client would lose the answer.
 asio::awaitable<void> Connection::linger() {
   phase_ = Phase::Leaving;
   error_code error;

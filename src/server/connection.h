@@ -1,9 +1,9 @@
-// One connection of an HttpServer: requests in, answers out, one after the other. For http_server.cpp only: it brings
-// Asio and Beast into whoever includes it.
+// One connection of an HttpServer. It reads requests and writes answers, one after the other. Only http_server.cpp and
+// connection.cpp include this header, because it pulls in Asio and Beast.
 //
 // Who may call: the loop's thread.
-// What holds: run() ends when the connection does, after close() at the latest. A handler that has not answered by then
-//   is told that its client is gone.
+// What holds: run() ends when the connection does, after close() at the latest. If a handler has not answered by then,
+//   it is told that its client is gone.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     expired_ = true;
     cancel();
   }
-  // No more requests are wanted.
+  // Accept no more requests on this connection.
   void drain() {
     closing_ = true;
     if (phase_ == Phase::Waiting) return cancel();
@@ -70,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     wake_.cancel();
   }
 
-  // --- the exchange's side
+  // --- called by the exchange
   void answer(const HttpResponse& response) {
     framing_ = Framing::Length;
     out_ += make_head(response, {.framing = framing_, .keep_alive = stays()});
@@ -92,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!head_only_) append_end(out_, framing_);
     finish();
   }
-  // Whoever should have answered has gone without a word.
+  // The handler was destroyed without answering.
   void abandoned() {
     keep_alive_ = false;
     finish();
@@ -131,12 +131,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionContext& server_;
   tcp::socket socket_;
-  asio::steady_timer wake_;  // never runs out: who waits on it is woken by cancel()
+  asio::steady_timer wake_;  // never expires; cancel() wakes the coroutine that waits on it
   boost::beast::flat_buffer in_;
-  std::string out_;      // what waits
-  std::string writing_;  // what is being written, of which `written_` bytes are
+  std::string out_;      // bytes that wait to be written
+  std::string writing_;  // bytes that are being written; the first `written_` of them are done
   std::size_t written_ = 0;
-  std::weak_ptr<Exchange> exchange_;  // its handler has it
+  std::weak_ptr<Exchange> exchange_;  // owned by the handler
   asio::cancellation_signal stop_watching_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Phase phase_ = Phase::Waiting;
@@ -145,10 +145,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool turned_away_ = false;
   bool keep_alive_ = true;
   bool head_only_ = false;
-  bool last_stream_ = false;  // a stream is the last answer on this connection: see mistakes_kept_connections()
-  bool answered_ = false;     // all of the answer is in `out_`
+  bool last_stream_ = false;  // close the connection after a stream: see mistakes_kept_connections()
+  bool answered_ = false;     // the whole answer is in `out_`
   bool watching_ = false;
-  bool gone_ = false;  // the client is
+  bool gone_ = false;  // the client has gone away
   bool expired_ = false;
   bool closing_ = false;
 };

@@ -1,5 +1,5 @@
-# Writes a C++ source with the content of files: cmake -DOUTPUT=x.cpp "-DFILES=a;b" -P embed.cmake
-# Each becomes an entry of quire::server::web_files(), with its path and a hash of its bytes (see web_files.h).
+# Writes a C++ source that contains the given files: cmake -DOUTPUT=x.cpp "-DFILES=a;b" -P embed.cmake
+# Each file becomes an entry of quire::server::web_files(), with its path and a hash of its bytes (see web_files.h).
 set(arrays "")
 set(entries "")
 set(number 0)
@@ -9,7 +9,7 @@ foreach(path ${FILES})
   file(SHA256 ${path} hash)
   string(SUBSTRING ${hash} 0 32 hash)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
-  # Lines of a length that tools can show.
+  # Short lines, so that tools can show them.
   string(REPEAT "0x..," 20 line)
   string(REGEX REPLACE "(${line})" "\\1\n" bytes "${bytes}")
   string(APPEND arrays "const unsigned char file${number}[] = {\n${bytes}0};\n")

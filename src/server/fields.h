@@ -1,11 +1,11 @@
-// Fields of a JSON object, taken out by name and type. A field that is null counts as one that is not there; fields
-// nobody asks for are ignored.
+// Reads the fields of a JSON object by name and type. A field that is null counts as missing. Unknown fields are
+// ignored.
 //
 //   Fields fields(object);
 //   options.temperature = fields.number("temperature", 0, 100).value_or(1);
 //   if (fields.error()) return std::unexpected(*fields.error());
 //
-// How it fails: the first field that has another type, or is out of its range, is remembered and named.
+// How it fails: error() names the first field that has the wrong type or is out of range.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ namespace quire::server {
 
 class Fields {
  public:
-  // `where` stands before the names in messages: "messages[2]."
+  // `where` is put before the names in messages: "messages[2]."
   explicit Fields(const boost::json::object& object, std::string where = {})
       : object_(object), where_(std::move(where)) {}
 
   std::optional<bool> boolean(std::string_view name);
   std::optional<double> number(std::string_view name, double least, double most);
-  // 5.0 is one too.
+  // 5.0 counts as an integer.
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   std::optional<std::string_view> string(std::string_view name);
   const boost::json::object* object(std::string_view name);
   const boost::json::array* array(std::string_view name);
   const boost::json::value* any(std::string_view name) const;
 
-  // Remembers that this field is wrong: "'name' must be ..."
+  // Records that this field is wrong: "'name' must be ..."
   void refuse(std::string_view name, std::string_view must);
   const std::optional<ApiError>& error() const { return error_; }
   std::string path(std::string_view name) const { return where_ + std::string(name); }
@@ -45,7 +45,7 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
-// The whole number that a value is, if it is one.
+// The value as a whole number; empty if it is none.
 std::optional<std::int64_t> whole_number(const boost::json::value& value);
 
 }  // namespace quire::server

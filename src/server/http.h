@@ -1,8 +1,8 @@
-// HTTP as the rest of the server sees it: a request that is there as a whole, and where its answer goes. No sockets.
+// HTTP as the rest of the server sees it: a complete request, and a responder for its answer. No sockets.
 //
 // Who may call: everything here is used on the loop's thread, except Loop::post(), which any thread may call.
-// What holds: a handler answers every request once, with send(), or with begin(), any number of write()s and end(). It
-//   may do so later. When the client goes away, `on_gone` is called once and what is answered afterwards goes nowhere.
+// What holds: a handler answers every request once: with send(), or with begin(), any number of write()s and end(). It
+//   may answer later. When the client goes away, `on_gone` is called once, and later answers are discarded.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 namespace quire::server {
 
 struct HttpRequest {
-  std::string method;  // as sent; HEAD comes as GET, its body is left out by the connection
+  std::string method;  // as sent, but HEAD arrives as GET: the connection leaves out the body
   std::string path;    // without the query
   std::string body;
   std::string authorization;
@@ -37,15 +37,15 @@ class Responder {
  public:
   virtual ~Responder() = default;
   virtual void send(HttpResponse response) = 0;
-  // A body that comes in pieces; the one in `head` is the first.
+  // Begins a body that is sent in pieces. The body in `head` is the first piece.
   virtual void begin(HttpResponse head) = 0;
   virtual void write(std::string_view piece) = 0;
   virtual void end() = 0;
-  // Bytes that the client has not taken yet.
+  // Bytes that the client has not received yet.
   virtual std::size_t pending() const = 0;
 
   std::function<void()> on_gone;
-  std::vector<std::pair<std::string, std::string>> headers;  // go with the answer, whatever it is
+  std::vector<std::pair<std::string, std::string>> headers;  // added to the answer, whatever it is
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Responder>)>;
@@ -56,7 +56,7 @@ class Loop {
   virtual ~Loop() = default;
   virtual void post(std::function<void()> task) = 0;  // from any thread
   virtual void after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
-  // Runs the task beside the loop: for what would keep the others waiting.
+  // Runs the task on a worker thread. For work that would block the loop.
   virtual void work(std::function<void()> task) = 0;
 };
 

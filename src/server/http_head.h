@@ -1,4 +1,4 @@
-// The bytes of an answer's head and of the pieces of its body, as RFC 9112 has them. No state; any thread may call.
+// Formats the head of an answer and the pieces of its body (RFC 9112). No state; any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace quire::server {
 
-// How the end of a body is known.
+// How the client knows where a body ends.
 enum class Framing { Length, Chunked, Close };
 
 struct HeadOptions {
@@ -17,12 +17,12 @@ struct HeadOptions {
   bool keep_alive = true;
 };
 
-// Status line and headers, with the empty line behind them. With Framing::Length the length is the body's.
+// Status line and headers, with the empty line after them. With Framing::Length, Content-Length is the body's size.
 std::string make_head(const HttpResponse& response, const HeadOptions& options);
 
-// Appends a piece of a body; an empty one is no piece.
+// Appends a piece of a body. An empty piece appends nothing.
 void append_piece(std::string& out, std::string_view piece, Framing framing);
-// Appends what ends the body.
+// Appends the end of the body.
 void append_end(std::string& out, Framing framing);
 
 const char* reason_phrase(unsigned status);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{50};  // how exact timeouts are
 constexpr int kSendBuffer = 128 << 10;          // in the kernel, for each connection
-constexpr std::size_t kTurnedAwayAtOnce = 64;   // connections above the limit that are told so
+constexpr std::size_t kTurnedAwayAtOnce = 64;   // connections above the limit that get a 503 at the same time
 constexpr std::chrono::milliseconds kNoSocketPause{100};
 
 }  // namespace
@@ -57,7 +57,7 @@ asio::awaitable<void> HttpServer::Impl::accept() {
     tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (!acceptor.is_open() || draining) co_return;
     if (error) {
-      // No descriptor or memory for one more; those that wait stay in the queue until there is.
+      // There is no descriptor or memory for one more. New connections stay in the kernel's queue until there is.
       if (error == asio::error::connection_aborted) continue;
       asio::steady_timer pause(io, kNoSocketPause);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -82,7 +82,7 @@ void HttpServer::Impl::start(tcp::socket socket) {
   asio::co_spawn(
       io, [connection] { return connection->run(); },
       [this, connection](std::exception_ptr) {
-        // What is thrown on the way (no memory) ends this connection and no other.
+        // An exception (out of memory) ends only this connection.
         connection->close();
         connections.erase(connection);
         end_if_empty();
@@ -148,7 +148,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(HttpOptions options, Hand
       impl->signals.add(signal, error);
       if (error) return fail(fmt::format("cannot wait for signals: {}", error.message()));
     }
-    // Each one is heard, not only the first.
+    // Handle every signal, not only the first.
     const auto wait = [raw](const auto& again) -> void {
       raw->signals.async_wait([raw, again](error_code failed, int) {
         if (failed) return;
@@ -175,7 +175,7 @@ std::string HttpServer::url() const {
 }
 
 void HttpServer::run() {
-  // What a task throws (no memory) is that task's end and not the server's.
+  // An exception (out of memory) ends only the task that throws it.
   while (!impl_->io.stopped()) {
     try {
       impl_->io.run();

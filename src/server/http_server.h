@@ -1,14 +1,14 @@
-// Connections: accepting, reading requests within limits, writing answers, giving up on who is too slow.
+// The HTTP server: accepts connections, reads requests within limits, writes answers, and drops slow clients.
 //
 //   auto http = HttpServer::listen({.port = 0}, handler);
 //   (*http)->run();          // on this thread, until drain() and finish()
 //
-// Who may call: post(), drain() and finish() from any thread, the rest from the thread that runs it.
-// What holds: the requests of a connection are answered one after the other, in their order. A connection in which
-//   nothing happens takes a socket and some hundred bytes. Reading stops while an answer is computed, but for a little
-//   that is read to notice when the client goes; then the handler is told at once.
-// How it fails: listen() with one line that names the address. What clients do wrong is answered (400, 408, 413, 431,
-//   503) where there is still somebody to tell. Nothing is thrown.
+// Who may call: post(), drain() and finish() from any thread, the rest from the thread that calls run().
+// What holds: the requests of a connection are answered one after the other, in their order. An idle connection takes a
+//   socket and some hundred bytes. While an answer is computed, the connection reads only a little ahead, to notice
+//   when the client goes away. Then the handler is told at once.
+// How it fails: listen() returns one line that names the address. Mistakes of clients are answered (400, 408, 413, 431,
+//   503) as long as the client is there. Nothing is thrown.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,10 @@ struct HttpOptions {
   std::size_t max_header = 16 << 10;
   std::size_t max_body = 8 << 20;
   std::size_t max_connections = 4096;
-  std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its last
+  std::chrono::milliseconds header_timeout{10'000};  // from its first byte to its last byte
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds idle_timeout{75'000};   // between requests, and before the first
-  std::chrono::milliseconds write_timeout{30'000};  // in which the client takes not a byte of what waits for it
+  std::chrono::milliseconds write_timeout{30'000};  // without the client receiving a single byte
   std::uint32_t workers = 2;                        // threads for Loop::work
   bool signals = false;                             // SIGINT and SIGTERM call `on_signal`
   std::function<void()> on_signal;
@@ -40,11 +40,11 @@ struct HttpOptions {
 
 struct HttpCounts {
   std::size_t connections = 0;    // now
-  std::uint64_t accepted = 0;     // ever
-  std::uint64_t turned_away = 0;  // too many connections
-  std::uint64_t requests = 0;     // read as a whole
+  std::uint64_t accepted = 0;     // in total
+  std::uint64_t turned_away = 0;  // refused because there were too many
+  std::uint64_t requests = 0;     // read completely
   std::uint64_t malformed = 0;    // refused before they reached the handler
-  std::uint64_t timed_out = 0;    // too slow to send, or to take their answer
+  std::uint64_t timed_out = 0;    // clients too slow to send, or to receive their answer
 };
 
 class HttpServer : public Loop {
@@ -62,9 +62,9 @@ class HttpServer : public Loop {
   void after(std::chrono::milliseconds delay, std::function<void()> task) override;
   void work(std::function<void()> task) override;
 
-  // Accepts nothing more, closes connections that wait for a request, and the others after the answer they are at.
+  // Accepts no more connections. Closes idle ones at once, and the others after their current answer.
   void drain();
-  // Lets run() return when no connection is left, or after so long.
+  // Makes run() return when no connection is left, at the latest after `patience`.
   void finish(std::chrono::milliseconds patience);
 
   HttpCounts counts() const;

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using testing::Client;
 using testing::Reply;
 
-// A server whose handler says what it was asked; /later answers after a while, /never does not.
+// A server whose handler echoes the request. /later answers after a while, /never does not answer.
 class Http : public ::testing::Test {
  protected:
   void start(HttpOptions options = {}) {
@@ -31,7 +31,7 @@ class Http : public ::testing::Test {
     if (!http_) return;
     http_->finish(100ms);
     thread_.join();
-    // Handlers that never answer have their exchanges still.
+    // Handlers that never answer still own their exchanges.
     kept_.clear();
     http_.reset();
   }
@@ -141,8 +141,9 @@ TEST_F(Http, ClosesWhereTheClientAsksForItAndWhereItsVersionDoes) {
   EXPECT_EQ(client.read_reply().body, "GET /y ");
 }
 
-// Debian 12's Node.js 18 keeps a listener on idle sockets, which node-fetch 2 takes for a stream that was cut short.
-TEST_F(Http, EndsTheConnectionBehindAStreamForClientsThatMistakeAKeptOne) {
+// The Node.js 18 of Debian 12 keeps a listener on idle sockets. Because of it, node-fetch 2 believes that a stream was
+// cut short.
+TEST_F(Http, ClosesTheConnectionAfterAStreamForNodeFetch2) {
   start();
   for (const char* agent : {"OpenAI/JS 4.104.0", "AzureOpenAI/JS 4.20.1", "langchainjs-openai/1.0.0 (OpenAI/JS 4.7.0)",
                             "node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"}) {
@@ -179,7 +180,7 @@ TEST_F(Http, LeavesTheBodyOutOfAnswersToHead) {
   EXPECT_EQ(client.read_reply().body, "GET /y ");
 }
 
-TEST_F(Http, SaysGoOnToWhoAsksBeforeSendingABody) {
+TEST_F(Http, SaysContinueToClientsThatAskBeforeSendingABody) {
   start();
   Client client(port_);
   client.send("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
@@ -195,7 +196,7 @@ TEST_F(Http, TakesBodiesInChunks) {
   EXPECT_EQ(client.read_reply().body, "POST /x abcde");
 }
 
-TEST_F(Http, RefusesWhatIsNoRequestWithOneLineThatSaysWhy) {
+TEST_F(Http, RefusesMalformedRequestsWithOneLineThatSaysWhy) {
   start();
   const struct {
     std::string bytes;
@@ -233,7 +234,7 @@ TEST_F(Http, RefusesHeadersAndBodiesThatAreTooLarge) {
     EXPECT_EQ(reply.error_message(), "the request's header has more than 2048 bytes");
   }
   {
-    // The whole body is on its way when the answer comes, and the client gets to read it all the same.
+    // The client has sent its whole body before the answer comes, and can still read the answer.
     Client client(port_);
     client.post("/", std::string(1 << 20, 'a'));
     const Reply reply = client.read_reply();
@@ -252,7 +253,7 @@ TEST_F(Http, GivesUpOnHeadersAndBodiesThatDoNotCome) {
   Client header(port_), body(port_);
   header.send("GET / HT");
   body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
-  // A byte now and then does not help.
+  // Sending a few bytes does not extend the timeout.
   std::this_thread::sleep_for(120ms);
   header.send("TP/1.1");
   body.send("c");
@@ -289,7 +290,7 @@ TEST_F(Http, HalfARequestLeavesNothingBehind) {
   EXPECT_EQ(handled_, 0);
 }
 
-TEST_F(Http, ThousandSilentConnectionsKeepNobodyWaiting) {
+TEST_F(Http, AThousandSilentConnectionsDelayNobody) {
   rlimit limit = {};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
@@ -305,7 +306,7 @@ TEST_F(Http, ThousandSilentConnectionsKeepNobodyWaiting) {
   const auto before = std::chrono::steady_clock::now();
   for (int i = 0; i < 100; ++i) EXPECT_EQ(testing::get(port_, "/x").status, 200u);
   EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
-  // They are still good for a request.
+  // They can still send a request.
   silent[500].get("/y");
   EXPECT_EQ(silent[500].read_reply().body, "GET /y ");
   silent.clear();
@@ -320,7 +321,7 @@ TEST_F(Http, TurnsConnectionsAwayThatAreTooMany) {
   third.get("/x");
   const Reply reply = third.read_reply();
   EXPECT_EQ(reply.status, 503u);
-  EXPECT_EQ(reply.error_message(), "too many connections; come back later");
+  EXPECT_EQ(reply.error_message(), "too many connections; try again later");
   EXPECT_EQ(reply.header("retry-after"), "1");
   third.close();
   first.close();
@@ -338,7 +339,7 @@ TEST_F(Http, TellsTheHandlerAtOnceThatItsClientIsGone) {
   }
   EXPECT_TRUE(soon([&] { return gone_ == 1; }));
   {
-    // Also where the next request is there already.
+    // Also if the next request has already arrived.
     Client client(port_);
     client.send("GET /never HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_TRUE(soon([&] { return handled_ == 2; }));
@@ -378,7 +379,7 @@ TEST_F(Http, DrainsByClosingIdleConnectionsAndFinishingAnswers) {
   EXPECT_FALSE(Client(port_).connected());
 }
 
-TEST(HttpListen, NamesTheAddressThatCannotBeHad) {
+TEST(HttpListen, NamesTheAddressThatIsNotAvailable) {
   const auto nothing = [](HttpRequest, std::shared_ptr<Responder>) {};
   auto first = HttpServer::listen({.port = 0}, nothing);
   ASSERT_TRUE(first.has_value());

@@ -1,8 +1,8 @@
-// The way of the engine's events from its thread to the loop's. Those of a step are brought over together, so that the
-// loop is woken once and not for each of them.
+// Moves the engine's events from the engine's thread to the loop's. The events of a step travel together, so the loop
+// wakes once per step and not once per event.
 //
-// Who may call: push() any thread; deliver runs on the loop's.
-// What holds: events of one sender arrive in their order.
+// Who may call: push() any thread; deliver() runs on the loop's thread.
+// What holds: the events of one sender arrive in their order.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@
 
 namespace quire::server {
 
-// An engine::Event that can be kept.
+// A copy of an engine::Event that can be kept.
 struct Arrival {
   engine::Event::Kind kind = engine::Event::Kind::Token;
-  std::uint32_t prompt = 0;  // of those of the request
+  std::uint32_t prompt = 0;  // index among the prompts of the call
   std::uint32_t choice = 0;
   Token token = 0;
   std::string text;
   float logprob = 0;
   std::vector<engine::TokenLogprob> alternatives;
   engine::Finish finish = engine::Finish::Stop;
-  std::string error;  // of an answer that failed
+  std::string error;  // if the answer failed
   bool last = false;
   engine::Usage usage;
   std::optional<engine::Refusal> refusal;
@@ -59,7 +59,7 @@ class Receiver {
 
 class Inbox : public std::enable_shared_from_this<Inbox> {
  public:
-  // The loop outlives all that pushes.
+  // The loop outlives all senders.
   explicit Inbox(Loop& loop) : loop_(&loop) {}
 
   void push(std::shared_ptr<Receiver> receiver, Arrival arrival) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kScheme = "bearer";
 
-// Looks at all of the key, whatever was sent.
+// Always compares the whole key, so that the time does not tell how much is correct.
 bool same(std::string_view key, std::string_view sent) {
   volatile unsigned char difference = key.size() == sent.size() ? 0 : 1;
   for (std::size_t i = 0; i < key.size(); ++i) {
@@ -35,7 +35,7 @@ Result<Keys> Keys::create(std::vector<std::string> keys) {
   for (std::string& key : keys) {
     const bool printable = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7F; });
     if (key.empty()) return fail("an API key is empty");
-    if (!printable) return fail("an API key has characters that no header can have (spaces, or others than ASCII)");
+    if (!printable) return fail("an API key has characters that a header cannot have (spaces or non-ASCII characters)");
     if (std::ranges::find(made.keys_, key) == made.keys_.end()) made.keys_.push_back(std::move(key));
   }
   return made;
@@ -48,7 +48,7 @@ std::optional<Namespace> Keys::admit(std::string_view authorization) const {
     return std::tolower(static_cast<unsigned char>(a)) == b;
   });
   const std::string_view sent = bearer ? trimmed(authorization.substr(space)) : std::string_view();
-  // All are looked at: which one it is does not show either. Namespace 0 is nobody's.
+  // All keys are compared, so that the time does not tell which one matched. Namespace 0 belongs to no key.
   Namespace found = 0;
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     if (same(keys_[i], sent)) found = i + 1;

@@ -1,9 +1,9 @@
-// API keys. Each is a namespace of its own for the reuse of prefixes, so that nobody can find out what others have
-// asked by how fast an answer comes.
+// API keys. Each key has its own namespace for prefix reuse. So nobody can find out from the response time what other
+// keys have asked.
 //
-// Who may call: it does not change once made; any number of threads may read it.
-// What holds: how long a comparison takes depends on the keys there are and on the length of what was sent, not on how
-//   much of it is right.
+// Who may call: any thread; it does not change after creation.
+// What holds: the time of a comparison depends on the server's keys and on the length of what was sent, not on how much
+//   of it is correct.
 #pragma once
 
 #include <optional>
@@ -18,19 +18,19 @@ namespace quire::server {
 
 class Keys {
  public:
-  Keys() = default;  // none: everybody is let in, into one namespace
-  // How it fails: an empty key, or one with characters that no header can have.
+  Keys() = default;  // no keys: everybody is admitted, into one namespace
+  // Fails for an empty key, or a key with characters that a header cannot have.
   static Result<Keys> create(std::vector<std::string> keys);
 
   bool any() const { return !keys_.empty(); }
-  // Whose namespace a request is in, by its Authorization header; nothing: the key is missing or wrong.
+  // The namespace of a request, from its Authorization header. Empty: the key is missing or wrong.
   std::optional<Namespace> admit(std::string_view authorization) const;
 
  private:
   std::vector<std::string> keys_;
 };
 
-// The keys in a text, one on a line; empty lines and such that begin with # are left out.
+// The keys in a text, one per line. Empty lines and lines that begin with # are skipped.
 std::vector<std::string> keys_in(std::string_view text);
 
 }  // namespace quire::server

@@ -32,7 +32,7 @@ TEST(Keys, OnlyTheWholeKeyIsTheKey) {
   EXPECT_TRUE(keys->admit("BEARER secret").has_value());
 }
 
-TEST(Keys, RefusesKeysThatNobodyCouldSend) {
+TEST(Keys, RefusesKeysThatNoHeaderCanHave) {
   EXPECT_FALSE(Keys::create({""}).has_value());
   EXPECT_FALSE(Keys::create({"two words"}).has_value());
   EXPECT_FALSE(Keys::create({"schl\xC3\xBCssel"}).has_value());

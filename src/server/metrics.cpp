@@ -16,7 +16,7 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// A family under construction.
+// Builds one family of metrics.
 class Family {
  public:
   Family(std::vector<MetricFamily>& into, MetricType type, std::string name, std::string help) {
@@ -102,22 +102,22 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
   gauge("quire_slots", "Recurrent states: free, or held by sequences")
       .add(pool.states.free, {label("state", "free")})
       .add(pool.states.held, {label("state", "held")});
-  gauge("quire_checkpoints", "Recurrent states that are kept to go on from").add(pool.states.cached);
+  gauge("quire_checkpoints", "Recurrent states kept as checkpoints").add(pool.states.cached);
   gauge("quire_pool_bytes", "Size of the pool").add(number(pool.arena_bytes));
-  gauge("quire_slabs", "Parts of the pool that hold objects of one kind")
+  gauge("quire_slabs", "Slabs of the pool; each holds objects of one kind")
       .add(pool.free_slabs, {label("state", "free")})
       .add(pool.slabs - pool.free_slabs, {label("state", "used")});
   gauge("quire_sequences", "Sequences alive in the pool").add(pool.sequences);
-  gauge("quire_prefix_blocks", "Blocks that the prefix index knows").add(pool.prefix_blocks);
+  gauge("quire_prefix_blocks", "Blocks in the prefix index").add(pool.prefix_blocks);
 
   counter("quire_prefix_lookups_total", "Prompts looked up in the prefix index").add(number(pool.lookups));
   counter("quire_prefix_lookup_tokens_total", "Tokens of those prompts").add(number(pool.lookup_tokens));
-  counter("quire_prefix_hit_tokens_total", "Of them, found and reused").add(number(pool.hit_tokens));
+  counter("quire_prefix_hit_tokens_total", "Tokens of those prompts that were reused").add(number(pool.hit_tokens));
   {
-    auto ends = counter("quire_prefix_lookup_ends_total", "Lookups by why they went no further");
+    auto ends = counter("quire_prefix_lookup_ends_total", "Lookups, by the reason why the hit ended");
     auto counts = pool.hit_ends;
     if (has_keys) {
-      // Who could count these could find out what others have asked.
+      // These counts would reveal what other keys have asked.
       counts[static_cast<std::size_t>(HitEnd::NeverSeen)] +=
           std::exchange(counts[static_cast<std::size_t>(HitEnd::OtherNamespace)], 0);
     }
@@ -125,36 +125,39 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       ends.add(number(counts[i]), {label("reason", snake(name(static_cast<HitEnd>(i))))});
     }
   }
-  counter("quire_evictions_total", "Cached things that were forgotten to make room")
+  counter("quire_evictions_total", "Cached objects evicted to make room")
       .add(number(pool.blocks_evicted), {label("what", "block")})
       .add(number(pool.window_pages_evicted), {label("what", "window_page")})
       .add(number(pool.checkpoints_dropped), {label("what", "checkpoint")});
   counter("quire_checkpoints_stored_total", "Recurrent states kept").add(number(pool.checkpoints_stored));
-  counter("quire_checkpoints_restored_total", "Sequences that went on from one").add(number(pool.checkpoints_restored));
+  counter("quire_checkpoints_restored_total", "Sequences that resumed from a checkpoint")
+      .add(number(pool.checkpoints_restored));
   counter("quire_pages_copied_total", "Pages copied because they were shared").add(number(pool.pages_copied));
   counter("quire_objects_moved_total", "Objects moved to empty a slab").add(number(pool.objects_moved));
   counter("quire_forks_total", "Sequences forked").add(number(pool.forks));
-  counter("quire_blocks_published_total", "Blocks made known for reuse").add(number(pool.blocks_published));
-  counter("quire_blocks_deduplicated_total", "Blocks found computed twice and merged")
+  counter("quire_blocks_published_total", "Blocks published for reuse").add(number(pool.blocks_published));
+  counter("quire_blocks_deduplicated_total", "Blocks that were computed twice and merged")
       .add(number(pool.blocks_deduplicated));
-  counter("quire_pool_refusals_total", "Operations that found no room").add(number(pool.refusals));
+  counter("quire_pool_refusals_total", "Operations refused for lack of memory").add(number(pool.refusals));
 
   gauge("quire_queue", "Requests that wait to be admitted").add(engine.waiting);
   gauge("quire_running", "Sequences in the step").add(engine.running);
-  gauge("quire_suspended", "Sequences that have made room for others").add(engine.suspended);
+  gauge("quire_suspended", "Sequences suspended to free memory for others").add(engine.suspended);
   gauge("quire_host_bytes", "Copies of suspended sequences").add(number(engine.host_bytes));
-  counter("quire_suspensions_total", "Sequences suspended, by how they come back")
+  counter("quire_suspensions_total", "Sequences suspended, by how they are resumed")
       .add(number(engine.suspensions_by_copy), {label("by", "copy")})
       .add(number(engine.suspensions_by_recompute), {label("by", "recompute")});
-  counter("quire_resumed_total", "Suspended sequences that went on").add(number(engine.resumed));
-  counter("quire_prefix_waits_total", "Requests that waited for another's pages").add(number(engine.prefix_waits));
+  counter("quire_resumed_total", "Suspended sequences that were resumed").add(number(engine.resumed));
+  counter("quire_prefix_waits_total", "Requests that waited for another request's pages")
+      .add(number(engine.prefix_waits));
   counter("quire_device_errors_total", "Steps that were thrown away because the device failed")
       .add(number(engine.device_errors));
   counter("quire_steps_total", "Steps of the engine").add(number(engine.steps));
   counter("quire_model_seconds_total", "Time in the model").add(engine.model_seconds);
   counter("quire_step_seconds_total", "Time in steps").add(engine.total_seconds);
   counter("quire_prompt_tokens_total", "Tokens of admitted prompts").add(number(engine.prompt_tokens));
-  counter("quire_cached_tokens_total", "Of them, reused from the pool").add(number(engine.cached_tokens));
+  counter("quire_cached_tokens_total", "Tokens of admitted prompts reused from the prefix cache")
+      .add(number(engine.cached_tokens));
   counter("quire_computed_tokens_total", "Tokens computed by prefill").add(number(engine.computed_tokens));
   counter("quire_generated_tokens_total", "Tokens computed by decode").add(number(engine.generated_tokens));
   counter("quire_engine_requests_total", "Requests to the engine, by how they ended")
@@ -182,11 +185,11 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
   counter("quire_http_accepted_total", "Connections accepted").add(number(http.accepted));
   counter("quire_http_turned_away_total", "Connections refused because there were too many")
       .add(number(http.turned_away));
-  counter("quire_http_malformed_total", "Requests refused before they were understood").add(number(http.malformed));
+  counter("quire_http_malformed_total", "Malformed requests refused before they reached a handler")
+      .add(number(http.malformed));
   counter("quire_http_timeouts_total", "Clients that were too slow").add(number(http.timed_out));
-  gauge("quire_pool_sound", "Whether the pool explained every page when it was last checked")
-      .add(integrity.sound ? 1 : 0);
-  gauge("quire_pool_checked", "Whether it was checked yet").add(integrity.checked ? 1 : 0);
+  gauge("quire_pool_sound", "Whether the last integrity check of the pool succeeded").add(integrity.sound ? 1 : 0);
+  gauge("quire_pool_checked", "Whether the pool was checked yet").add(integrity.checked ? 1 : 0);
   return prometheus::TextSerializer().Serialize(families);
 }
 

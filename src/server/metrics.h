@@ -1,4 +1,4 @@
-// What happened, counted, and as Prometheus reads it.
+// Counters of the server, in the text format of Prometheus.
 //
 // Who may call: the loop's thread.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace quire::server {
 
-// How a completion ended, for its client.
+// How a completion ended for its client.
 enum class Outcome : std::uint8_t {
   Finished,
   Invalid,    // refused: 400, 404
@@ -24,8 +24,8 @@ enum class Outcome : std::uint8_t {
   Stopping,   // refused or cut off: the server shuts down
   Gone,       // the client went away
   TooSlow,    // the client did not read
-  Deadline,   // its time was over
-  Failed,     // the model gave no number to choose by
+  Deadline,   // its time was up
+  Failed,     // the device failed, or all logits were NaN
 };
 inline constexpr std::size_t kOutcomes = 8;
 const char* name(Outcome outcome);
@@ -40,7 +40,7 @@ class Metrics {
   void first_token(double seconds);
   void next_token(double seconds);
 
-  // What the engine and its pool have counted, and what was counted here. `has_keys`: see miss_reason().
+  // All metrics: those of the engine, the pool and HTTP, and those counted here. `has_keys`: see miss_reason().
   std::string text(const engine::EngineStats& engine, const PoolStats& pool,
                    const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys) const;
 

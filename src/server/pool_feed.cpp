@@ -14,7 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{50};
 constexpr std::chrono::seconds kKeepAlive{15};
-constexpr std::size_t kMostPending = 256 << 10;  // bytes; who is behind by more is told the whole when it has caught up
+// Bytes. A watcher that is further behind gets the whole pool again when it has caught up.
+constexpr std::size_t kMostPending = 256 << 10;
 
 const ApiError& stopping() {
   static const ApiError error{
@@ -82,7 +83,7 @@ void PoolFeed::tell(const PoolView& view) {
                          state);
   }
   if (view.whole) whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(view, facts_, integrity));
-  // Telling may find that somebody is gone, which changes the list.
+  // Writing may find that a watcher is gone, which changes watchers_. So this iterates over a copy.
   const auto watchers = watchers_;
   for (const auto& watcher : watchers) {
     const std::size_t pending = watcher->responder->pending();

@@ -1,8 +1,10 @@
-// /pool and /pool/events: one look at the pool for all who watch it, some times a second, and only while somebody does.
+// Serves /pool and /pool/events. It inspects the pool some times a second, once for all watchers, and only while there
+// are watchers.
 //
 // Who may call: the loop's thread.
-// What holds: a watcher first gets the whole pool, then every change in order. One who reads too slowly, or for whom
-//   the pool's log was too short, gets the whole again in place of what it missed.
+// What holds: a watcher first gets the whole pool, then every change in order. If it reads too slowly, or the pool's
+// log
+//   was too short for it, it gets the whole pool again instead of the changes it missed.
 #pragma once
 
 #include <chrono>
@@ -22,9 +24,9 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
   // Loop and service outlive it.
   PoolFeed(Loop& loop, engine::Service& service, PoolFacts facts);
 
-  void answer(const std::shared_ptr<Responder>& responder);  // with the pool, once
+  void answer(const std::shared_ptr<Responder>& responder);  // sends the pool once
   void watch(std::shared_ptr<Responder> responder);
-  // Ends all streams, saying why, and begins no new ones.
+  // Ends all streams with the reason. No new ones begin.
   void stop();
 
   const PoolFacts& facts() const { return facts_; }
@@ -42,8 +44,8 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
   engine::Service* service_;
   PoolFacts facts_;
   std::vector<std::shared_ptr<Watcher>> watchers_;
-  std::uint64_t cursor_ = 0;  // watchers who do not want the whole have seen all before it
-  std::string last_;          // sequences and stats as they were told last
+  std::uint64_t cursor_ = 0;  // watchers with !wants_whole have seen all events before it
+  std::string last_;          // sequences and stats as they were last sent
   bool ticking_ = false;
   bool stopped_ = false;
 };

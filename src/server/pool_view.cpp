@@ -16,7 +16,7 @@ void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-// Puts commas between what is written one after the other.
+// Writes a JSON array: puts commas between the elements.
 class List {
  public:
   explicit List(std::string& out) : out_(out) { out_ += '['; }
@@ -31,7 +31,7 @@ class List {
   bool first_ = true;
 };
 
-// The numbers of an object, by name.
+// Writes a JSON object of numbers.
 class Numbers {
  public:
   explicit Numbers(std::string& out) : out_(out) {}
@@ -101,7 +101,7 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
     }
     if (const auto slot = pool.slot(info.sequence)) sequence.slot = slot->index;
   }
-  // The order of the engine's lists changes with who runs; people want to find theirs again.
+  // The order of the engine's lists changes from step to step. A fixed order is easier to read.
   std::ranges::sort(view.sequences, {},
                     [](const PoolView::Sequence& s) { return std::pair(s.info.request, s.info.choice); });
 
@@ -120,7 +120,7 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
         const auto slot = pool.ssm_slot(i);
         if (!slot) break;
         const RequestId request = (*slot)->request();
-        // Nobody's, but somewhere: a checkpoint. A free one stands at the beginning.
+        // A slot without a request whose position is not 0 is a checkpoint. A free slot has position 0.
         if (request != 0 || (*slot)->position() > 0) view.slots.push_back({i, request == 0, request});
       }
     }
@@ -131,7 +131,7 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
       static_cast<std::size_t>(std::min<std::uint64_t>(log.written() - std::min(from, log.written()), 1 << 16)));
   const EventLog::Read read = log.read(from, view.events);
   view.events.resize(read.count);
-  // More than can be told at once is as good as lost.
+  // Events beyond the limit of one read count as lost.
   view.lost = read.lost + (log.written() - read.cursor);
   view.cursor = log.written();
   return view;
@@ -243,7 +243,7 @@ std::string stats_json(const PoolView& view, const PoolFacts& facts, const engin
     for (std::size_t i = 0; i < kHitEnds; ++i) by_end.add(quire::name(static_cast<HitEnd>(i)), ends[i]);
     out += '}';
   }
-  // Counts of objects, so that changes tell them too: pages of each group, then states.
+  // The counts of objects: pages of each group, then states. They are here so that changes contain them too.
   out += ",\"pages\":";
   {
     List groups(out);

@@ -1,5 +1,5 @@
-// The pool as people see it: every page that is not free, every state, every sequence with its tables, all counters. A
-// view is taken on the engine's thread, as plain numbers, and made into JSON elsewhere.
+// A snapshot of the pool for people: every page that is not free, every recurrent state, every sequence with its block
+// tables, all counters. It is taken on the engine's thread as plain numbers and turned into JSON on another thread.
 //
 // Who may call: look() on the engine's thread; the rest anywhere.
 #pragma once
@@ -28,26 +28,27 @@ struct PoolView {
   };
   struct Sequence {
     engine::SequenceInfo info;
-    std::vector<std::vector<std::uint32_t>> tables;  // by group; kNoIndex: given back
+    std::vector<std::vector<std::uint32_t>> tables;  // by group; kNoIndex: the page was released
     std::optional<std::uint32_t> slot;
   };
 
-  bool whole = false;                    // pages and slots are there
+  bool whole = false;                    // it has pages and slots
   std::vector<std::vector<Page>> pages;  // by group
-  std::vector<std::uint32_t> page_ids;   // by group: ids are below; more than there can be pages where states share
+  // By group: all page ids are below this. There can be more ids than pages, because states share the memory.
+  std::vector<std::uint32_t> page_ids;
   std::vector<Slot> slots;
   std::vector<Sequence> sequences;
   std::uint64_t cursor = 0;  // of the pool's events
-  std::uint64_t lost = 0;    // events before those below that nobody will see
+  std::uint64_t lost = 0;    // events that are missing before those in `events`
   std::vector<PoolEvent> events;
   engine::EngineStats engine;
   PoolStats pool;
 };
 
-// With the events since `from`; `whole`: with every page and slot.
+// Takes a snapshot with the events since `from`. `whole`: with every page and slot.
 PoolView look(engine::Engine& engine, std::uint64_t from, bool whole);
 
-// What never changes.
+// Facts about the pool that never change.
 struct PoolFacts {
   std::string model;
   std::uint32_t block_size = 0;
@@ -63,7 +64,7 @@ struct PoolFacts {
 PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys);
 
 std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
-// [...] and {...}, as they stand in the whole and in a change.
+// The JSON array and object that both the whole pool and a change contain.
 std::string sequences_json(const PoolView& view, const PoolFacts& facts);
 std::string stats_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
 std::string events_json(const PoolView& view);

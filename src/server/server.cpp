@@ -10,13 +10,14 @@
 namespace quire::server {
 namespace {
 
-// For clients to take the end of their answers, once all of it is there.
+// Time for clients to receive the end of their answers.
 constexpr std::chrono::milliseconds kLastWords{2000};
 
 }  // namespace
 
 struct Server::Impl {
-  // Destroyed from the last to the first: connections tell the API that they are gone, which tells the service.
+  // Members are destroyed from the last to the first. Connections tell the API that they are gone, and the API tells
+  // the service.
   std::unique_ptr<engine::HostedModel> host;
   std::unique_ptr<TextModel> text;
   std::chrono::milliseconds grace{0};
@@ -32,7 +33,7 @@ struct Server::Impl {
 
 Server::Impl::~Impl() {
   if (stopper.joinable()) stopper.join();
-  // The engine's thread posts to the loop and the loop's workers read the API: the engine ends first, then they do.
+  // The engine's thread posts to the loop, and the loop's workers use the API. So the engine ends first, then the loop.
   if (service) service->stop(engine::Clock::now());
   http.reset();
   api.reset();
@@ -43,7 +44,7 @@ void Server::Impl::stop() {
   ++stops;
   const auto deadline = engine::Clock::now() + (stops == 1 ? grace : std::chrono::milliseconds(0));
   if (stops > 1) {
-    // Whoever is waiting for the grace time to pass waits no longer.
+    // The first stop() no longer waits for the grace time.
     service->hurry(deadline);
     return;
   }

@@ -1,12 +1,14 @@
 // The server: a hosted model behind HTTP.
 //
 //   auto server = Server::create(std::move(*host), {.http = {.port = 0}});
-//   (*server)->run();       // until stop(), or a signal where asked for
+//   (*server)->run();       // until stop(), or a signal if enabled in the options
 //
-// Who may call: stop() any thread, the rest the one that made it.
-// What holds: when it is told to stop, nothing more is taken; what is running has until the grace time to end, and is
-//   then cut off with an error that says so. Told a second time, it does not wait. After run() no request is left.
-// How it fails: create() with one line: an address that cannot be had, a tokenizer that is not supported, a bad key.
+// Who may call: stop() from any thread, the rest from the thread that created it.
+// What holds: stop() refuses new requests. Running requests have the grace time to finish; then they are cut off with
+// an
+//   error that says so. A second stop() does not wait. After run() no request is left.
+// How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key is
+//   invalid.
 #pragma once
 
 #include <chrono>
@@ -23,12 +25,12 @@ namespace quire::server {
 
 struct ServerOptions {
   HttpOptions http;
-  std::vector<std::string> keys;     // none: everybody is let in
-  std::vector<std::string> origins;  // of pages elsewhere that may call; "*": all
+  std::vector<std::string> keys;     // empty: everybody is admitted
+  std::vector<std::string> origins;  // other origins whose pages may call; "*": all
   std::string alias;                 // the model's name; empty: its file's
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds grace{10'000};
-  std::size_t stream_buffer = 1 << 20;  // bytes that may wait for a client that does not read
+  std::size_t stream_buffer = 1 << 20;  // bytes that may wait for a slow client
 };
 
 class Server {

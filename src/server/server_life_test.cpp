@@ -1,4 +1,4 @@
-// The server over time: clients that go, keys, those who look at the pool, and the end.
+// The server over time: clients that disconnect, keys, watchers of the pool, and shutdown.
 #include <future>
 #include <set>
 #include <thread>
@@ -24,9 +24,9 @@ using testing::Streamed;
 using testing::streamed;
 using testing::text_of;
 
-// --- clients that go, or do not read
+// --- clients that disconnect or do not read
 
-TEST(ServerClients, WhoGoesAwayFreesEverythingAtOnce) {
+TEST(ServerClients, ADisconnectFreesEverythingAtOnce) {
   Running server;
   for (const bool stream : {false, true}) {
     std::vector<std::unique_ptr<Client>> clients;
@@ -44,7 +44,7 @@ TEST(ServerClients, WhoGoesAwayFreesEverythingAtOnce) {
   EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"gone\"} 16"));
 }
 
-TEST(ServerClients, WhoDoesNotReadIsCutOffAndNobodyElseSuffers) {
+TEST(ServerClients, AClientThatDoesNotReadIsCutOffAndOthersAreNotAffected) {
   Running server({.stream_buffer = 32 << 10});
   Client lazy(server.port(), 4096);
   lazy.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"logprobs\": 20, \"n\": 4}}", kLong));
@@ -53,14 +53,14 @@ TEST(ServerClients, WhoDoesNotReadIsCutOffAndNobodyElseSuffers) {
   }
   EXPECT_TRUE(server.comes_to_rest());
   EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"too_slow\"} 1"));
-  // If it reads after all, it is told.
+  // If it reads after all, it gets the error.
   const Reply reply = lazy.read_reply();
   const Streamed parts = streamed(reply.body);
   EXPECT_THAT(parts.error, HasSubstr("the client reads too slowly: more than 32768 bytes wait for it"));
   EXPECT_TRUE(parts.done && reply.complete);
 }
 
-// --- keys, pages of others
+// --- keys and origins
 
 TEST(ServerKeys, ReuseOnlyTheirOwnPrefixesAndCannotTellWhatOthersAsked) {
   Running server({.keys = {"alice", "bob"}});
@@ -110,7 +110,7 @@ TEST(ServerOrigins, OnlyPagesThatAreAllowedMayCall) {
   EXPECT_THAT(preflight.header("access-control-allow-methods"), HasSubstr("POST"));
 }
 
-// Every path behind `mark` in a text, up to the quote that ends it.
+// Every path after `mark` in a text, up to the closing quote.
 std::set<std::string> paths_behind(const std::string& text, const std::string& mark, char quote) {
   std::set<std::string> found;
   for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos;) {
@@ -151,7 +151,7 @@ TEST(ServerPage, EveryFileItNamesIsServedAndSentAgainOnlyWhenItChanged) {
   EXPECT_TRUE(modules.contains("/app.js"));
   EXPECT_GT(modules.size(), 10u);
   EXPECT_TRUE(seen.contains("/style.css"));
-  // What the page names beforehand is what its modules import, so that a browser fetches all of them at once.
+  // The page preloads exactly the modules that are imported, so that a browser fetches all of them at once.
   std::set<std::string> preloaded = paths_behind(server.get("/").body, "rel=\"modulepreload\" href=\"/", '"');
   preloaded.insert("/app.js");
   EXPECT_EQ(preloaded, modules);
@@ -167,7 +167,7 @@ TEST(ServerPage, HasNothingBesideItsFiles) {
   EXPECT_EQ(posted.header("allow"), "GET, HEAD");
 }
 
-// --- looking at the pool
+// --- inspection of the pool
 
 TEST(ServerPool, ShowsSequencesUnderTheIdsTheirClientsGot) {
   Running server;
@@ -206,7 +206,7 @@ TEST(ServerPool, EventsTellTheWholeAndThenEveryChange) {
   EXPECT_THAT(watcher.bytes(), HasSubstr("[\"sequence_created\","));
   EXPECT_THAT(watcher.bytes(), HasSubstr("[\"page_taken\","));
   EXPECT_THAT(watcher.bytes(), HasSubstr("[\"sequence_released\","));
-  // When nothing happens, nothing is told; but that the pool was checked is something.
+  // When nothing happens, nothing is sent. The result of the pool's idle check is sent, so wait for that first.
   for (int i = 0; i < 20; ++i) watcher.receive(50ms);
   watcher.bytes().clear();
   EXPECT_FALSE(watcher.receive(300ms));
@@ -231,7 +231,7 @@ TEST(ServerMetrics, CountWhatHappened) {
   }
 }
 
-// --- the end
+// --- shutdown
 
 TEST(ServerStop, LetsAnswersFinishWithinTheGraceTime) {
   Running server({.grace = 100s});
@@ -253,7 +253,7 @@ TEST(ServerStop, LetsAnswersFinishWithinTheGraceTime) {
   server.stop_and_wait();
 }
 
-TEST(ServerStop, CutsOffWhatTheGraceTimeDoesNotSufficeForAndSaysSo) {
+TEST(ServerStop, CutsOffAnswersAfterTheGraceTimeAndSaysSo) {
   Running server({.grace = 100ms});
   Client stream(server.port()), whole(server.port());
   stream.post("/v1/completions", fmt::format("{{{}, \"stream\": true, \"n\": 8}}", kLong));

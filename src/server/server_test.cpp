@@ -53,7 +53,7 @@ TEST(ServerAnswers, AStreamSaysWhatTheWholeAnswerSays) {
     EXPECT_NE(parts.texts.at(0), parts.texts.at(1));
     ASSERT_TRUE(parts.usage.has_value());
     EXPECT_EQ(parts.usage->at("completion_tokens"), answer.at("usage").at("completion_tokens"));
-    // The second time the prompt was known.
+    // The second time the prompt is in the cache.
     EXPECT_GT(parts.usage->at("prompt_tokens_details").at("cached_tokens").as_int64(), 0);
   }
 }
@@ -94,7 +94,7 @@ TEST(ServerAnswers, StopWhereTheyAreTold) {
       json::serialize(json::object{{"prompt", "Once upon a time"}, {"seed", 3}, {"max_tokens", 40}, {"stop", stop}}));
   EXPECT_EQ(text_of(cut), full.substr(0, full.find(stop)));
   EXPECT_EQ(cut.parsed().at("choices").at(0).at("finish_reason").as_string(), "stop");
-  // A bias of -100 forbids a token; of +100 makes it the only one.
+  // A bias of -100 forbids a token; a bias of +100 makes it the only one.
   const Reply biased = server.post("/v1/completions",
                                    R"({"prompt": "Once", "max_tokens": 5, "logit_bias": {"300": 100}, "logprobs": 0})");
   std::set<std::string> tokens;
@@ -228,11 +228,11 @@ TEST(ServerRefusals, HaveOpenAisShapeAndStatus) {
                 .at("param")
                 .as_string(),
             "temperature");
-  // Each of them left the connection, or at least the server, in order.
+  // After each of them the server still works.
   EXPECT_EQ(server.get("/health").status, 200u);
 }
 
-TEST(ServerRefusals, AFullQueueSaysComeBackLater) {
+TEST(ServerRefusals, AFullQueueSaysTryAgainLater) {
   Running server({}, {.max_sequences = 1, .engine = {.queue_limit = 1}});
   std::vector<std::unique_ptr<Client>> clients;
   std::size_t refused = 0;
@@ -253,7 +253,7 @@ TEST(ServerRefusals, AFullQueueSaysComeBackLater) {
   EXPECT_TRUE(server.comes_to_rest());
 }
 
-TEST(ServerRefusals, AnAnswerThatTakesTooLongIsCutOffWithAWord) {
+TEST(ServerRefusals, AnAnswerThatTakesTooLongIsCutOffWithAnError) {
   Running server({.request_timeout = 150ms});
   const Reply whole = server.post("/v1/completions", fmt::format("{{{}}}", kLong));
   EXPECT_EQ(whole.status, 504u);

@@ -1,4 +1,4 @@
-// For tests: a client of raw bytes, and a server with the demo model in a thread of its own.
+// For tests: a client for raw bytes, and a server with the demo model on a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -37,10 +37,10 @@ namespace json = boost::json;
 using std::chrono::milliseconds;
 
 struct Reply {
-  unsigned status = 0;                         // 0: there was none
-  std::map<std::string, std::string> headers;  // names in small letters
+  unsigned status = 0;                         // 0: there was no answer
+  std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  bool complete = false;  // the body was there to its end
+  bool complete = false;  // the body has arrived completely
 
   json::value parsed() const {
     json::error_code error;
@@ -91,7 +91,7 @@ class Client {
     fd_ = -1;
   }
 
-  // More bytes, at the latest after `patience`. False: the end, or nothing came.
+  // Waits for more bytes, at most `patience`. False: the connection ended, or nothing came.
   bool receive(milliseconds patience = milliseconds(100'000)) {
     pollfd wait{.fd = fd_, .events = POLLIN, .revents = 0};
     if (::poll(&wait, 1, static_cast<int>(patience.count())) <= 0) return false;
@@ -104,7 +104,7 @@ class Client {
     in_.append(buffer, static_cast<std::size_t>(count));
     return true;
   }
-  // Whether the server closes the connection within so long (and sends nothing more).
+  // Whether the server closes the connection within this time.
   bool ends_within(milliseconds patience) {
     const auto until = std::chrono::steady_clock::now() + patience;
     while (!ended_) {
@@ -206,7 +206,7 @@ inline std::vector<std::string> events(std::string_view stream) {
   std::vector<std::string> out;
   while (!stream.empty()) {
     const std::size_t end = stream.find("\n\n");
-    EXPECT_NE(end, std::string_view::npos) << "half an event: " << stream;
+    EXPECT_NE(end, std::string_view::npos) << "an incomplete event: " << stream;
     if (end == std::string_view::npos) break;
     const std::string_view event = stream.substr(0, end);
     stream.remove_prefix(end + 2);
@@ -249,7 +249,7 @@ class Running {
     return testing::post(port_, path, body, headers);
   }
   json::value pool() const { return get("/pool").parsed(); }
-  // Waits until nothing is held and the pool has been checked since; says whether that came.
+  // Waits until no page is held and the pool has been checked. Fails if that does not happen in time.
   ::testing::AssertionResult comes_to_rest() const {
     json::value view;
     for (int i = 0; i < 200; ++i) {
@@ -272,7 +272,7 @@ class Running {
   std::thread thread_;
 };
 
-// An answer that takes its time: some 1,900 tokens.
+// A request with a long answer: some 1,900 tokens.
 inline constexpr const char* kLong =
     R"("prompt": "Once upon a time", "max_tokens": 1900, "ignore_eos": true, "seed": 1)";
 
@@ -282,7 +282,7 @@ inline std::string text_of(const Reply& reply) {
   return std::string(reply.parsed().at("choices").at(0).at("text").as_string());
 }
 
-// The texts of a stream's choices, put together; expects it to be well-formed.
+// The collected texts of a stream's choices. Expects the stream to be well-formed.
 struct Streamed {
   std::map<std::int64_t, std::string> texts;
   std::map<std::int64_t, std::string> finishes;
@@ -293,7 +293,7 @@ struct Streamed {
 inline Streamed streamed(std::string_view body) {
   Streamed out;
   for (const std::string& event : events(body)) {
-    EXPECT_FALSE(out.done) << "something behind [DONE]";
+    EXPECT_FALSE(out.done) << "an event after [DONE]";
     if (event == "[DONE]") {
       out.done = true;
       continue;

@@ -34,7 +34,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   } else {
     model->why_no_chat_ = chat.error().message;
   }
-  // A name goes out in JSON, which is UTF-8; a file's may be anything.
+  // Names are sent as JSON, which is UTF-8. The name of a file may be any bytes.
   const std::filesystem::path path(file.path());
   for (const std::string& name : {alias, path.stem().string(), path.filename().string(), std::string("default")}) {
     std::string repaired;

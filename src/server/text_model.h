@@ -1,8 +1,9 @@
-// What the server knows of the model besides running it: its names, its tokenizer, its chat template.
+// The text side of the model: its names, its tokenizer, its chat template.
 //
-// Who may call: it does not change once made; any number of threads may read it.
-// How it fails: create() with one line where the file's tokenizer cannot be used. A model without a chat template, or
-//   with one that cannot be read, is served all the same; chats are then refused with that line.
+// Who may call: any thread; it does not change after creation.
+// How it fails: create() returns one line if the file's tokenizer cannot be used. A model without a usable chat
+// template
+//   is served all the same; chats are then refused with why_no_chat().
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace quire::server {
 
 class TextModel {
  public:
-  // `alias`: what the model is called; empty: as its file is.
+  // `alias`: the model's name; empty: the name of its file.
   static Result<std::unique_ptr<TextModel>> create(const gguf::File& file, std::uint32_t context,
                                                    std::uint32_t vocabulary, std::string alias);
 
@@ -33,15 +34,15 @@ class TextModel {
   bool answers_to(std::string_view name) const;
   std::uint32_t context() const { return context_; }
   std::uint32_t vocabulary() const { return vocabulary_; }
-  std::int64_t created() const { return created_; }  // when the server began, in Unix time
+  std::int64_t created() const { return created_; }  // when the server started, in Unix time
 
-  // Whether a template that printed this would print a control token.
+  // Whether the text contains a control token, so that a template that prints it would print that token.
   bool spells_control_token(std::string_view text) const;
-  // The text of a token as JSON can have it.
+  // The text of a token as well-formed UTF-8.
   std::string token_text(Token token) const;
 
-  // For a Request: this model's tokens as well-formed text, as they come. `at_start`: the answer is a text of its own,
-  // not the middle of one.
+  // For a Request: turns tokens into well-formed text as they come. `at_start`: the answer begins a new text; it does
+  // not continue one.
   std::unique_ptr<engine::TextStream> text_stream(bool at_start, bool render_special) const;
 
  private:

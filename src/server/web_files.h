@@ -1,4 +1,4 @@
-// The page, as it was when the program was built: every .html, .css and .js file of src/server/web but the tests. Any
+// The files of the page, embedded at build time: every .html, .css and .js file of src/server/web except the tests. Any
 // thread may call.
 #pragma once
 
