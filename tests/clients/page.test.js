@@ -1,4 +1,4 @@
-// The page in Chromium, at the width of a desk and of a phone. Pictures are kept under build/artefacts.
+// The page in Chromium, at the width of a desktop and of a phone. Screenshots are kept under build/artefacts.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -22,7 +22,7 @@ after(async () => {
 
 const sizes = [{ name: '1280', width: 1280, height: 800 }, { name: '390', width: 390, height: 844, phone: true }];
 
-// A page that is open, and what went wrong in it.
+// Opens a page and records its errors.
 async function open(size, { at = server, scheme = 'light', settings = { temperature: 0.8, seed: 7, maxTokens: 200 } } = {}) {
   const context = await browser.newContext({ viewport: size, colorScheme: scheme, deviceScaleFactor: size.phone ? 2 : 1, isMobile: Boolean(size.phone), hasTouch: Boolean(size.phone) });
   if (settings) await context.addInitScript((value) => { if (!sessionStorage.getItem('quire.settings')) sessionStorage.setItem('quire.settings', JSON.stringify(value)); }, settings);
@@ -32,7 +32,7 @@ async function open(size, { at = server, scheme = 'light', settings = { temperat
   page.on('console', (message) => { if (message.type() === 'error' && !/401/.test(message.text())) problems.push(message.text()); });
   page.on('request', (request) => { if (!request.url().startsWith(at.url) && !request.url().startsWith('data:')) problems.push(`asks for ${request.url()}`); });
   await page.goto(`${at.url}/`);
-  // What the page's modules know, for the tests to look at: the same instances that the page has.
+  // Gives the tests access to the page's own module instances.
   await page.evaluate(async () => {
     const { pool } = await import('/pool.js');
     globalThis.quire = { pool, cellGrid: await import('/cell_grid.js'), gridLayout: await import('/grid_layout.js') };
@@ -45,7 +45,7 @@ const live = (page) => page.waitForSelector('#link[data-state=live]');
 const rested = (page) => page.waitForSelector('#send:not([hidden])', { timeout: 60_000 });
 const number = async (page, id) => Number((await page.textContent(`#${id}`)).replace(/\D/g, '') || 0);
 const picture = (page, name) => page.screenshot({ path: path.join(artefacts, `${name}.png`) });
-// A fingerprint of what the first canvas of cells shows.
+// A fingerprint of the first canvas of cells.
 const cells = (page) => page.$eval('.scroller canvas', (canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   let hash = 0;
@@ -53,7 +53,7 @@ const cells = (page) => page.$eval('.scroller canvas', (canvas) => {
   return hash;
 });
 
-// Nothing reaches over the edge of the window, and no two pieces of text or controls lie on each other.
+// Checks that nothing extends beyond the window, and that no texts or controls overlap.
 async function wellLaid(page) {
   const wrong = await page.evaluate(() => {
     const result = [];
@@ -100,7 +100,7 @@ for (const size of sizes) {
     await wellLaid(page);
     await picture(page, `page-${size.name}-empty`);
 
-    // A chat with the keyboard; the cells change while it is written.
+    // A chat with the keyboard. The cells change during the answer.
     await look(page, size, 'pool');
     const before = await cells(page);
     await look(page, size, 'chat');
@@ -123,11 +123,11 @@ for (const size of sizes) {
     assert.match(await page.textContent('.answer .facts'), /tokens.*(seen|found)/);
     await wellLaid(page);
 
-    // The same question again is found in the pool.
+    // The same question again reuses the first prompt.
     await page.fill('#prompt', 'What is a quire?');
     await page.keyboard.press('Enter');
     await rested(page);
-    await page.waitForFunction(() => /found in the pool/.test(document.querySelectorAll('.answer .facts')[1]?.textContent));
+    await page.waitForFunction(() => /\d tokens reused/.test(document.querySelectorAll('.answer .facts')[1]?.textContent));
 
     // Escape stops.
     await page.fill('#prompt', 'Tell me a story.');
@@ -136,11 +136,11 @@ for (const size of sizes) {
     await page.keyboard.press('Escape');
     await rested(page);
 
-    // Three readers share pages: more than one sequence is shown on them, and it is said.
+    // Three readers share pages: the cells show more than one sequence, and the text says so.
     await look(page, size, 'pool');
     await page.click('#readers');
     await until('three sequences', async () => (await page.$$('#sequences li')).length >= 3);
-    await page.waitForFunction(() => [...document.querySelectorAll('#sequences .hit')].some((line) => /of [\d,]+ tokens found in the pool/.test(line.textContent)), null, { timeout: 30_000 });
+    await page.waitForFunction(() => [...document.querySelectorAll('#sequences .hit')].some((line) => /of [\d,]+ tokens reused/.test(line.textContent)), null, { timeout: 30_000 });
     await page.waitForFunction(() => [...quire.pool.groups[0].cells.holders.values()].some((keys) => keys.length === 3), null, { timeout: 30_000 });
     const spot = await page.evaluate(() => {
       const [{ cells, layout }] = quire.cellGrid.grids;
@@ -157,7 +157,7 @@ for (const size of sizes) {
     await rested(page);
     for (const text of await page.$$eval('.aside .branch .text', (all) => all.map((element) => element.textContent))) assert.ok(text.length > 20, 'each reader got an answer');
 
-    // Fork: one beginning, two ways on; the second finds the first one's pages.
+    // Fork: one prefix, two answers; the second reuses the pages of the first.
     await page.locator('.answer .tools button', { hasText: 'Fork' }).first().click();
     await page.waitForFunction(() => document.querySelectorAll('.branch').length === 2 && [...document.querySelectorAll('.branch .text')].every((text) => text.textContent.length > 10), null, { timeout: 30_000 });
     await picture(page, `page-${size.name}-fork`);
@@ -166,7 +166,7 @@ for (const size of sizes) {
     assert.notEqual(ways[0], ways[1]);
     const beginning = await page.$eval('li.answer > .text', (element) => element.textContent);
     assert.ok(story.startsWith(beginning) && beginning.length > 10);
-    assert.match((await page.$$eval('.branch .facts', (all) => all.map((element) => element.textContent))).join('|'), /found in the pool/);
+    assert.match((await page.$$eval('.branch .facts', (all) => all.map((element) => element.textContent))).join('|'), /\d tokens reused/);
     await wellLaid(page);
     await page.click('#notice-action');
     assert.equal(await page.textContent('.answer .text'), story, 'undone');
@@ -247,7 +247,7 @@ test('the keyboard reaches everything, in order, and is seen', async () => {
   await close();
 });
 
-test('a server that goes away is said so, and found again', { timeout: 60_000 }, async () => {
+test('the page says when the server is gone, and reconnects', { timeout: 60_000 }, async () => {
   const first = await Server.start('-m', models.llama);
   const { page, close } = await open(sizes[0], { at: first });
   await live(page);
@@ -263,7 +263,7 @@ test('a server that goes away is said so, and found again', { timeout: 60_000 },
   await second.stop();
 });
 
-test('an error is shown in words', async () => {
+test('an error is shown as a message', async () => {
   const { page, close } = await open(sizes[0], { settings: { temperature: 0.8, seed: '', maxTokens: 100 } });
   await live(page);
   await page.fill('#prompt', 'fox '.repeat(4000));

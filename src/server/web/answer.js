@@ -1,11 +1,11 @@
-// Answers as they are being written: streamed from the server into {text, request, finish, usage, error, ...}.
+// Streams answers from the server into {text, request, finish, usage, error, ...}.
 import { save, settings } from './conversation.js';
 import { $ } from './dom.js';
 import { eventsOf } from './event_stream.js';
 import { pool } from './pool.js';
 import { ServerError, askForKey, refusal, request } from './server.js';
 
-// AbortControllers of the answers that are being written. `onChange` is called when one begins or ends.
+// The AbortControllers of the running answers. `onChange` is called when an answer begins or ends.
 export const running = { stoppers: new Set(), onChange: () => {} };
 
 export function stopAll() {
@@ -24,7 +24,8 @@ export function takeEvent(answer, data) {
   return false;
 }
 
-// Streams one answer; `sent` is what is asked besides the settings, `changed` is called as the answer grows. Never throws.
+// Streams one answer. `sent` has the fields of the request besides the settings. `changed` is called as the answer grows.
+// Never throws.
 export async function write(answer, sent, changed) {
   const stopper = new AbortController();
   answer.stopper = stopper;

@@ -6,7 +6,7 @@ const piece = (content, finish = null) => JSON.stringify({ choices: [{ index: 0,
 const realFetch = globalThis.fetch;
 afterEach(() => { globalThis.fetch = realFetch; });
 
-// A server that answers with these events. Without an end it stays open until it is aborted.
+// A fake server that answers with these events. Without an end, the stream stays open until it is aborted.
 function serve(events, { status = 200, end = true, headers = { 'x-request-id': '12' } } = {}) {
   const asked = [];
   globalThis.fetch = async (path, { body, signal }) => {
@@ -33,7 +33,7 @@ test('the pieces of a stream make up the answer', () => {
   assert.throws(() => takeEvent(answer, '{"error": {"message": "no room"}}'), /no room/);
 });
 
-test('an answer is streamed, with what was asked', async () => {
+test('an answer is streamed, and the request has the fields that were given', async () => {
   const asked = serve([piece('Hello'), piece('!', 'stop'), '[DONE]']);
   const answer = { role: 'assistant', text: '' };
   const seen = [];
@@ -53,7 +53,7 @@ test('an answer is streamed, with what was asked', async () => {
   assert.equal(asked[0].body.seed, 3);
 });
 
-test('one that is stopped keeps what it has', async () => {
+test('a stopped answer keeps its text', async () => {
   serve([piece('Once')], { end: false });
   const answer = { text: '' };
   await write(answer, {}, () => { if (answer.text) stopAll(); });
@@ -62,7 +62,7 @@ test('one that is stopped keeps what it has', async () => {
   assert.equal(answer.error, null);
 });
 
-test('what goes wrong is said in words, and never thrown', async () => {
+test('errors become messages and are never thrown', async () => {
   const errorOf = async () => { const answer = { text: '' }; await write(answer, {}, () => {}); return answer.error; };
   serve([piece('Once')]);
   assert.equal(await errorOf(), 'The connection broke before the answer was complete.');

@@ -1,12 +1,12 @@
-// The page: a conversation on the left, the pool that holds it on the right. No framework and no build step; this module
-// ties the controls to the others.
+// The page: a conversation on the left, the pool that holds it on the right. No framework and no build step. This module
+// connects the controls to the other modules.
 //
-//   app ─┬─ chat ── answer, messages_view ── conversation         what is said
-//        ├─ feed ── pool_view ── cell_grid, sequences_view        what the pool shows
+//   app ─┬─ chat ── answer, messages_view ── conversation         the conversation
+//        ├─ feed ── pool_view ── cell_grid, sequences_view        the pool
 //        └─ rates                                                 tokens per second
 //
-// What computes is apart from what draws: pool, cells, conversation, words, grid_layout, event_stream and sequence_key know
-// nothing of the document. The tests beside them run in Node.js (tests/clients/run).
+// Computing and drawing are separate: pool, cells, conversation, words, grid_layout, event_stream and sequence_key do not
+// use the document. The tests beside them run in Node.js (tests/clients/run).
 import { running, stopAll } from './answer.js';
 import { paintGrids } from './cell_grid.js';
 import { beginAgain, forkAnswer, send, threeReaders } from './chat.js';
@@ -79,7 +79,7 @@ function startSettings() {
   }
 }
 
-// On a narrow screen one of the two is seen at a time.
+// A narrow screen shows either the conversation or the pool.
 function startViews() {
   const buttons = document.querySelectorAll('nav button');
   const look = (view) => {

@@ -1,4 +1,4 @@
-// Cells on a canvas. Only the visible rows are painted, and of those only what changed or still glows.
+// Draws cells on a canvas. It paints only visible rows, and of those only cells that changed or still glow.
 import { CACHED, FREE, HELD } from './cells.js';
 import { make } from './dom.js';
 import { cellAt, layOut, placeOf, scrollTo, stepTo, stripes, visible } from './grid_layout.js';
@@ -7,11 +7,11 @@ import { theme } from './theme.js';
 
 const GLOW_MS = matchMedia('(prefers-reduced-motion: reduce)').matches ? 0 : 900;
 
-// What somebody points at: a cell (the text about it follows), and a sequence, by its key.
+// What the user points at: a cell, and a sequence (by its key).
 export const pointer = { grid: null, cell: -1, sequence: null, onMove: () => {} };
 
 export class CellGrid {
-  // `describe(cell)` says what a cell is; `wanted` is the height in pixels that the grid aims at.
+  // `describe(cell)` returns a text about a cell. `wanted` is the preferred height of the grid in pixels.
   constructor(cells, { title = '', describe, wanted = 210 }) {
     this.cells = cells;
     this.describe = describe;
@@ -61,7 +61,7 @@ export class CellGrid {
 
   touch(cell) { this.dirty.add(cell); wake(); }
 
-  // Called once per frame; true while something still glows.
+  // Called once per frame. True: a cell still glows.
   frame(now) {
     for (const cell of this.dirty) this.paint(cell, now);
     this.dirty.clear();
@@ -155,7 +155,7 @@ export class CellGrid {
   }
 }
 
-// --- the grids on the page, and the one loop that paints them
+// --- the grids on the page, and the loop that paints them
 
 export let grids = [];
 

@@ -1,5 +1,5 @@
-// The cells of one kind, pages of a group or recurrent states: what each is now, and who holds it. No drawing; who draws
-// them sets `onTouch` (a cell looks different now) and `onFlash` (something happened to a cell that is worth a glow).
+// The cells of one kind (pages of a group, or recurrent states): the state of each, and the sequences that hold it. No
+// drawing. The view sets `onTouch` (a cell looks different now) and `onFlash` (a cell should glow).
 import { hueOfKey } from './sequence_key.js';
 
 export const FREE = 0, HELD = 1, CACHED = 2;
@@ -8,18 +8,18 @@ export class Cells {
   onTouch = () => {};
   onFlash = () => {};
 
-  // `perSlab`: so many cells are one slab of the arena, which holds objects of one kind at a time.
+  // `perSlab`: cells in one slab of the arena. A slab holds objects of one kind at a time.
   constructor(total, perSlab = total) {
     this.total = total;
     this.perSlab = perSlab || 1;
     this.elsewhere = new Uint8Array(Math.ceil(total / this.perSlab));  // by slab: it holds objects of another kind
     this.state = new Uint8Array(total);
     this.hue = new Int16Array(total).fill(-1);  // of the last holder
-    this.holders = new Map();                   // cell -> keys of sequences, for those that are held
-    this.look = new Int32Array(total);          // as it was last touched, to see what changed
+    this.holders = new Map();                   // cell -> keys of the sequences that hold it
+    this.look = new Int32Array(total);          // a hash of what was last shown, to see what changed
   }
 
-  // `tone` is what kind of glow goes with it: 'taken', 'evicted', or 'held' and 'cached' in the cell's own hue.
+  // `tone` is the kind of glow: 'taken', 'evicted', or 'held' and 'cached' in the cell's own hue.
   set(cell, state, tone = null) {
     if (cell >= this.total) return;
     this.state[cell] = state;
@@ -35,7 +35,7 @@ export class Cells {
     this.set(to, state, 'taken');
   }
 
-  // The holders as the tables say. What looks different from last time is touched.
+  // Sets the holders from the block tables. Touches the cells that look different from last time.
   hold(holders) {
     this.holders = holders;
     for (let cell = 0; cell < this.total; ++cell) {
@@ -54,10 +54,10 @@ export class Cells {
     }
   }
 
-  // A free cell whose slab is used for something else is no cell at the moment.
+  // A free cell does not exist at the moment if its slab holds objects of another kind.
   isElsewhere(cell) { return this.state[cell] === FREE && this.elsewhere[Math.floor(cell / this.perSlab)] === 1; }
 
-  // Which slabs others use: `used` has a kind for each slab, `own` is this one's.
+  // Marks the slabs that other kinds use. `used` has the kind of each slab; `own` is the kind of these cells.
   yieldTo(used, own) {
     for (let slab = 0; slab < this.elsewhere.length; ++slab) {
       const away = used[slab] !== 0 && used[slab] !== own ? 1 : 0;

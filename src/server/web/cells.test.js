@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { CACHED, Cells, FREE, HELD } from './cells.js';
 import { hueOfKey } from './sequence_key.js';
 
-// Cells that write down what they tell.
+// Cells that record their calls of onTouch and onFlash.
 function watched(...shape) {
   const cells = new Cells(...shape);
   cells.touched = [];
@@ -50,7 +50,7 @@ test('what moves takes its state and hue along, and leaves a free cell', () => {
   assert.equal(cells.hue[3], hueOfKey('3.0'));
 });
 
-test('ids beyond the cells are passed over', () => {
+test('ids beyond the cells are ignored', () => {
   const cells = watched(4);
   cells.set(4, HELD, 'taken');
   cells.move(0, 7);
@@ -59,7 +59,7 @@ test('ids beyond the cells are passed over', () => {
   assert.deepEqual(cells.flashed, []);
 });
 
-test('cells of a slab that another kind uses are not there: not free, not counted', () => {
+test('cells of a slab that another kind uses do not exist: not free, not counted', () => {
   const cells = watched(8, 4);
   cells.yieldTo(Uint8Array.of(0, 2), 1);
   assert.deepEqual(cells.touched, [4, 5, 6, 7]);

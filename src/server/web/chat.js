@@ -1,15 +1,15 @@
-// What one can do in the conversation: send a message, fork an answer, let three readers read, begin again.
+// The actions of the conversation: send a message, fork an answer, start three readers, begin again.
 import { running, stopAll, write } from './answer.js';
 import { asSent, conversation, longNotes, middleOf, save, seedFor, settings } from './conversation.js';
 import { notice, show, showAll, toEnd } from './messages_view.js';
 import { pool } from './pool.js';
 
-const FORK_TEMPERATURE = 1.1;  // two ways that are the same would show little
+const FORK_TEMPERATURE = 1.1;  // so that the two answers differ
 
 const busy = () => running.stoppers.size > 0;
 const growing = (answer) => () => { answer.changed(); toEnd(); save(false); };
 
-// Puts messages at the end of the conversation.
+// Appends messages to the conversation.
 function add(...messages) {
   for (const message of messages) {
     conversation.messages.push(message);
@@ -29,7 +29,7 @@ export async function send(text) {
   await write(answer, sent, growing(answer));
 }
 
-// Where in the answer the fork begins: what is selected, else where the writing stands, else the middle.
+// Where the fork begins: at the end of the selection, else at the end of a running answer, else in the middle.
 function forkPoint(message, element, wasWriting) {
   const selection = getSelection();
   if (selection.rangeCount && !selection.isCollapsed && element.contains(selection.anchorNode) && element.contains(selection.focusNode)) {
@@ -46,7 +46,7 @@ export async function forkAnswer(message, element) {
     message.stopper.abort();
     while (message.stopper) await new Promise((resolve) => setTimeout(resolve, 10));
   } else if (busy()) {
-    return notice('Another answer is being written. Stop it first.');
+    return notice('Another answer is still running. Stop it first.');
   }
   const { messages } = conversation;
   const at = messages.indexOf(message);
@@ -56,13 +56,13 @@ export async function forkAnswer(message, element) {
   const seeds = [1, 2].map(seedFor);
   const fork = {
     role: 'assistant', kind: 'fork', prefix, chosen: 0,
-    branches: seeds.map((seed, i) => ({ text: '', label: `${['one', 'the other'][i]} way, seed ${seed}` })),
+    branches: seeds.map((seed, i) => ({ text: '', label: `${['first', 'second'][i]} answer, seed ${seed}` })),
   };
   const lost = messages.length - at - 1;
   messages.splice(at, messages.length - at, fork);
   showAll();
   save();
-  notice(lost > 0 ? 'What came after this answer is gone from the conversation.' : 'The answer as it was has become two.',
+  notice(lost > 0 ? 'The messages after this answer were removed.' : 'The answer was replaced by two answers.',
     { calm: true, action: 'Undo', run: () => { stopAll(); conversation.messages = JSON.parse(before); showAll(); save(); } });
   const sent = asSent(messages.slice(0, at));
   if (prefix) sent.push({ role: 'assistant', content: prefix });
@@ -73,7 +73,7 @@ export async function forkAnswer(message, element) {
 }
 
 export async function threeReaders() {
-  if (busy()) return notice('An answer is being written. Stop it first.');
+  if (busy()) return notice('An answer is still running. Stop it first.');
   notice('');
   const notes = longNotes(pool.context ?? 2048);
   const readers = {

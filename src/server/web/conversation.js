@@ -1,7 +1,7 @@
-// The conversation as data: its messages, its settings, and what of it is sent. Kept in the tab.
+// The conversation as data: its messages and settings, and what is sent to the server. It is kept in the tab.
 //
 // A message is {role: 'user', text}, an answer {role: 'assistant', text, request, usage, ...}, a fork {kind: 'fork', prefix,
-// branches, chosen} or three readers {kind: 'readers', notes, branches}, which are no part of the conversation.
+// branches, chosen} or three readers {kind: 'readers', notes, branches}. Readers are not part of the conversation.
 import { store, stored } from './dom.js';
 
 export const SETTINGS = { temperature: 0.8, seed: '', maxTokens: 400 };
@@ -11,7 +11,7 @@ export const conversation = { messages: stored('quire.messages', []) };
 
 const SAVE_MS = 500;
 let savedAt = 0;
-// `now` false: not if it was saved a moment ago.
+// If `now` is false, it saves only if the last save is some time ago.
 export function save(now = true) {
   if (!now && Date.now() - savedAt < SAVE_MS) return;
   savedAt = Date.now();
@@ -23,7 +23,7 @@ export function saveSettings(fields) {
   store('quire.settings', settings);
 }
 
-// Settings from what is in the fields, as strings. What is no number is the default.
+// Settings from the strings in the fields. A field that is not a number gets the default.
 export function settingsFrom({ temperature, seed, maxTokens }) {
   const number = (text, fallback) => (text === '' || Number.isNaN(Number(text)) ? fallback : Number(text));
   return {
@@ -35,7 +35,7 @@ export function settingsFrom({ temperature, seed, maxTokens }) {
 
 export const seedFor = (i) => (settings.seed === '' ? Math.floor(Math.random() * 100_000) : Number(settings.seed) + i);
 
-// What a message says; of a fork, the way that was chosen.
+// The text of a message; for a fork, the chosen answer.
 export const spoken = (message) => (message.kind === 'fork' ? message.prefix + message.branches[message.chosen].text : message.text);
 
 export function asSent(messages) {
@@ -44,7 +44,7 @@ export function asSent(messages) {
     .filter((message) => message.role === 'user' || message.content !== '');
 }
 
-// What was being written when the page went away is as far as it came.
+// Answers that were running when the page was closed count as stopped.
 export function markStopped(messages) {
   for (const answer of messages.flatMap((message) => message.branches ?? [message])) {
     if (answer.stopper || (answer.finish === null && !answer.error)) answer.finish = 'stopped';
@@ -52,19 +52,19 @@ export function markStopped(messages) {
   }
 }
 
-// Where an answer forks if nobody says where: at the space behind its middle; at its beginning where it is short.
+// Where an answer forks by default: at the space after its middle, or at its beginning if it is short.
 export function middleOf(text) {
   const middle = text.indexOf(' ', Math.floor(text.length / 2));
   return text.length < 24 || middle < 0 ? 0 : middle;
 }
 
-// A long text that many could ask about: notes of the kind that the demo model knows. `context` tokens are the model's.
+// A long text for several readers: notes of the kind that the demo model knows. `context`: the model's, in tokens.
 export function longNotes(context) {
   const names = 'Mia Tom Anna Ben Lily Sam Ella Max Zoe Leo Ruby Finn Nora Jack Ivy Noah Rosa Theo Clara Hugo Alice Oscar Lucy Felix'.split(' ');
   const colours = 'red blue green yellow white black silver golden brown purple orange grey'.split(' ');
   const boxes = 'box drawer jar bag chest tin case shelf'.split(' ');
   const things = 'kite ball lantern drum boat basket hat book bell key map cup whistle wagon scarf ladder'.split(' ');
-  const wanted = Math.min(5200, Math.max(300, context * 1.9));  // characters; a token is some three to four of them
+  const wanted = Math.min(5200, Math.max(300, context * 1.9));  // characters; a token has some three to four of them
   const lines = ['Remember these notes.'];
   for (let i = 0, length = 0; length < wanted; ++i) {
     const line = i % 2 ? `The ${colours[(i * 5) % 12]} ${boxes[(i * 3) % 8]} holds a ${colours[(i * 7 + 1) % 12]} ${things[(i * 11) % 16]}.`

@@ -4,13 +4,13 @@ import { SETTINGS, asSent, longNotes, markStopped, middleOf, settingsFrom, spoke
 
 const fork = { role: 'assistant', kind: 'fork', prefix: 'Once', chosen: 1, branches: [{ text: ' upon' }, { text: ' more' }] };
 
-test('what is sent is what was said: no readers, no empty answers, of a fork the chosen way', () => {
+test('the request has the messages without readers and empty answers, and of a fork the chosen answer', () => {
   const messages = [{ role: 'user', text: 'Hello' }, { role: 'assistant', text: '' }, { kind: 'readers', notes: 'x', branches: [] }, { role: 'user', text: 'A story' }, fork];
   assert.deepEqual(asSent(messages), [{ role: 'user', content: 'Hello' }, { role: 'user', content: 'A story' }, { role: 'assistant', content: 'Once more' }]);
   assert.equal(spoken({ ...fork, chosen: 0 }), 'Once upon');
 });
 
-test('after a reload, what was being written counts as stopped; what had ended does not', () => {
+test('after a reload, running answers count as stopped; ended ones do not', () => {
   const messages = JSON.parse(JSON.stringify([
     { role: 'user', text: 'Hello' }, { role: 'assistant', text: 'Hi', finish: 'stop' }, { role: 'assistant', text: 'Hal', finish: null, error: null, stopper: {} },
     { role: 'assistant', text: '', finish: null, error: 'The server is busy.' }, { ...fork, branches: [{ text: 'a', finish: null, error: null }, { text: 'b', finish: 'length' }] }]));
@@ -20,7 +20,7 @@ test('after a reload, what was being written counts as stopped; what had ended d
   assert.deepEqual(messages[4].branches.map(({ finish }) => finish), ['stopped', 'length']);
 });
 
-test('an answer forks at the space behind its middle, a short one at its beginning', () => {
+test('an answer forks at the space after its middle, a short one at its beginning', () => {
   const text = 'In a little house by the lighthouse lived a girl.';
   const at = middleOf(text);
   assert.equal(text[at], ' ');
@@ -29,7 +29,7 @@ test('an answer forks at the space behind its middle, a short one at its beginni
   assert.equal(middleOf('x'.repeat(100)), 0, 'there is no space');
 });
 
-test('settings: what is no number is the default', () => {
+test('settings: a field that is not a number gets the default', () => {
   assert.deepEqual(settingsFrom({ temperature: '0', seed: '7', maxTokens: '12' }), { temperature: 0, seed: 7, maxTokens: 12 });
   assert.deepEqual(settingsFrom({ temperature: '', seed: '', maxTokens: '' }), SETTINGS);
   assert.deepEqual(settingsFrom({ temperature: 'warm', seed: 'x', maxTokens: '-5' }), { ...SETTINGS, maxTokens: 1 });

@@ -1,4 +1,4 @@
-// Helpers for elements and for what a tab remembers. They touch the document only when called.
+// Helpers for elements and for the tab's storage. They use the document only when called.
 
 export const $ = (id) => document.getElementById(id);
 

@@ -1,6 +1,6 @@
-// Server-sent events, as the HTML standard has them, over fetch: EventSource could not send a key.
+// Server-sent events (HTML standard) over fetch. EventSource cannot send a key.
 
-// Takes text as it comes, in pieces of any length, and gives back the events that are complete.
+// Takes text in pieces of any length and returns the events that are complete.
 export class EventParser {
   #rest = '';
   #type = 'message';
@@ -26,7 +26,7 @@ export class EventParser {
   }
 }
 
-// The events of a response. `onBytes` is called whenever something came, comments too.
+// The events of a response. `onBytes` is called whenever bytes arrive, comments included.
 export async function* eventsOf(response, onBytes = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const parser = new EventParser();

@@ -14,24 +14,24 @@ test('events come out whole, wherever the pieces end', () => {
   }
 });
 
-test('an event that is not complete is none', () => {
+test('an incomplete event is not returned', () => {
   const parser = new EventParser();
   assert.deepEqual(parser.push('data: half'), []);
   assert.deepEqual(parser.push('\n'), []);
   assert.deepEqual(parser.push('\n'), [{ type: 'message', data: 'half' }]);
 });
 
-test('the type is of one event only, and an event without data is none', () => {
+test('a type counts for one event only, and an event without data is not returned', () => {
   const parser = new EventParser();
   assert.deepEqual(parser.push('event: change\n\ndata: x\n\n'), [{ type: 'message', data: 'x' }]);
   assert.deepEqual(parser.push('event: change\ndata: y\n\ndata: z\n\n'), [{ type: 'change', data: 'y' }, { type: 'message', data: 'z' }]);
 });
 
-test('one space behind the colon belongs to the form, more belong to the data', () => {
+test('one space after the colon is dropped, further spaces belong to the data', () => {
   assert.deepEqual(new EventParser().push('data:  two spaces\n\n'), [{ type: 'message', data: ' two spaces' }]);
 });
 
-test('a response is read to its end, letters that are cut in two among it', async () => {
+test('a response is read to its end, also if a piece ends inside a character', async () => {
   const bytes = new TextEncoder().encode('data: ½ a kite 🪁\n\n: still there\n\ndata: end\n\n');
   let heard = 0;
   const response = new Response(new ReadableStream({
@@ -46,7 +46,7 @@ test('a response is read to its end, letters that are cut in two among it', asyn
   assert.ok(heard > 2, 'comments are heard too');
 });
 
-test('who stops listening cancels the response', async () => {
+test('ending the loop early cancels the response', async () => {
   let cancelled = false;
   const response = new Response(new ReadableStream({
     start(controller) { controller.enqueue(new TextEncoder().encode('data: 1\n\ndata: 2\n\n')); },

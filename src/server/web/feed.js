@@ -1,10 +1,10 @@
-// Follows the server's pool for as long as the page is open, over connections that break.
+// Follows the server's pool as long as the page is open. It reconnects when the connection breaks.
 import { $ } from './dom.js';
 import { eventsOf } from './event_stream.js';
 import { takeChange, takeWhole } from './pool_view.js';
 import { askForKey, refusal, request } from './server.js';
 
-const SILENCE_MS = 40_000;  // the server says something more often than that
+const SILENCE_MS = 40_000;  // the server sends something more often than that
 
 function link(state, text) {
   $('link').dataset.state = state;
@@ -21,7 +21,7 @@ export async function follow() {
       const response = await request('/pool/events', { signal: stopper.signal });
       if (response.status === 401) {
         clearTimeout(silence);
-        link('broken', 'key wanted');
+        link('broken', 'key needed');
         await askForKey();
         pause = 250;
         continue;

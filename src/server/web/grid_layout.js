@@ -1,13 +1,13 @@
-// Where the cells of a grid are: geometry alone, in CSS pixels. A layout is {columns, rows, pitch, gap, height, scrolled}:
-// `pitch` is a cell with the gap behind it, `height` what is seen at once, `scrolled` what has to be scrolled for the rest.
+// The geometry of a grid of cells, in CSS pixels. A layout is {columns, rows, pitch, gap, height, scrolled}: `pitch` is the
+// size of a cell with its gap, `height` the visible height, `scrolled` the height that is out of view.
 
 const MOST_HEIGHT = 320;
 
-// `wanted` is the height that the grid aims at. Null where there is nothing to lay out.
+// `wanted` is the preferred height. Null: there is nothing to lay out.
 export function layOut(width, total, wanted) {
   if (width <= 0 || total <= 0) return null;
   const fitting = (height) => Math.floor(Math.sqrt((width * height) / total));
-  // Many cells get more room, so that one can still see what each of them is.
+  // Many cells get more height, so that each can still be seen.
   const pitch = Math.max(4, Math.min(18, fitting(wanted) >= 10 ? fitting(wanted) : fitting(wanted * 1.4)));
   const gap = pitch >= 12 ? 2 : 1;
   const columns = Math.max(1, Math.floor((width + gap) / pitch));
@@ -16,7 +16,7 @@ export function layOut(width, total, wanted) {
   return { columns, rows, pitch, gap, height, scrolled: rows * pitch - height };
 }
 
-// The left upper corner of a cell, with the grid scrolled to `top`; null where none of it is seen.
+// The upper left corner of a cell, with the grid scrolled to `top`; null if the cell is not visible.
 export function placeOf({ columns, pitch, height }, cell, top = 0) {
   const y = Math.floor(cell / columns) * pitch - top;
   return y < -pitch || y > height ? null : { x: (cell % columns) * pitch, y };
@@ -29,27 +29,27 @@ export function cellAt({ columns, pitch }, total, x, y, top = 0) {
   return column >= 0 && column < columns && cell >= 0 && cell < total ? cell : -1;
 }
 
-// The cells that are seen, from `first` up to but without `last`.
+// The visible cells: [first, last).
 export function visible({ columns, pitch, height }, total, top = 0) {
   const first = Math.floor(top / pitch) * columns;
   return { first, last: Math.min(total, first + (Math.ceil(height / pitch) + 1) * columns) };
 }
 
-// Where an arrow key leads; null for other keys. The first one leads to the first cell.
+// The cell that an arrow key leads to; null for other keys. If no cell is selected, it is the first.
 export function stepTo({ columns }, total, cell, key) {
   const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns };
   if (!(key in steps)) return null;
   return cell < 0 ? 0 : Math.max(0, Math.min(total - 1, cell + steps[key]));
 }
 
-// How far to scroll so that a cell is seen; `top` where it is already.
+// The scroll position at which a cell is visible; `top` if it already is.
 export function scrollTo({ columns, pitch, height }, cell, top) {
   const y = Math.floor(cell / columns) * pitch;
   if (y < top) return y;
   return y + pitch > top + height ? y + pitch - height : top;
 }
 
-// The stripes of a cell of `size` pixels that `holders` share: [from, to) of each that there is room for.
+// The stripes [from, to) of a cell of `size` pixels, one for each holder that there is room for.
 export function stripes(size, holders) {
   const shown = Math.min(holders, Math.max(1, Math.floor(size / 3)));
   return Array.from({ length: shown }, (_, i) => [Math.round((i * size) / shown), Math.round(((i + 1) * size) / shown)]);

@@ -37,7 +37,7 @@ test('a point in a cell is that cell, wherever it is scrolled to', () => {
   }
 });
 
-test('what is visible is what has a place in the window', () => {
+test('the visible cells are those with a place in the window', () => {
   for (const { width, total, wanted } of shapes.filter((shape) => shape.total <= 20_480)) {
     const layout = layOut(width, total, wanted);
     const top = Math.min(layout.scrolled, 33);
@@ -50,7 +50,7 @@ test('what is visible is what has a place in the window', () => {
   }
 });
 
-test('beside the cells there is none', () => {
+test('a point outside the cells is no cell', () => {
   const layout = layOut(600, 100, 210);
   assert.equal(cellAt(layout, 100, -1, 5), -1);
   assert.equal(cellAt(layout, 100, layout.columns * layout.pitch + 1, 5), -1);

@@ -1,4 +1,4 @@
-// The conversation on the page. Each answer gets a `changed()` that brings its view up to date.
+// Shows the conversation. Each answer gets a function `changed()` that updates its view.
 import { conversation, save, spoken } from './conversation.js';
 import { $, make } from './dom.js';
 import { pool } from './pool.js';
@@ -6,10 +6,10 @@ import { hueOf } from './sequence_key.js';
 import { colourOf } from './theme.js';
 import { answerFacts, count } from './words.js';
 
-// What the buttons do; set by who knows: fork(message, element of its text).
+// The actions of the buttons: fork(message, element of its text). app.js sets them.
 export const actions = { fork: () => {} };
 
-// The parts of one answer: its text, what it cost, its colour in the pool.
+// The parts of one answer: its text, its cost, its colour in the pool.
 function answerParts(answer, { dot = true } = {}) {
   const text = make('div', { className: 'text' });
   const who = make('span', { className: 'dot' });
@@ -55,7 +55,7 @@ function assistantView(message) {
   const parts = answerParts(message);
   const fork = make('button', {
     type: 'button', className: 'quiet', textContent: 'Fork',
-    title: 'Goes on from here twice. Select a place in the answer to fork there; otherwise it is its middle, or where the writing stands.',
+    title: 'Continues the answer twice from one point. Select text to fork at its end. Otherwise it forks at the end of a running answer, or in the middle.',
     onclick: () => actions.fork(message, parts.text),
   });
   const tools = make('div', { className: 'tools' }, fork, copyButton(() => message.text));
@@ -73,7 +73,7 @@ function branchView(branch, label, { chosen = null, choose = null, group = '' } 
   const root = make('div', { className: 'branch answer' }, label && make('div', { className: 'who', textContent: label }), parts.text, parts.line);
   if (choose) {
     const radio = make('input', { type: 'radio', name: group, checked: chosen, onchange: choose });
-    root.append(make('label', {}, radio, 'go on with this one'));
+    root.append(make('label', {}, radio, 'continue with this one'));
     root.classList.toggle('chosen', chosen);
     radio.addEventListener('change', () => {
       for (const other of root.parentElement.children) other.classList.toggle('chosen', other === root);
@@ -86,7 +86,7 @@ function branchView(branch, label, { chosen = null, choose = null, group = '' } 
 
 function forkView(message) {
   const group = `fork-${conversation.messages.indexOf(message)}`;
-  return make('li', { className: 'answer' }, make('div', { className: 'who', textContent: 'One beginning, two ways on' }),
+  return make('li', { className: 'answer' }, make('div', { className: 'who', textContent: 'One prefix, two answers' }),
     message.prefix ? make('div', { className: 'text', textContent: message.prefix }) : null,
     make('div', { className: 'branches' }, ...message.branches.map((branch, i) => branchView(branch, branch.label, {
       group, chosen: i === message.chosen, choose: () => { message.chosen = i; save(); },
@@ -96,7 +96,7 @@ function forkView(message) {
 
 function readersView(message) {
   return make('li', { className: 'aside' },
-    make('div', { className: 'who', textContent: 'Three readers of one long text. It is read once; its pages are shared.' }),
+    make('div', { className: 'who', textContent: 'Three readers of one long text. It is computed once; its pages are shared.' }),
     make('details', {}, make('summary', { textContent: `The text they share (${count(message.notes.length)} characters)` }), make('p', { textContent: message.notes })),
     make('div', { className: 'branches' }, ...message.branches.map((branch) => branchView(branch, branch.question))));
 }
@@ -115,7 +115,7 @@ export function showAll() {
   toEnd(true);
 }
 
-// Stays at the end while text grows, unless somebody scrolled up to read.
+// Keeps the end of the conversation in view while text grows, unless the user has scrolled up.
 let atEnd = true;
 export function toEnd(force = false) {
   if (force || atEnd) $('log').scrollTop = $('log').scrollHeight;

@@ -1,4 +1,4 @@
-// What the server told about its pool: the whole once, then changes. No drawing.
+// The server's pool as data: first the whole pool, then its changes. No drawing.
 import { CACHED, Cells, FREE, HELD } from './cells.js';
 import { keyOf } from './sequence_key.js';
 
@@ -10,21 +10,21 @@ export class Pool {
   blockSize = 0;          // tokens of a page
   arenaBytes = 0;
   groups = [];            // {window, bytes, cells}: the pages of each layer group
-  states = null;          // {bytes, cells}: recurrent states, where the model has them
-  sequences = new Map();  // key -> as the server shows it
-  ended = new Map();      // the last few that are gone
+  states = null;          // {bytes, cells}: recurrent states, if the model has them
+  sequences = new Map();  // key -> the sequence as the server sends it
+  ended = new Map();      // the last few sequences that ended
   stats = {};
 
-  // The cells of every kind there is.
+  // The cells of every kind.
   kinds() { return [...this.groups, ...(this.states ? [this.states] : [])].map(({ cells }) => cells); }
 
-  // True: the cells are new ones, because the pool has another shape than before.
+  // True: the pool has another shape than before, so its cells are new.
   takeWhole(data) {
     this.model = data.model;
     this.context = data.context;
     this.blockSize = data.block_size;
     this.arenaBytes = data.arena_bytes;
-    // Of each kind there can be as many as the arena holds: their ids go that far, though others may have the memory now.
+    // The ids of a kind go up to what the whole arena could hold, even if other kinds use some of that memory now.
     const limit = (kind, size) => kind.ids ?? Math.max(kind.total, data.slabs * Math.floor(data.arena_bytes / data.slabs / size));
     const limits = data.groups.map((group) => limit(group, group.page_bytes));
     const stateLimit = data.states ? limit(data.states, data.states.bytes) : 0;
@@ -55,7 +55,7 @@ export class Pool {
     this.#takeSequences(data.sequences, data.stats);
   }
 
-  // Cells of all kinds that count for the sums: pages where there are any, else states.
+  // The cells that the sums count: pages if the model has any, else states.
   counted() {
     const kinds = this.groups.length ? this.groups : this.states ? [this.states] : [];
     return kinds.map(({ cells }) => cells);
@@ -109,7 +109,7 @@ export class Pool {
     this.#shareSlabs();
   }
 
-  // A slab belongs to the kind of what is in it.
+  // A slab belongs to the kind of the objects in it.
   #shareSlabs() {
     const kinds = this.kinds();
     if (kinds.length < 2) return;
@@ -121,5 +121,5 @@ export class Pool {
   }
 }
 
-// The server's pool, which the whole page shows.
+// The pool that the page shows.
 export const pool = new Pool();

@@ -5,7 +5,7 @@ import { Pool } from './pool.js';
 
 const sequence = (request, more = {}) => ({ request, choice: 0, state: 'decode', tokens: 40, prompt_tokens: 32, computed: 39, max_tokens: 64, ...more });
 
-// What the server sends first: two slabs of four pages, of which two are in use.
+// The server's first event: two slabs of four pages, of which two are in use.
 const whole = (more = {}) => ({
   model: 'demo', context: 2048, block_size: 16, arena_bytes: 8 * 64, slabs: 2,
   groups: [{ window: 0, page_bytes: 64, total: 8, ids: 8, pages: [[0, 1, 'held'], [5, 0, 'cached']] }],
@@ -19,7 +19,7 @@ const hybrid = (more = {}) => whole({
 const change = (events, more = {}) => ({ events, sequences: [], stats: {}, ...more });
 const stateOf = (cells) => [...cells.state].join('');
 
-test('the whole says what each page is, and who holds it', () => {
+test('the whole pool gives the state and the holders of each page', () => {
   const pool = new Pool();
   assert.equal(pool.takeWhole(whole()), true, 'the cells are new');
   const { cells } = pool.groups[0];
@@ -30,7 +30,7 @@ test('the whole says what each page is, and who holds it', () => {
   assert.deepEqual(pool.kinds(), [cells]);
 });
 
-test('the whole again keeps the cells where the shape is the same, and makes new ones where it is not', () => {
+test('the next whole pool keeps the cells if its shape is the same, and makes new ones if not', () => {
   const pool = new Pool();
   pool.takeWhole(whole());
   const { cells } = pool.groups[0];
@@ -90,7 +90,7 @@ test('every event of a state changes its cell', () => {
   assert.equal(after('slot_moved', 0, 1, 2), '0012');
 });
 
-test('a model without states passes their events over', () => {
+test('a model without states ignores their events', () => {
   const pool = new Pool();
   pool.takeWhole(whole());
   pool.takeChange(change([['slot_taken', 0, 1], ['slot_moved', 0, 1, 2], ['checkpoint_restored', 0, 1]]));
@@ -103,7 +103,7 @@ test('a page in two tables has two holders; a block that has no page has none', 
   assert.deepEqual([...pool.groups[0].cells.holders], [[0, ['1.0', '2.0']]]);
 });
 
-test('a slab belongs to the kind of what is in it', () => {
+test('a slab belongs to the kind of the objects in it', () => {
   const pool = new Pool();
   pool.takeWhole(hybrid());
   const [{ cells: pages }] = pool.groups;
@@ -116,7 +116,7 @@ test('a slab belongs to the kind of what is in it', () => {
   assert.equal(pages.state[0], FREE);
 });
 
-test('the last five that ended are remembered, and one that comes back is no longer one of them', () => {
+test('the last five ended sequences are kept, and one that comes back is removed from them', () => {
   const pool = new Pool();
   pool.takeWhole(whole({ sequences: [1, 2, 3, 4, 5, 6, 7].map((request) => sequence(request)) }));
   pool.takeChange(change([]));
@@ -127,7 +127,7 @@ test('the last five that ended are remembered, and one that comes back is no lon
   assert.deepEqual([...pool.sequences.keys()], ['5.0']);
 });
 
-test('pages count where there are any, else states', () => {
+test('the sums count pages if there are any, else states', () => {
   const pool = new Pool();
   assert.deepEqual(pool.counted(), []);
   pool.takeWhole(hybrid());

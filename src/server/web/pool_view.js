@@ -1,4 +1,4 @@
-// The pool on the page: its cells, what is known of the one that is pointed at, and its numbers.
+// Shows the pool: its cells, a text about the cell that the user points at, and its numbers.
 import { CellGrid, paintGrids, pointer, showGrids } from './cell_grid.js';
 import { $, make } from './dom.js';
 import { pool } from './pool.js';
@@ -7,7 +7,7 @@ import { aboutPool, count, describePage, describeState, groupTitle } from './wor
 
 let gridOf = new Map();  // cells -> their grid
 
-// Takes what the server sends and shows it.
+// Takes an event of the server and shows it.
 export function takeWhole(data) {
   const reshaped = pool.takeWhole(data);
   $('model').textContent = pool.model;
@@ -35,11 +35,11 @@ function makeGrids() {
 }
 
 function showDetail() {
-  $('detail').textContent = pointer.grid ? pointer.grid.describe(pointer.cell) : 'Point at a cell, tap it, or walk with the arrow keys.';
+  $('detail').textContent = pointer.grid ? pointer.grid.describe(pointer.cell) : 'Point at a cell, tap it, or use the arrow keys.';
 }
 pointer.onMove = showDetail;
 
-// At once where nothing was shown for a while, otherwise ten times a second: who is fast is seen too.
+// Shows the numbers at most ten times a second. After a pause it shows them at once, so that short requests are seen too.
 let numbersQueued = false;
 let numbersAt = -Infinity;
 function queueNumbers() {
@@ -79,7 +79,7 @@ function showNumbers() {
   if (pointer.grid) showDetail();
 }
 
-// Dims the cells that are not a sequence's; null: none are dimmed.
+// Dims the cells that the sequence does not hold; null: dims none.
 function light(key) {
   pointer.sequence = key;
   paintGrids();

@@ -6,27 +6,27 @@ import { count } from './words.js';
 
 const SAMPLES = 180;
 
-// Turns counters that are looked at now and then into rates. The counters begin again when the server does.
+// Turns samples of counters into rates. The counters start at 0 when the server restarts.
 export class Rates {
   #before = null;
-  values = { written: [], read: [] };
+  values = { decode: [], prefill: [] };
 
   // True: there is a new value. `now` is in milliseconds.
   sample(stats, now) {
-    const { generated_tokens: written, computed_tokens: read } = stats;
-    if (written == null) return false;
+    const { generated_tokens: decode, computed_tokens: prefill } = stats;
+    if (decode == null) return false;
     const before = this.#before;
-    this.#before = { now, written, read };
-    if (!before || written < before.written) return false;
+    this.#before = { now, decode, prefill };
+    if (!before || decode < before.decode) return false;
     const seconds = (now - before.now) / 1000;
-    this.values.written.push((written - before.written) / seconds);
-    this.values.read.push((read - before.read) / seconds);
+    this.values.decode.push((decode - before.decode) / seconds);
+    this.values.prefill.push((prefill - before.prefill) / seconds);
     for (const list of Object.values(this.values)) if (list.length > SAMPLES) list.shift();
     return true;
   }
 }
 
-// The corners of the area under a curve of steps, the newest value at the right edge, the largest 15 pixels under the top.
+// The corners of the area under a step curve. The newest value is at the right edge, the largest is 15 pixels below the top.
 export function outline(values, width, height, most) {
   const x = (i) => width - ((values.length - i) * width) / SAMPLES;
   const y = (value) => height - 1 - (value / most) * (height - 16);

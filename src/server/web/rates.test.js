@@ -2,29 +2,29 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Rates, outline } from './rates.js';
 
-const stats = (written, read) => ({ generated_tokens: written, computed_tokens: read });
+const stats = (decode, prefill) => ({ generated_tokens: decode, computed_tokens: prefill });
 
-test('rates are what the counters gained in the time between', () => {
+test('a rate is the growth of a counter divided by the time', () => {
   const rates = new Rates();
   assert.equal(rates.sample({}, 0), false, 'nothing is known yet');
   assert.equal(rates.sample(stats(100, 1000), 1000), false, 'there is nothing to compare with');
   assert.equal(rates.sample(stats(150, 3000), 3000), true);
-  assert.deepEqual(rates.values, { written: [25], read: [1000] });
+  assert.deepEqual(rates.values, { decode: [25], prefill: [1000] });
 });
 
-test('a server that was started anew begins at nothing', () => {
+test('after a restart of the server the counters start at 0', () => {
   const rates = new Rates();
   rates.sample(stats(100, 100), 0);
   assert.equal(rates.sample(stats(5, 5), 1000), false);
   assert.equal(rates.sample(stats(15, 25), 2000), true);
-  assert.deepEqual(rates.values, { written: [10], read: [20] });
+  assert.deepEqual(rates.values, { decode: [10], prefill: [20] });
 });
 
 test('three minutes are kept', () => {
   const rates = new Rates();
   for (let i = 0; i <= 500; ++i) rates.sample(stats(i * i, i), i * 1000);
-  assert.equal(rates.values.written.length, 180);
-  assert.equal(rates.values.written.at(-1), 500 * 500 - 499 * 499);
+  assert.equal(rates.values.decode.length, 180);
+  assert.equal(rates.values.decode.at(-1), 500 * 500 - 499 * 499);
 });
 
 test('the curve ends at the right edge, stays inside, and its largest value is the highest', () => {

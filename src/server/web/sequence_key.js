@@ -1,4 +1,4 @@
-// A sequence is known on the page by its key, "request.choice". Its name and its colour follow from the key.
+// The page identifies a sequence by its key, "request.choice". Its name and its colour follow from the key.
 
 export const keyOf = (sequence) => `${sequence.request}.${sequence.choice ?? 0}`;
 
@@ -7,7 +7,7 @@ function parts(key) {
   return { request, choice };
 }
 
-// A request keeps its colour. Requests that follow each other get hues that are far apart.
+// A request keeps its colour. Consecutive requests get hues that are far apart.
 export const hueOf = (request, choice = 0) => Math.round(200 + request * 137.508 + choice * 47) % 360;
 
 export function hueOfKey(key) {

@@ -1,4 +1,4 @@
-// The list of sequences: a row for each that runs, and for the last few that ended.
+// The list of sequences: a row for each running one, and for the last few that ended.
 import { $, make } from './dom.js';
 import { hueOfKey, nameOfKey } from './sequence_key.js';
 import { colourOf } from './theme.js';
@@ -7,7 +7,7 @@ import { count, hitInWords, stateInWords } from './words.js';
 const MOST_ROWS = 24;
 const rows = new Map();  // by key
 
-// `light(key)` is called when somebody points at a row, with null when they leave it.
+// Calls `light(key)` when the user points at a row, and `light(null)` when they leave it.
 export function showSequences(pool, light) {
   const live = [...pool.sequences].sort(([, a], [, b]) => b.request - a.request || a.choice - b.choice);
   const all = [...live, ...[...pool.ended].reverse()].slice(0, MOST_ROWS);
@@ -37,7 +37,7 @@ function sequenceRow(key, light) {
   const dot = make('span', { className: 'dot' });
   dot.style.background = colour;
   const state = make('span', { className: 'state' });
-  const parts = [segment('found'), segment('read'), segment('unread', false), segment('written')];
+  const parts = [segment('reused'), segment('prefilled'), segment('remaining', false), segment('decoded')];
   const hit = make('p', { className: 'hit' });
   const bar = make('div', { className: 'bar', role: 'progressbar' }, ...parts);
   const root = make('li', { tabIndex: 0 }, make('div', { className: 'sequence-line' }, dot, make('b', { textContent: nameOfKey(key) }), state), bar, hit);
@@ -51,15 +51,15 @@ function sequenceRow(key, light) {
     root,
     update(sequence) {
       const prompt = sequence.prompt_tokens, most = Math.max(sequence.max_tokens, prompt, 1);
-      const found = sequence.hit?.tokens ?? 0;
-      const read = Math.max(0, Math.min(sequence.computed, prompt) - found);
-      const written = Math.max(0, sequence.tokens - prompt);
-      [found, read, Math.max(0, prompt - found - read), written].forEach((n, i) => { parts[i].style.width = `${(100 * n) / most}%`; });
-      bar.setAttribute('aria-label', `${nameOfKey(key)}: ${count(found + read)} of ${count(prompt)} prompt tokens read, ${count(written)} written`);
-      bar.setAttribute('aria-valuenow', Math.round((100 * (found + read + written)) / most));
+      const reused = sequence.hit?.tokens ?? 0;
+      const prefilled = Math.max(0, Math.min(sequence.computed, prompt) - reused);
+      const decoded = Math.max(0, sequence.tokens - prompt);
+      [reused, prefilled, Math.max(0, prompt - reused - prefilled), decoded].forEach((n, i) => { parts[i].style.width = `${(100 * n) / most}%`; });
+      bar.setAttribute('aria-label', `${nameOfKey(key)}: ${count(reused + prefilled)} of ${count(prompt)} prompt tokens in the pool, ${count(decoded)} decoded`);
+      bar.setAttribute('aria-valuenow', Math.round((100 * (reused + prefilled + decoded)) / most));
       root.classList.toggle('ended', Boolean(sequence.ended));
       state.textContent = stateInWords(sequence);
-      hit.textContent = sequence.state === 'waiting' && !sequence.ended ? `${count(prompt)} tokens to read` : hitInWords(found, prompt, sequence.hit?.end);
+      hit.textContent = sequence.state === 'waiting' && !sequence.ended ? `${count(prompt)} prompt tokens` : hitInWords(reused, prompt, sequence.hit?.end);
       if (sequence.suspensions) hit.textContent += ` · suspended ${sequence.suspensions === 1 ? 'once' : `${sequence.suspensions} times`}`;
     },
   };

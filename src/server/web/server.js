@@ -1,8 +1,8 @@
-// Talking to the server: requests with the key, and what it says when it refuses one.
+// Requests to the server, with the key, and its errors.
 import { $, store, stored } from './dom.js';
 
 let apiKey = stored('quire.key', '');
-let keyArrived = null;  // {promise, resolve}: somebody is asked for a key
+let keyArrived = null;  // {promise, resolve} while the page asks for a key
 
 export class ServerError extends Error {
   constructor(message, status) { super(message); this.status = status; }
@@ -16,22 +16,22 @@ export function request(path, options = {}) {
 
 const WORDS = {
   404: 'The server does not know this address.',
-  413: 'That is more than the server takes at once.',
+  413: 'The request is too large for the server.',
   429: 'The server is busy. Try again in a moment.',
   503: 'The server is shutting down or not ready.',
 };
 
-// The error of a response that is none to go on with; in the server's own words where it has some.
+// The error of a response. It uses the server's own message if there is one.
 export async function refusal(response) {
   const { status } = response;
-  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key.' : 'The server wants an API key.', status);
+  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key.' : 'The server needs an API key.', status);
   let message = '';
-  try { message = (await response.json()).error?.message ?? ''; } catch { /* not JSON: the status has to do */ }
+  try { message = (await response.json()).error?.message ?? ''; } catch { /* not JSON: use the status */ }
   const text = message || (WORDS[status] ?? `The server answered with status ${status}.`);
   return new ServerError(text[0].toUpperCase() + text.slice(1), status);
 }
 
-// Shows the form for the key. Resolves when somebody has typed one.
+// Shows the form for the key. Resolves when the user has entered one.
 export function askForKey() {
   if (!keyArrived) {
     keyArrived = {};

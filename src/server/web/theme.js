@@ -1,4 +1,4 @@
-// The colours of the canvases, as style.css has them.
+// The colours of the canvases, read from style.css.
 
 export const theme = {};
 
@@ -16,5 +16,5 @@ export function readTheme() {
   });
 }
 
-// The colour of a sequence in the page's elements; it follows the theme by itself.
+// The colour of a sequence in the page's elements. CSS variables make it follow the theme.
 export const colourOf = (hue) => `hsl(${hue} var(--held-s) var(--held-l))`;

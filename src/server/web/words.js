@@ -1,4 +1,4 @@
-// What the page says: numbers, and sentences about answers, sequences and cells. Pure functions.
+// The texts of the page: numbers, and sentences about answers, sequences and cells. Pure functions.
 import { CACHED, FREE } from './cells.js';
 import { nameOfKey, nameSeveral } from './sequence_key.js';
 
@@ -17,23 +17,23 @@ const ENDS = {
   'evicted': 'the rest had been evicted',
   'other namespace': 'the rest was never seen with this key',
   'no checkpoint': 'no recurrent state was kept any further',
-  'window gone': 'the window before the rest had been given back',
-  'no room': 'there was no room to hold more of it',
+  'window gone': 'the window before the rest had been released',
+  'no room': 'there was no memory to hold more',
 };
 
-// What was found of a prompt, and why no more.
-export function hitInWords(found, prompt, end) {
+// How many tokens of a prompt were reused, and why no more.
+export function hitInWords(reused, prompt, end) {
   if (end === 'disabled') return `${count(prompt)} tokens, all of them computed: reuse is turned off`;
-  if (found === 0) {
-    if (end === 'evicted') return `${count(prompt)} tokens; what was known of them had been evicted`;
+  if (reused === 0) {
+    if (end === 'evicted') return `${count(prompt)} tokens, none reused: they had been evicted`;
     if (end === 'never seen' || end === 'other namespace' || end === 'complete' || !end) return `${count(prompt)} tokens, none of them seen before`;
-    return `${count(prompt)} tokens, none found in the pool: ${ENDS[end] ?? end}`;
+    return `${count(prompt)} tokens, none reused: ${ENDS[end] ?? end}`;
   }
-  const start = `${count(found)} of ${count(prompt)} tokens found in the pool`;
-  return end === 'complete' || !end ? `${start}: all that can be` : `${start}; ${ENDS[end] ?? end}`;
+  const start = `${count(reused)} of ${count(prompt)} tokens reused`;
+  return end === 'complete' || !end ? `${start}, the most possible` : `${start}; ${ENDS[end] ?? end}`;
 }
 
-// The line under an answer: an error, nothing while it is being written, else what it cost.
+// The line under an answer: an error, nothing while it is running, else its cost.
 export function answerFacts(answer) {
   if (answer.error) return { text: answer.error, bad: true };
   if (answer.stopper) return { text: '', bad: false };
@@ -45,19 +45,19 @@ export function answerFacts(answer) {
     if (details) parts.push(hitInWords(details.cached_tokens ?? 0, usage.prompt_tokens, details.miss_reason));
   }
   if (answer.finish === 'stopped') parts.push('stopped');
-  if (answer.finish === 'length') parts.push('ended at the limit of tokens');
+  if (answer.finish === 'length') parts.push('reached the token limit');
   return { text: parts.join(' · '), bad: false };
 }
 
 export function stateInWords(sequence) {
-  const read = Math.min(sequence.computed, sequence.prompt_tokens);
-  const written = Math.max(0, sequence.tokens - sequence.prompt_tokens);
-  if (sequence.ended) return `ended, ${count(written)} written`;
+  const prefilled = Math.min(sequence.computed, sequence.prompt_tokens);
+  const decoded = Math.max(0, sequence.tokens - sequence.prompt_tokens);
+  if (sequence.ended) return `ended, ${count(decoded)} tokens`;
   switch (sequence.state) {
-    case 'waiting': return sequence.waits_for_prefix ? 'waits: another computes the same text' : 'waiting';
-    case 'prefill': return `prefill, ${count(read)} of ${count(sequence.prompt_tokens)}`;
-    case 'decode': return `decode, ${count(written)} written`;
-    case 'suspended': return `suspended, ${count(written)} written; will go on`;
+    case 'waiting': return sequence.waits_for_prefix ? 'waiting: another request computes its prefix' : 'waiting';
+    case 'prefill': return `prefill, ${count(prefilled)} of ${count(sequence.prompt_tokens)}`;
+    case 'decode': return `decode, ${count(decoded)} tokens`;
+    case 'suspended': return `suspended after ${count(decoded)} tokens; will resume`;
     default: return sequence.state;
   }
 }
@@ -66,9 +66,9 @@ export function describePage(pool, group, cell) {
   const { cells } = pool.groups[group];
   const name = `Page ${count(cell)}${pool.groups.length > 1 ? ` of group ${group + 1}` : ''}`;
   const keys = cells.holders.get(cell);
-  if (cells.isElsewhere(cell)) return `${name} is not there now: its memory holds something else.`;
+  if (cells.isElsewhere(cell)) return `${name} does not exist now: its memory holds something else.`;
   if (cells.state[cell] === FREE) return `${name} is free.`;
-  if (cells.state[cell] === CACHED) return `${name} is cached: nobody holds it, and what it remembers is kept until its room is needed.`;
+  if (cells.state[cell] === CACHED) return `${name} is cached: no sequence holds it, and its content is kept until the memory is needed.`;
   if (!keys) return `${name} is held.`;
   const block = pool.sequences.get(keys[0])?.tables?.[group]?.indexOf(cell) ?? -1;
   const tokens = block < 0 ? '' : `: tokens ${count(block * pool.blockSize + 1)} to ${count((block + 1) * pool.blockSize)}`;
@@ -79,20 +79,20 @@ export function describePage(pool, group, cell) {
 export function describeState(pool, cell) {
   const { cells } = pool.states;
   const keys = cells.holders.get(cell);
-  if (cells.isElsewhere(cell)) return `State ${cell} is not there now: its memory holds pages.`;
+  if (cells.isElsewhere(cell)) return `State ${cell} does not exist now: its memory holds pages.`;
   if (cells.state[cell] === FREE) return `State ${cell} is free.`;
-  if (cells.state[cell] === CACHED) return `State ${cell} is a checkpoint: a sequence with the same beginning can go on from it.`;
+  if (cells.state[cell] === CACHED) return `State ${cell} is a checkpoint: a sequence with the same prefix can resume from it.`;
   return `State ${cell} is the slot of ${keys ? nameOfKey(keys[0]) : 'a sequence'}.`;
 }
 
-// The heading over a group's pages; none where they are all there is.
+// The heading over a group's pages; empty if the pool has only these.
 export function groupTitle(pool, group) {
   const { window } = pool.groups[group];
   if (pool.groups.length < 2) return pool.states ? 'Pages' : '';
   return window ? `Pages of layers that look back ${count(window)} tokens` : 'Pages of layers that see all tokens';
 }
 
-// The line under the pool's title: its size, and what it is cut into.
+// The line under the pool's title: its size, and the objects it is divided into.
 export function aboutPool(pool) {
   const most = pool.groups.length > 1 || pool.states ? 'up to ' : '';
   const kinds = pool.groups.map(({ cells, bytes: size }) => `${most}${count(cells.total)} pages of ${bytes(size)}`);

@@ -14,34 +14,34 @@ test('sizes have the largest unit that fits', () => {
   for (const [n, text] of cases) assert.equal(bytes(n), text);
 });
 
-test('a hit: what was found, and why no more', () => {
+test('a hit: how many tokens were reused, and why no more', () => {
   assert.equal(hitInWords(0, 1200, 'never seen'), '1,200 tokens, none of them seen before');
   assert.equal(hitInWords(0, 1200, undefined), '1,200 tokens, none of them seen before');
-  assert.equal(hitInWords(0, 12, 'evicted'), '12 tokens; what was known of them had been evicted');
+  assert.equal(hitInWords(0, 12, 'evicted'), '12 tokens, none reused: they had been evicted');
   assert.equal(hitInWords(0, 12, 'disabled'), '12 tokens, all of them computed: reuse is turned off');
-  assert.equal(hitInWords(0, 12, 'no checkpoint'), '12 tokens, none found in the pool: no recurrent state was kept any further');
-  assert.equal(hitInWords(8, 12, 'complete'), '8 of 12 tokens found in the pool: all that can be');
-  assert.equal(hitInWords(8, 12, 'window gone'), '8 of 12 tokens found in the pool; the window before the rest had been given back');
-  assert.equal(hitInWords(8, 12, 'a new reason'), '8 of 12 tokens found in the pool; a new reason');
+  assert.equal(hitInWords(0, 12, 'no checkpoint'), '12 tokens, none reused: no recurrent state was kept any further');
+  assert.equal(hitInWords(8, 12, 'complete'), '8 of 12 tokens reused, the most possible');
+  assert.equal(hitInWords(8, 12, 'window gone'), '8 of 12 tokens reused; the window before the rest had been released');
+  assert.equal(hitInWords(8, 12, 'a new reason'), '8 of 12 tokens reused; a new reason');
 });
 
 test('the line under an answer', () => {
   const usage = { completion_tokens: 50, prompt_tokens: 20, prompt_tokens_details: { cached_tokens: 16, miss_reason: 'never seen' } };
-  assert.deepEqual(answerFacts({ usage, seconds: 2, finish: 'stop' }), { text: '50 tokens, 25 a second · 16 of 20 tokens found in the pool; the rest was never seen', bad: false });
-  assert.deepEqual(answerFacts({ usage: { completion_tokens: 5 }, finish: 'length' }), { text: '5 tokens · ended at the limit of tokens', bad: false });
+  assert.deepEqual(answerFacts({ usage, seconds: 2, finish: 'stop' }), { text: '50 tokens, 25 a second · 16 of 20 tokens reused; the rest was never seen', bad: false });
+  assert.deepEqual(answerFacts({ usage: { completion_tokens: 5 }, finish: 'length' }), { text: '5 tokens · reached the token limit', bad: false });
   assert.deepEqual(answerFacts({ finish: 'stopped' }), { text: 'stopped', bad: false });
-  assert.deepEqual(answerFacts({ usage, stopper: {} }), { text: '', bad: false }, 'it is being written');
+  assert.deepEqual(answerFacts({ usage, stopper: {} }), { text: '', bad: false }, 'it is running');
   assert.deepEqual(answerFacts({ usage, error: 'The server is busy.' }), { text: 'The server is busy.', bad: true });
 });
 
-test('what a sequence does', () => {
+test('the state of a sequence', () => {
   const sequence = { prompt_tokens: 1000, computed: 300, tokens: 1000, state: 'prefill' };
   assert.equal(stateInWords(sequence), 'prefill, 300 of 1,000');
   assert.equal(stateInWords({ ...sequence, state: 'waiting' }), 'waiting');
-  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waits: another computes the same text');
-  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050 }), 'decode, 50 written');
-  assert.equal(stateInWords({ ...sequence, state: 'suspended', tokens: 1050 }), 'suspended, 50 written; will go on');
-  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050, ended: 1 }), 'ended, 50 written');
+  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waiting: another request computes its prefix');
+  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050 }), 'decode, 50 tokens');
+  assert.equal(stateInWords({ ...sequence, state: 'suspended', tokens: 1050 }), 'suspended after 50 tokens; will resume');
+  assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050, ended: 1 }), 'ended, 50 tokens');
 });
 
 const base = { model: 'demo', context: 2048, block_size: 16, arena_bytes: 128 * 2 ** 20, slabs: 2, sequences: [], stats: {}, states: null };
@@ -72,10 +72,10 @@ test('groups with windows, and states', () => {
   });
   assert.equal(groupTitle(pool, 0), 'Pages of layers that see all tokens');
   assert.equal(groupTitle(pool, 1), 'Pages of layers that look back 512 tokens');
-  assert.equal(describePage(pool, 1, 99), 'Page 99 of group 2 is not there now: its memory holds something else.');
+  assert.equal(describePage(pool, 1, 99), 'Page 99 of group 2 does not exist now: its memory holds something else.');
   assert.equal(describeState(pool, 2), 'State 2 is the slot of #7 (choice 2).');
   assert.match(describeState(pool, 3), /^State 3 is a checkpoint: /);
-  assert.match(describeState(pool, 0), /^State 0 is not there now: /);
+  assert.match(describeState(pool, 0), /^State 0 does not exist now: /);
   assert.equal(aboutPool(pool), '128 MiB: up to 2,048 pages of 64 KiB, up to 100 pages of 64 KiB, up to 4 states of 813 KiB; a page holds 16 tokens');
   const alone = poolOf({ groups: [], states: { bytes: 1024, total: 4, ids: 4, slots: [] } });
   assert.equal(aboutPool(alone), '128 MiB: up to 4 states of 1 KiB');
