@@ -1,11 +1,11 @@
-# The targets people type. Everything is built under build/<preset>; what is missing on the machine is installed.
+# The targets for people. Everything is built under build/<preset>. Missing packages are installed.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 60
 JOBS ?= $(shell nproc)
 SOURCES = $(shell git ls-files 'src/*.h' 'src/*.cpp' 'src/*.inl' 'examples/*.cpp' 'examples/*.h')
 
-# $(call configure,PRESET): quiet where it works; the log is shown where it does not.
+# $(call configure,PRESET): quiet if it works; shows the log if it fails.
 define configure
 @mkdir -p build
 @cmake --preset $(1) >build/configure-$(1).log 2>&1 || { cat build/configure-$(1).log; exit 1; }

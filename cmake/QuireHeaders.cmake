@@ -1,7 +1,7 @@
-cmake_policy(VERSION 3.25)  # the script that installs sets none
+cmake_policy(VERSION 3.25)  # install scripts set no policy
 
-# quire_install_headers(<source folder> <destination> <header>...): installs these headers of src/ ("engine/engine.h"), and
-# those that they include, and no others. Called while installing, so a header that gained an include is complete.
+# quire_install_headers(<source folder> <destination> <header>...): installs these headers of src/ ("engine/engine.h") and
+# those that they include. It runs at install time, so new includes are always found.
 function(quire_install_headers source destination)
   set(pending ${ARGN})
   set(all "")

@@ -1,8 +1,8 @@
-# One target per folder of src/. Each has an include folder of its own in the build tree, in which quire/<module> points
-# at src/<module>, so code includes "quire/state/x.h" in the tree exactly as a program that uses the installed package
-# does. A target sees the headers of the modules that it names, and of those that their headers include; it sees no
-# others, so an include against the arrow of docs/design.md does not compile. That it names all that it includes itself,
-# and nothing else, is a test (tests/named_modules_test.sh), which reads what is written to <build>/modules here.
+# One target per folder of src/. Each has its own include folder in the build tree, in which quire/<module> points to
+# src/<module>. So code in the tree includes "quire/state/x.h" exactly as a program with the installed package does. A
+# target sees only the headers of the modules that it names, and of those that their headers include. So an include
+# against the arrows of docs/design.md does not compile. tests/named_modules_test.sh checks that a target names exactly the
+# modules that it includes. The functions here write the records for it to <build>/modules.
 
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -14,14 +14,14 @@ add_library(quire-options INTERFACE)
 target_compile_options(quire-options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wcast-align
                                                -Woverloaded-virtual -Wno-missing-field-initializers -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees overlapping copies in plain string concatenation where there are none (its bug 105329).
+  # GCC 12 warns falsely about overlapping copies in string concatenation (GCC bug 105329).
   target_compile_options(quire-options INTERFACE -Wno-restrict)
 endif()
 
 file(REMOVE_RECURSE ${CMAKE_BINARY_DIR}/modules)
 
-# quire_named_modules(<target> <list of libraries> <line>...): which of the libraries are modules, for the test, behind
-# the given lines: "folder <path>" or "source <path>" say what the target consists of.
+# quire_named_modules(<target> <list of libraries> <line>...): writes the record of a target for the test: the given lines,
+# then the libraries that are modules. The lines "folder <path>" or "source <path>" say what the target consists of.
 function(quire_named_modules target libraries)
   list(FILTER libraries INCLUDE REGEX "^quire::")
   list(TRANSFORM libraries REPLACE "^quire::" "names ")
@@ -30,9 +30,9 @@ function(quire_named_modules target libraries)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/modules/${target} CONTENT "${lines}\n${names}\n" @ONLY)
 endfunction()
 
-# quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...]): a library of every *.cpp of the folder that
-# is not a test, a benchmark or a fuzzer (x_test.cpp, x_bench.cpp, x_fuzz.cpp). DEPS are what its headers include,
-# PRIVATE_DEPS what only its sources do: whoever uses the module sees the headers of the first, and links both.
+# quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...]): a library of every *.cpp of the folder, except
+# tests, benchmarks and fuzzers (x_test.cpp, x_bench.cpp, x_fuzz.cpp). Its headers include DEPS; only its sources include
+# PRIVATE_DEPS. Users of the module see the headers of DEPS, and link both.
 function(quire_module name)
   cmake_parse_arguments(M "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
   file(GLOB_RECURSE M_SOURCES CONFIGURE_DEPENDS *.cpp)
@@ -47,7 +47,7 @@ function(quire_module name)
   target_include_directories(quire-${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/include/${name}>
                                                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(quire-${name} PUBLIC ${M_DEPS} PRIVATE $<BUILD_INTERFACE:quire-options> ${M_PRIVATE_DEPS})
-  # Tests, benchmarks and fuzzers of a module see what it sees.
+  # Tests, benchmarks and fuzzers of a module see the same headers as the module.
   set(named ${M_DEPS} ${M_PRIVATE_DEPS})
   list(FILTER named INCLUDE REGEX "^quire::")
   set_target_properties(quire-${name} PROPERTIES QUIRE_MODULES "quire::${name};${named}")
@@ -57,7 +57,7 @@ function(quire_module name)
   quire_named_modules(quire-${name} "${named}" "module ${name}" "folder ${CMAKE_CURRENT_SOURCE_DIR}" ${headers})
 endfunction()
 
-# quire_program(<name> <module> <source> [DEPS ...]): a program beside a module: a benchmark, or the program itself.
+# quire_program(<name> <module> <source> [DEPS ...]): a program in a module's folder: a benchmark, or quire itself.
 function(quire_program name module source)
   cmake_parse_arguments(P "" "" "DEPS" ${ARGN})
   get_target_property(modules quire-${module} QUIRE_MODULES)
@@ -67,14 +67,14 @@ function(quire_program name module source)
   quire_named_modules(${name} "${modules};${P_DEPS}" "source ${path}")
 endfunction()
 
-# What all tests are compiled with, and the headers that they all include: these take longer to read than most tests
-# themselves, and are read once, by a program that does nothing.
+# The compile options of all tests, and the headers that they all include. These headers take longer to compile than most
+# tests, so they are precompiled once, for a program that does nothing.
 function(quire_test_options)
   add_library(quire-test-options INTERFACE)
-  # What is tested is built as it is released; the tests themselves need not be, and take half as long to build so.
+  # The modules are built as they are released. The tests themselves are not: with -O1 they build in half the time.
   target_compile_options(quire-test-options INTERFACE $<$<CONFIG:Release>:-O1>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The standard library turns these off around the copies of strings, and GCC forgets that when it precompiles them.
+    # The standard library turns these warnings off around string copies, but GCC loses that in precompiled headers.
     target_compile_options(quire-test-options INTERFACE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
   endif()
   target_compile_definitions(quire-test-options INTERFACE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
@@ -88,7 +88,7 @@ function(quire_test_options)
 endfunction()
 
 # quire_test(<module> SOURCES <x_test.cpp>... [LABELS ...] [DEPS ...] [TIMEOUT seconds]): one program per test file, one
-# ctest entry per behaviour, labelled with the module's name. It sees what the module sees, and DEPS.
+# ctest entry per test, labelled with the module's name. It sees the same headers as the module, and DEPS.
 function(quire_test module)
   if(NOT QUIRE_TESTS)
     return()
@@ -99,7 +99,7 @@ function(quire_test module)
   endif()
   include(GoogleTest)
   if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
-    # It keeps what is compiled with precompiled headers only where it need not look into them for the date and defines.
+    # ccache stores objects that use precompiled headers only if it may ignore time macros and defines in them.
     set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
   if(NOT TARGET quire-test-options)
@@ -114,8 +114,8 @@ function(quire_test module)
     quire_named_modules(${test_name} "${modules};${T_DEPS}" "source ${path}")
     target_precompile_headers(${test_name} REUSE_FROM quire-test-headers)
     gtest_discover_tests(${test_name} PROPERTIES TIMEOUT ${T_TIMEOUT} DISCOVERY_TIMEOUT 60)
-    # A list among the properties above is taken apart on its way to ctest: its second label would become a property of
-    # its own and the timeout that one's value. So labels are set when ctest has read which tests there are.
+    # A list in the properties above would be split on its way to ctest: the second label would become a property with the
+    # timeout as its value. So labels are set after ctest has discovered the tests.
     set(labels ${module} ${T_LABELS})
     set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${test_name}_labels.cmake)
     file(CONFIGURE OUTPUT ${labels_file} @ONLY CONTENT
@@ -124,8 +124,8 @@ function(quire_test module)
   endforeach()
 endfunction()
 
-# quire_fuzzer(<module> <source> [DEPS ...]): a libFuzzer program. The target `fuzzers` builds all of them and what they
-# need; `make fuzz` runs them.
+# quire_fuzzer(<module> <source> [DEPS ...]): a libFuzzer program. The target `fuzzers` builds all of them with their
+# dependencies; `make fuzz` runs them.
 function(quire_fuzzer module source)
   if(NOT QUIRE_FUZZERS)
     return()

@@ -1,12 +1,12 @@
 # The installed package. find_package(quire) gives quire::state; `cmake --install build/release --component state`
-# installs that and what it stands on. With `--component engine` beside it find_package(quire COMPONENTS engine) gives
-# quire::engine and quire::text too: a whole engine to embed.
+# installs it and its dependencies. If `--component engine` is installed too, find_package(quire COMPONENTS engine) also
+# gives quire::engine and quire::text: a whole engine to embed.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 
-# Installed are the headers that are meant for users, which are listed here, and what those include; all others are the
-# library's own. What that comes to is in tests/installed_headers.txt, and a test compares.
+# Installs the headers for users, which are listed here, and the headers that they include. All others are private. A test
+# compares the result with tests/installed_headers.txt.
 function(quire_public_headers component)
   string(JOIN " " headers ${ARGN})
   install(CODE "include(\"${CMAKE_SOURCE_DIR}/cmake/QuireHeaders.cmake\")
@@ -31,7 +31,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT state)
 
 if(TARGET quire-engine)
-  # A model's file, the engine on it, on the caller's thread or on its own, and from text to tokens and back.
+  # The model's file, the engine (on the caller's thread or on its own), and the conversion between text and tokens.
   quire_public_headers(engine gguf/gguf.h model/model.h
                        engine/hosted_model.h engine/engine.h engine/request.h engine/service.h
                        text/tokenizer.h text/stream_decoder.h text/chat_prompt.h)

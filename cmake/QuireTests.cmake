@@ -1,8 +1,8 @@
-# Tests of what no single module can test: the package as others get it. They build in temporary folders of their own,
-# with the compiler and the flags of this build (a library made for a sanitizer needs programs made for it too).
+# Tests of the package as users get it, which no single module can test. They build in temporary folders, with the compiler
+# and the flags of this build (a library that was built for a sanitizer needs programs built for it too).
 
 # quire_script_test(<name> <script> LABELS <label>...): runs a script of tests/ with the source and the build folder. Exit
-# code 77 says that what it needs is not on this machine.
+# code 77 skips the test: this machine lacks something that it needs.
 function(quire_script_test name script)
   cmake_parse_arguments(T "" "" "LABELS" ${ARGN})
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/${script} ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# docs/design.md shows which module includes which: the page is as tools/include_graph.sh would draw it now. Modules that
-# include each other in a circle cannot be drawn.
+# Checks that the include matrix in docs/design.md is the one that tools/include_graph.sh draws now, and that the tool
+# refuses modules that include each other in a circle.
 # usage: tests/include_graph_test.sh SOURCE_DIR [BUILD_DIR]
 set -euo pipefail
 source_dir=${1:?usage: tests/include_graph_test.sh SOURCE_DIR}
 graph=$source_dir/tools/include_graph.sh
 
-# What it draws of a small tree.
+# The matrix of a small tree.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/src/low" "$work/src/middle" "$work/src/abc"
 touch "$work"/src/{low,middle,abc}/CMakeLists.txt "$work/src/low/low.h"
 echo '#include "quire/low/low.h"' >"$work/src/middle/middle.cpp"
 echo '#include "quire/middle/middle.h"' >"$work/src/abc/abc.h"
-echo '#include "quire/middle/middle.h"' >"$work/src/low/low_test.cpp" # a test may include what it likes
+echo '#include "quire/middle/middle.h"' >"$work/src/low/low_test.cpp" # tests do not count
 cat >"$work/expected" <<'END'
         low  middle  abc
 low      o
@@ -35,4 +35,4 @@ if QUIRE_SOURCE_DIR=$source_dir "$graph" --check "$work/page.md" >/dev/null 2>&1
   echo "FAILED: a page with another drawing is not refused" >&2
   exit 1
 fi
-echo "docs/design.md shows the includes there are"
+echo "docs/design.md shows the current includes"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A target names the modules whose headers it includes, and no others: a module under DEPS what its headers include and
-# under PRIVATE_DEPS what only its sources do; a test or a program what it includes beyond what its module names. What
-# they name is in BUILD_DIR/modules (cmake/QuireModule.cmake). The compiler sees most of this, but not an include that
-# happens to work because another module's header needs the same folder.
+# Checks that a target names exactly the modules whose headers it includes. A module names under DEPS the modules that its
+# headers include, and under PRIVATE_DEPS those that only its sources include. A test or a program names what it includes
+# beyond what its module names. BUILD_DIR/modules records what targets name (cmake/QuireModule.cmake). The compiler finds
+# most mistakes, but not an include that happens to work because another module's header needs the same folder.
 # usage: tests/named_modules_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/named_modules_test.sh SOURCE_DIR BUILD_DIR}
@@ -15,7 +15,7 @@ included() {
     sed -E 's|.*quire/([a-z0-9_]+)/|\1|' | sort -u
 }
 
-# These files and the helpers for tests (x_testing.h) below $1 that they include, which are compiled with them.
+# These files, and the test helpers (x_testing.h) below $1 that they include.
 with_helpers() {
   local src=$1 files=("${@:2}") i path
   declare -A seen=()
@@ -29,7 +29,7 @@ with_helpers() {
   printf '%s\n' "${files[@]}"
 }
 
-# One line for each thing that is wrong with the targets of the sources below $1, as the folder $2 records them.
+# Prints one line for each mistake in the targets of the sources below $1. The folder $2 has the records.
 check() {
   local record module folder public named wanted_public wanted sources
   for record in "$2"/*; do
@@ -57,7 +57,7 @@ check() {
   done
 }
 
-# It finds what it is there to find.
+# The check finds the mistakes in a small tree.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/src/up" "$work/modules"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# libquire-state stands on src/base, the standard library and xxhash, and on nothing else: every include says so, and the
-# library builds where nothing else of the tree exists. Compiler and flags come from the environment (ctest).
+# Checks that libquire-state needs only src/base, the standard library and xxhash. It looks at every include, and builds
+# the library in a folder that has nothing else of the tree. Compiler and flags come from the environment (ctest).
 # usage: tests/package_alone_test.sh SOURCE_DIR [BUILD_DIR]
 set -euo pipefail
 source_dir=${1:?usage: tests/package_alone_test.sh SOURCE_DIR}
@@ -9,12 +9,12 @@ cmake=${CMAKE:-cmake}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What belongs to the library: no tests, benchmarks or fuzzers and not their helpers.
+# The files of the library, without tests, benchmarks, fuzzers and their helpers.
 library_files() {
   find "$source_dir/src/$1" \( -name '*.h' -o -name '*.cpp' \) | grep -vE '_(test|bench|fuzz)\.cpp$|_testing\.h$' | sort
 }
 
-# A header of the standard library has no dot in its name. <sys/mman.h> is for the memory of large pools; base may know more
+# A header of the standard library has no dot in its name. <sys/mman.h> is for the memory of large pools. base may use more
 # of the operating system than that.
 strangers_in() {  # MODULE ALLOWED
   library_files "$1" | xargs grep -HnE '^[[:space:]]*#[[:space:]]*include' |
@@ -41,4 +41,4 @@ cp -r "$source_dir/src/base" "$source_dir/src/state" "$work/tree/src"
   exit 1
 }
 ls "$work"/build/src/state/libquire-state.a "$work"/build/src/base/libquire-base.a
-echo "$(library_files state | wc -l) files of the state library include nothing they should not"
+echo "$(library_files state | wc -l) files of the state library have only allowed includes"

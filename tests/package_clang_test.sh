@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Whoever uses the installed package with clang needs no flags of their own: the headers show std::expected, which
-# libstdc++ offers to clang before 19 only with a macro that the package brings along. The newest clang on the PATH that
-# can compile std::expected is used; clang 16 is the first that can. Skipped (77) where there is none.
+# Checks that users of the installed package need no extra flags with clang. The headers use std::expected. libstdc++ offers
+# it to clang before 19 only with a macro, which the package sets. The test uses the newest clang on the PATH that can
+# compile std::expected; clang 16 is the first that can. It is skipped (77) if there is none.
 # usage: tests/package_clang_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/package_clang_test.sh SOURCE_DIR BUILD_DIR}
@@ -11,7 +11,7 @@ cmake=${CMAKE:-cmake}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A value with a destructor: std::expected of one needs members that exist only under a condition, which older clangs lack.
+# A value type with a destructor: std::expected then needs conditional members, which older clangs do not support.
 cat >"$work/probe.cpp" <<'END'
 #include <expected>
 #include <string>
@@ -21,7 +21,7 @@ std::expected<std::string, int> name(int n) {
 }
 bool has(int n) { return name(n).has_value(); }
 END
-# Every clang++ there is, the newest first. The one without a number in its name stands where its version does.
+# Every clang++ on the PATH, the newest first. The one without a number in its name is sorted by its version too.
 candidates() {
   local program version
   for program in $(compgen -c clang++ | grep -E '^clang\+\+(-[0-9]+)?$' | sort -u); do
@@ -45,7 +45,7 @@ fi
 
 mkdir "$work/user"
 cp "$source_dir/examples/embed_state/main.cpp" "$work/user"
-# Objects only: a library made for one compiler's sanitizer does not link with the other's.
+# Compile only: a library built for one compiler's sanitizer does not link with the other's.
 cat >"$work/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES CXX)

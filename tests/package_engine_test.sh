@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the state library and the engine into a temporary prefix, copies the example out of the tree, builds it there
 # against the installed package alone, and runs it on the demo model. Compiler and flags come from the environment
-# (ctest). Nothing is written outside the temporary folder, but for the list of installed files that cmake leaves in
-# BUILD_DIR; with UPDATE=1 it also accepts the headers that are installed now into tests/installed_headers.txt.
+# (ctest). Nothing is written outside the temporary folder, except the list of installed files that cmake leaves in
+# BUILD_DIR. With UPDATE=1 it also writes the list of installed headers to tests/installed_headers.txt.
 # usage: [UPDATE=1] tests/package_engine_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/package_engine_test.sh SOURCE_DIR BUILD_DIR}
@@ -16,7 +16,7 @@ fail() {
   echo "FAILED: $*" >&2
   exit 1
 }
-# $1: what is done, for the error; the rest: the command, whose output is shown only where it fails
+# Runs a command and shows its output only if it fails. $1: the name of the action for the error; the rest: the command.
 quietly() {
   local what=$1
   shift
@@ -29,12 +29,12 @@ quietly() {
 for component in state engine; do
   quietly "the $component does not install" "$cmake" --install "$build_dir" --component $component --prefix "$work/prefix"
 done
-# Headers are a promise: those that users need are there, and the library's own are not.
+# The headers for users are installed, and the library's own headers are not.
 (cd "$work/prefix/include/quire" && find . -name '*.h' | sed 's|^\./||' | LC_ALL=C sort) >"$work/headers"
 [ "${UPDATE:-}" != 1 ] || cp "$work/headers" "$source_dir/tests/installed_headers.txt"
 diff -u "$source_dir/tests/installed_headers.txt" "$work/headers" ||
   fail "other headers are installed than tests/installed_headers.txt has; if they are meant to be, run this with UPDATE=1"
-# Each of them finds what it includes.
+# Each of them compiles: its includes are installed too.
 mkdir "$work/headers_user"
 sed 's|.*|#include <quire/&>|' "$work/headers" >"$work/headers_user/all.cpp"
 cat >"$work/headers_user/CMakeLists.txt" <<'END'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the built library into a temporary prefix, copies the example out of the tree, builds it there against the
 # installed package alone, runs it, and reads what it prints. Compiler and flags come from the environment (ctest).
-# Nothing is written outside the temporary folder, but for the list of installed files that cmake leaves in BUILD_DIR.
+# Nothing is written outside the temporary folder, except the list of installed files that cmake leaves in BUILD_DIR.
 # usage: tests/package_example_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/package_example_test.sh SOURCE_DIR BUILD_DIR}
@@ -50,14 +50,14 @@ cat "$work/output"
 says() {
   grep -qE -- "$1" "$work/output" || fail "the example does not say: $1"
 }
-# Shared: the first two pages of both carry the same numbers and the mark of a page with several holders.
+# Shared: the first two pages of both have the same numbers, and the mark of a page with several holders.
 says '^ *first +\|3\*You are \|4\*a poet\. \|5 Roses ar\|6 '
 says '^ *shared +\|3\*You are \|4\*a poet\. \|7 Snow is'
 says '16 of its 23 prompt tokens were reused, 7 computed'
-# Forked: all four pages at first; then the last one is a copy and the others are not.
+# Forked: first all four pages are shared; then the last one is a copy.
 says '^ *forked +\|3\*You are \|4\*a poet\. \|5\*Roses ar\|6\*'
 says '^ *forked +\|3\*You are \|4\*a poet\. \|5\*Roses ar\|9 e[a-z]{3}!'
-# Refused, with the numbers.
+# Refused: the message has the numbers.
 says '^ *beforehand: the pool is exhausted: 256384 bytes wanted, 196608 available$'
 says '^ *asked for:  the pool is exhausted: 253952 bytes wanted, 187904 available$'
 # At the end nothing is held.

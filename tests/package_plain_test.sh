@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# examples/plain_state, the parts of the state library one by one: installs the library into a temporary prefix, builds the
-# example outside the tree against the installed package alone, runs it, and reads what it prints. Compiler and flags come
-# from the environment (ctest).
+# Tests examples/plain_state, which uses the parts of the state library one by one. Installs the library into a temporary
+# prefix, builds the example outside the tree against the installed package alone, runs it, and checks what it prints.
+# Compiler and flags come from the environment (ctest).
 # usage: tests/package_plain_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=${1:?usage: tests/package_plain_test.sh SOURCE_DIR BUILD_DIR}

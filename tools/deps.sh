@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing for what is asked, and does nothing where all are there.
+# Installs the missing Debian packages of the given sets. Does nothing if all are installed.
 # usage: tools/deps.sh [build] [fuzz] [lint] [clients]
 set -euo pipefail
 
@@ -7,7 +7,7 @@ build=(g++ cmake ninja-build pkg-config libgtest-dev libgmock-dev libbenchmark-d
        libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev libpcre2-dev libedit-dev prometheus-cpp-dev)
 fuzz=(clang-16 libclang-rt-16-dev)
 lint=(clang-16 clang-tidy-16 clang-format)
-# Node.js and npm may come from elsewhere than Debian, and Debian's would not go beside them: the command is what counts.
+# Node.js and npm may not come from Debian, and then Debian's packages would conflict. So the check looks for the commands.
 clients=(chromium fonts-dejavu-core curl)
 command -v node >/dev/null || clients+=(nodejs)
 command -v npm >/dev/null || clients+=(npm)
@@ -39,8 +39,8 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 echo "installing: ${missing[*]}"
-# A machine without a package list, or with a stale one, is the usual reason for a failing install: renew it first.
-# sudo keeps no environment, so what apt has to know goes in behind it.
-"${as_root[@]}" apt-get update -qq || echo "deps.sh: some package lists could not be renewed; trying with those there are" >&2
+# A missing or stale package list is the usual reason why an install fails, so it is renewed first. sudo drops the
+# environment, so apt's variables are set after it.
+"${as_root[@]}" apt-get update -qq || echo "deps.sh: some package lists could not be renewed; trying with the old ones" >&2
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
   apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null

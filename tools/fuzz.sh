@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzzers, and nothing else, in a folder configured with the preset `fuzz`; runs each for so many seconds, and
-# fails with the first that finds something.
+# Builds only the fuzzers, in a folder configured with the preset `fuzz`. Runs each for SECONDS, and fails with the first
+# that finds something.
 # usage: tools/fuzz.sh SECONDS [JOBS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The modules of src/ and which of them include which, as a matrix. A row is a module, a column one that it includes: `h`
-# where a header of the row does, `s` where only its sources do, `.` where neither. Modules stand in an order in which
-# each includes only those before it, so every mark is left of the diagonal `o`. Tests, benchmarks, fuzzers and helpers
-# for tests do not count.
+# Draws which modules of src/ include which, as a matrix. A row is a module, a column a module that it includes: `h` if a
+# header of the row includes it, `s` if only its sources do, `.` if neither. The modules are in an order in which each
+# includes only those before it, so every mark is left of the diagonal `o`. Tests, benchmarks, fuzzers and test helpers do
+# not count.
 # usage: tools/include_graph.sh                 prints it
 #        tools/include_graph.sh --write PAGE    puts it into the page, between the two lines that say where
-#        tools/include_graph.sh --check PAGE    fails where the page shows another one
+#        tools/include_graph.sh --check PAGE    fails if the page shows another one
 #        tools/include_graph.sh --edges         one line per pair: MODULE INCLUDED h|s
-# It looks at the src/ below $QUIRE_SOURCE_DIR, or at that of the repository it is in.
+# It reads the src/ below $QUIRE_SOURCE_DIR, or that of its own repository.
 set -euo pipefail
 root=${QUIRE_SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
 begin='<!-- include graph: begin (tools/include_graph.sh --write docs/design.md) -->'
@@ -27,7 +27,8 @@ edges() {
     } END { for (pair in seen) print pair, seen[pair] }' | sort
 }
 
-# A module comes when all that it includes are there; of several, the first by name. What is left then is a circle.
+# A module is added when all modules that it includes have been added; of several, the first by name. If some are left,
+# they form a circle.
 matrix() {
   { find "$root/src" -mindepth 2 -maxdepth 2 -name CMakeLists.txt -printf 'module %h\n' | sed 's|^module .*/|module |' | sort; edges; } | awk '
     $1 == "module" { modules[++count] = $2; next }
@@ -69,7 +70,7 @@ matrix() {
 # The page with the matrix between the two lines.
 page_with_matrix() {  # PAGE MATRIX
   [ "$(grep -cFx -- "$begin" "$1")" = 1 ] && [ "$(grep -cFx -- "$end" "$1")" = 1 ] ||
-    { echo "include_graph.sh: $1 has not the lines '$begin' and '$end', once each" >&2; return 1; }
+    { echo "include_graph.sh: $1 must have the lines '$begin' and '$end' once each" >&2; return 1; }
   awk -v begin="$begin" -v end="$end" -v matrix="$2" '
     $0 == begin { print; print ""; print "```"; print matrix; print "```"; print ""; inside = 1 }
     $0 == end { inside = 0 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Formatting and clang-tidy over the tracked sources; fails with the first of the two that finds something. Compile
-# commands are those of a folder configured with the preset `lint`: clang-tidy does not understand all of GCC's.
-# Tests, benchmarks and fuzzers are formatted but not tidied: their macros expand to what no reviewer would read.
+# Runs clang-format and clang-tidy over the tracked sources, and fails with the first of the two that finds something. The
+# compile commands come from a folder configured with the preset `lint`, because clang-tidy does not understand all of
+# GCC's. clang-tidy skips tests, benchmarks and fuzzers: their macros expand to code that nobody reviews.
 # usage: tools/lint.sh BUILD_DIR [FILE...]     (no files: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ files=("$@")
   mapfile -t files < <(git ls-files 'src/*.h' 'src/*.cpp' 'src/*.inl' 'examples/*.h' 'examples/*.cpp')
 clang-format --dry-run --Werror "${files[@]}"
 
-# One file at a time, since they differ much in how long they take; the output of each comes in one piece.
+# One file per process, because files differ much in how long they take. The output of a file is printed in one piece.
 export build
 # shellcheck disable=SC2016
 printf '%s\n' "${files[@]}" | { grep -E '^src/.*\.cpp$' || true; } | { grep -vE '_(test|bench|fuzz)\.cpp$' || true; } |

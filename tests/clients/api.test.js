@@ -1,5 +1,5 @@
-// The API through the openai package, in the versions that people have: 4 runs over node-fetch 2, 6 over the runtime's own
-// fetch, and the newest needs a newer Node.js than Debian 12 has. There it is skipped, in words.
+// The API through the openai package, in the versions that people use. Version 4 uses node-fetch 2, version 6 the
+// runtime's own fetch. The newest needs a newer Node.js than Debian 12 has; there it is skipped with the reason.
 import fs from 'node:fs';
 import { describe, test } from 'node:test';
 import { apiCases } from './api_cases.js';

@@ -26,8 +26,8 @@ async function refused(promise, status, pattern) {
   return error;
 }
 
-// The model with another chat template. It is as long as the old one and a multiple of the file's alignment (32), so that
-// nothing behind it has to be moved.
+// A copy of the model with another chat template. It has the length of the old one, a multiple of the file's alignment
+// (32), so that nothing after it has to move.
 function withTemplate(template) {
   const bytes = fs.readFileSync(models.llama);
   const key = Buffer.from('tokenizer.chat_template');
@@ -42,7 +42,7 @@ function withTemplate(template) {
   return file;
 }
 
-// Registers the cases, to run with this package's client. To be called inside describe().
+// Registers the cases for this package's client. Call it inside describe().
 export function apiCases(OpenAI) {
   let server, client, model;
   before(async () => {
@@ -95,7 +95,7 @@ export function apiCases(OpenAI) {
     assert.equal(chunks.at(-1).usage.total_tokens, chunks.at(-1).usage.prompt_tokens + chunks.at(-1).usage.completion_tokens);
   });
 
-  test('completions go on with a text', async () => {
+  test('completions continue a text', async () => {
     const asked = { model, prompt: 'Once upon a', temperature: 0, max_tokens: 8 };
     const whole = await client.completions.create(asked);
     assert.equal(whole.object, 'text_completion');
@@ -165,7 +165,7 @@ export function apiCases(OpenAI) {
       assert.ok(token.top_logprobs[0].logprob >= token.top_logprobs[1].logprob);
       assert.deepEqual(Buffer.from(token.bytes).toString('utf8'), token.token);
     }
-    assert.equal(content[0].top_logprobs[0].token, content[0].token, 'the likeliest is taken at temperature 0');
+    assert.equal(content[0].top_logprobs[0].token, content[0].token, 'temperature 0 takes the most likely token');
     const none = await client.chat.completions.create({ model, messages: code, temperature: 0 });
     assert.equal(none.choices[0].logprobs ?? null, null);
     const chunks = await gather(await client.chat.completions.create({ model, messages: code, temperature: 0, logprobs: true, stream: true }));
@@ -191,7 +191,7 @@ export function apiCases(OpenAI) {
     assert.equal(only.choices[0].text, ' time time time');
   });
 
-  test('penalties keep words from coming back', async () => {
+  test('penalties reduce repetition', async () => {
     const asked = { model, prompt: 'Say: red red red red red red red red', temperature: 0, max_tokens: 40, ignore_eos: true };
     const plain = (await client.completions.create(asked)).choices[0].text;
     const frequency = (await client.completions.create({ ...asked, frequency_penalty: 2 })).choices[0].text;
@@ -210,13 +210,13 @@ export function apiCases(OpenAI) {
     }
   });
 
-  test('ignore_eos writes on to the limit', async () => {
+  test('ignore_eos generates up to the limit', async () => {
     const answer = await client.chat.completions.create({ model, messages: code, temperature: 0, max_tokens: 50, ignore_eos: true });
     assert.equal(answer.usage.completion_tokens, 50);
     assert.equal(answer.choices[0].finish_reason, 'length');
   });
 
-  test('what was asked before is found in the pool, and the answer says how much and why no more', async () => {
+  test('a repeated prompt is reused, and the answer says how much and why no more', async () => {
     const asked = { model, prompt: `${notes(30, 3)} The code of`, temperature: 0, max_tokens: 4 };
     const first = await client.completions.create(asked);
     const again = await client.completions.create(asked);
@@ -322,7 +322,7 @@ export function apiCases(OpenAI) {
     await server.comesToRest();
   });
 
-  test('tokenize and detokenize turn into each other', async () => {
+  test('detokenize is the inverse of tokenize', async () => {
     const text = 'Once upon a time, ½ a kite 🪁.';
     const { tokens } = (await server.post('/tokenize', { content: text, text, prompt: text })).json();
     assert.ok(tokens.length > 5);

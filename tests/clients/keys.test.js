@@ -1,4 +1,4 @@
-// API keys: who may ask, and that nobody learns what others have asked.
+// API keys: which requests are admitted, and that no key learns what others have asked.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -16,7 +16,7 @@ after(() => server?.stop());
 
 const ask = (key, prompt) => server.post('/v1/completions', { prompt, temperature: 0, max_tokens: 8 }, { key });
 
-test('without a key, or with a wrong one, there is nothing but 401', async () => {
+test('without a key, or with a wrong one, the answer is 401', async () => {
   for (const key of [undefined, 'wrong', 'firs', 'first ', 'firstt', '']) {
     for (const [method, where] of [['GET', '/v1/models'], ['GET', '/pool'], ['GET', '/pool/events'], ['GET', '/metrics'], ['POST', '/tokenize'], ['POST', '/v1/completions'], ['POST', '/v1/chat/completions']]) {
       if (key === 'first ') continue;  // HTTP drops the space
@@ -25,7 +25,7 @@ test('without a key, or with a wrong one, there is nothing but 401', async () =>
       assert.equal(typeof answer.json().error.message, 'string');
     }
   }
-  assert.equal((await server.get('/health')).status, 200, 'whoever watches the server needs no key');
+  assert.equal((await server.get('/health')).status, 200, 'monitoring needs no key');
   assert.equal((await server.get('/')).status, 200, 'the page can ask for one');
 });
 
@@ -33,7 +33,7 @@ test('every key works, from the command line and from the file', async () => {
   for (const key of ['first', 'second', 'from-the-file', 'another-one']) assert.equal((await ask(key, 'Once upon a')).status, 200, key);
 });
 
-test('one key\'s prompt is not found by another, nor is it told that it is there', async () => {
+test('one key\'s prompt is not reused for another key, and its existence is not revealed', async () => {
   const prompt = `${notes(30, 5)} The code of`;
   const usage = async (key) => (await ask(key, prompt)).json().usage.prompt_tokens_details;
   const first = await usage('first');
@@ -46,7 +46,7 @@ test('one key\'s prompt is not found by another, nor is it told that it is there
   console.log(`  cached tokens: first key ${first.cached_tokens}, again ${again.cached_tokens}; second key ${second.cached_tokens} (${second.miss_reason})`);
 });
 
-test('nor do the pool and the metrics count it', async () => {
+test('the pool and the metrics do not reveal it either', async () => {
   const pool = await server.pool({ key: 'second' });
   assert.ok(!JSON.stringify(pool.sequences).includes('other namespace'));
   assert.equal(pool.stats.hit_ends?.['other namespace'] ?? 0, 0);

@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { test } from 'node:test';
 import { Server, models, notes, seconds, sleep, stream } from './lib.js';
 
-// Deterministic, so that a failure can be seen again.
+// Deterministic, so that a failure can be reproduced.
 function random(seed) {
   let state = seed;
   return () => { state = (state * 1103515245 + 12345) % 2 ** 31; return state / 2 ** 31; };
@@ -38,7 +38,7 @@ for (const [name, options] of [['attention', ['-m', models.llama]], ['hybrid', [
   });
 }
 
-test('SIGTERM under load: it ends within the grace time, and every stream ends explained', { timeout: 60_000 }, async () => {
+test('SIGTERM under load: the server ends within the grace time, and every stream ends with a reason', { timeout: 60_000 }, async () => {
   const server = await Server.start('-m', models.llama, '--grace', '2');
   let over = false;
   const results = [], refused = [];
@@ -76,7 +76,7 @@ test('SIGTERM under load: it ends within the grace time, and every stream ends e
   for (const got of results) if (got.status !== 200) assert.equal(got.status, 503);
 });
 
-test('SIGTERM when idle ends at once, and silent connections do not keep it', async () => {
+test('SIGTERM when idle ends at once, and silent connections do not delay it', async () => {
   const server = await Server.start('-m', models.llama);
   const response = await fetch(`${server.url}/pool/events`);
   const reader = response.body.getReader();

@@ -1,4 +1,4 @@
-// What the tests share: starting a server, talking to it plainly, looking at its pool.
+// Shared by the tests: start a server, send plain requests, inspect its pool.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
@@ -17,8 +17,8 @@ export const models = {
 export const seconds = Number(process.env.QUIRE_SECONDS ?? 10);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Why this Node.js is too old for a package whose `engines` ask for `range` (">=22.0.0"), or null. Only the form with >= is
-// understood; one that is not is no reason to skip.
+// Why this Node.js is too old for a package whose `engines` field is `range` (">=22.0.0"), or null. Only the form with >= is
+// understood; other forms never skip a test.
 export function missingNode(range, version = process.version) {
   const wanted = range?.match(/^>=\s*v?(\d+)(?:\.(\d+))?(?:\.(\d+))?/)?.slice(1).map((part) => Number(part ?? 0));
   if (!wanted) return null;
@@ -37,7 +37,7 @@ export async function until(what, condition, timeout = 20_000) {
   }
 }
 
-// A server of its own on a free port. `output` is all it printed.
+// A separate server on a free port. `output` is everything it has printed.
 export class Server {
   static async start(...options) {
     const server = new Server();
@@ -58,8 +58,8 @@ export class Server {
     return server;
   }
 
-  // From now on it runs two of every forty milliseconds, as on a slower machine: the demo model is through with an answer
-  // before a browser has looked.
+  // From now on the server runs only two of every forty milliseconds, like on a slower machine. Otherwise the demo model
+  // would finish an answer before the browser shows it.
   slowed() {
     this.slow = setInterval(() => {
       this.process.kill('SIGCONT');
@@ -116,7 +116,7 @@ export class Server {
     return pool.groups.reduce((sum, group) => sum + group.held, 0) + (pool.states?.held ?? 0);
   }
 
-  // Nobody is served, nothing is held, and the pool has counted itself since. An empty pool is checked when it is idle.
+  // Waits until nothing runs, nothing is held, and the pool was checked. The server checks its pool when it is idle.
   async comesToRest(options) {
     await until('nothing runs and nothing is held', async () => {
       const pool = await this.pool(options);
@@ -136,7 +136,7 @@ export function residentBytes(pid) {
   return 1024 * Number(fs.readFileSync(`/proc/${pid}/status`, 'utf8').match(/VmRSS:\s+(\d+)/)[1]);
 }
 
-// Streams a completion over its own connection. Calls `onChunk` with each event's JSON; resolves to what came:
+// Streams a completion over its own connection. Calls `onChunk` with each event's JSON. Resolves to the result:
 // {text, finish, usage, error, done, times}. `abort` (an AbortSignal) closes the connection.
 export function stream(server, where, body, { key, onChunk = () => {}, agent = false, abort } = {}) {
   return new Promise((resolve, reject) => {
@@ -182,7 +182,7 @@ export function stream(server, where, body, { key, onChunk = () => {}, agent = f
 
 export const quantile = (values, q) => [...values].sort((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * q))];
 
-// Text of about so many tokens, in words that the demo models know; `about` makes texts differ from their start.
+// A text of about this many tokens, in words that the demo models know. `about` makes texts differ from the start.
 export function notes(lines, about = 0) {
   const names = 'Mia Tom Anna Ben Lily Sam Ella Max Zoe Leo Ruby Finn Nora Jack Ivy Noah'.split(' ');
   return Array.from({ length: lines }, (_, i) => `The code of ${names[(i * 7 + about) % 16]} is ${1000 + ((i + 1) * 7919 + about * 613) % 9000}.`).join(' ');

@@ -1,5 +1,5 @@
-// Two hundred streaming clients: every answer is the one that is given alone, and memory stays where it is.
-// QUIRE_SECONDS (10) says how long; `./run --seconds 60` sets it.
+// Two hundred streaming clients: every answer is the same as without load, and memory does not grow.
+// QUIRE_SECONDS (10) sets the duration; `./run --seconds 60` sets it.
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, test } from 'node:test';
@@ -10,7 +10,7 @@ let server;
 before(async () => { server = await Server.start('-m', models.llama, '--queue', '512'); });
 after(() => server?.stop());
 
-// Short and long, some with a common beginning, some chosen by temperature and some not.
+// Short and long prompts, some with a common prefix, some sampled and some greedy.
 const asked = Array.from({ length: 40 }, (_, i) => ({
   prompt: i % 4 === 0 ? `${notes(20)} The code of ${['Mia', 'Tom', 'Zoe', 'Max'][(i / 4) % 4]} is` : `${notes(i % 7, i)} Once upon a time there was a`,
   max_tokens: 8 + (i * 5) % 40, temperature: i % 3 === 0 ? 0 : 0.9, seed: i, ignore_eos: i % 5 === 0,
@@ -63,7 +63,7 @@ test(`${CLIENTS} clients for ${seconds} seconds`, { timeout: (seconds + 240) * 1
   const least = Math.min(...settled), most = Math.max(...settled);
   const mib = (bytes) => (bytes / 2 ** 20).toFixed(1);
   console.log(`  ${answers} answers, ${tokens} tokens in ${took.toFixed(1)} s (${Math.round(tokens / took)} a second); first token after ${Math.round(quantile(firsts, 0.5))} ms, `
-    + `99 of 100 within ${Math.round(quantile(firsts, 0.99))} ms; ${Math.round((100 * cached) / prompt)} % of the prompts found in the pool`);
+    + `99 of 100 within ${Math.round(quantile(firsts, 0.99))} ms; ${Math.round((100 * cached) / prompt)} % of the prompt tokens reused`);
   console.log(`  resident from second ${Math.min(10, seconds / 2)} on: ${mib(least)} to ${mib(most)} MiB`);
   assert.deepEqual(problems.slice(0, 5), [], `${problems.length} problems`);
   assert.ok(answers >= CLIENTS);

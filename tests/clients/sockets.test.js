@@ -1,4 +1,4 @@
-// What no well-behaved client sends: curl and raw sockets.
+// Input that no well-behaved client sends: curl and raw sockets.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import fs from 'node:fs';
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => server?.stop());
 
-// A connection, what came over it, and whether the other side has ended it.
+// A connection, the bytes it received, and whether the server has closed it.
 function dial() {
   return new Promise((resolve, reject) => {
     const socket = net.connect(server.port, '127.0.0.1');
@@ -55,7 +55,7 @@ test('curl: HEAD, If-None-Match, Expect: 100-continue, an upload in chunks', asy
   assert.equal(JSON.parse(chunked.stdout).choices[0].text.slice(0, 5), ' time');
 });
 
-test('headers that come too slowly are given up on', async () => {
+test('headers that come too slowly time out', async () => {
   const peer = await dial();
   peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: x\r\n');
   const began = Date.now();
@@ -69,7 +69,7 @@ test('headers that come too slowly are given up on', async () => {
   await alive();
 });
 
-test('a body that never comes is given up on', async () => {
+test('a body that never comes times out', async () => {
   const peer = await dial();
   peer.socket.on('error', () => {});
   peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"prompt"');
@@ -105,7 +105,7 @@ test('oversized bodies are refused, announced or in chunks, before they are read
   await alive();
 });
 
-test('half a request and a hang-up leave nothing behind', async () => {
+test('an incomplete request and a disconnect leave nothing behind', async () => {
   const requests = [post(small), post(JSON.stringify({ prompt: 'Once upon a', max_tokens: 500, stream: true, ignore_eos: true }))];
   for (const text of requests) {
     for (const share of [0.05, 0.3, 0.6, 0.9, 0.99, 1]) {
@@ -121,12 +121,12 @@ test('half a request and a hang-up leave nothing behind', async () => {
   await server.comesToRest();
 });
 
-test('a client that ends its own side still gets its answer', async () => {
+test('a client that closes its sending side still gets its answer', async () => {
   const peer = await dial();
   peer.socket.on('error', () => {});
   peer.socket.end(post(small, '/v1/completions', 'Connection: close\r\n'));
   await until('the end', () => peer.ended, 10_000);
-  // Half-closed connections may be taken for clients that have gone away; whoever answers, answers in full.
+  // The server may treat a half-closed connection as a client that has gone away. If it answers, it answers in full.
   if (peer.text) assert.ok(statuses(peer.text)[0] === 200 && peer.text.includes('" time'), peer.text);
 });
 
@@ -149,8 +149,8 @@ test('a connection is kept, for streams too', async () => {
   peer.socket.destroy();
 });
 
-// node-fetch 2, which openai 4 runs over, says "Premature close" when a socket still has a listener behind a stream. With
-// Debian 12's Node.js 18 every socket that is kept has one (nodejs/node#63989).
+// openai 4 uses node-fetch 2, which says "Premature close" if a socket still has a listener after a stream. With the
+// Node.js 18 of Debian 12 every kept socket has one (nodejs/node#63989).
 test('a stream is the last on its connection for clients over node-fetch 2', async () => {
   for (const agent of ['OpenAI/JS 4.104.0', 'node-fetch/1.0 (+https://github.com/bitinn/node-fetch)']) {
     const peer = await dial();
@@ -167,7 +167,7 @@ test('a stream is the last on its connection for clients over node-fetch 2', asy
   }
 });
 
-test('bytes that are no UTF-8, and JSON that is none, are refused in words', async () => {
+test('invalid UTF-8 and invalid JSON are refused with a message', async () => {
   const bodies = [Buffer.from([0x7b, 0x22, 0x70, 0x22, 0x3a, 0x22, 0xff, 0xfe, 0x22, 0x7d]), Buffer.from('{"prompt": "\xc3\x28"}', 'latin1'), Buffer.from('{"prompt": "\xed\xa0\x80", "max_tokens": 1}', 'latin1'),
     '', '{', '{"prompt": "x"', '[]', 'null', '7', '"x"', '{"prompt": "x",}', '{"prompt": "x"} trailing', '{"prompt": "\\ud800"}', '{'.repeat(100_000), '['.repeat(100_000), '\0\0\0'];
   for (const where of ['/v1/completions', '/v1/chat/completions', '/tokenize', '/detokenize']) {
@@ -198,7 +198,7 @@ test('what is not HTTP is refused', async () => {
   await alive();
 });
 
-test('a thousand connections that say nothing, and the server serves', async () => {
+test('a thousand silent connections do not stop the server', async () => {
   const before = server.resident();
   const peers = [];
   for (let i = 0; i < 1000; i += 50) peers.push(...await Promise.all(Array.from({ length: 50 }, dial)));
@@ -215,7 +215,7 @@ test('a thousand connections that say nothing, and the server serves', async () 
   await alive();
 });
 
-test('who does not read is not waited for: the others go on, and memory does not grow', async () => {
+test('a client that does not read does not delay the others, and memory does not grow', async () => {
   const deaf = await dial();
   deaf.socket.pause();
   deaf.socket.write(post(JSON.stringify({ prompt: 'Once', n: 8, max_tokens: 1500, stream: true, ignore_eos: true, logprobs: 5 })));
@@ -229,7 +229,7 @@ test('who does not read is not waited for: the others go on, and memory does not
   await server.comesToRest();
 });
 
-test('too many connections: the one too many is told or turned away, and the rest live', async () => {
+test('too many connections: the extra one is refused, and the others keep working', async () => {
   const other = await Server.start('-m', models.llama, '--max-connections', '20');
   try {
     const port = other.port;
@@ -242,7 +242,7 @@ test('too many connections: the one too many is told or turned away, and the res
   }
 });
 
-test('files in the file system stay there', async () => {
+test('the server does not serve files of the file system', async () => {
   for (const where of ['/etc/passwd', '//etc/passwd', '/app.js/../../../etc/passwd', '/index.html%00']) {
     const { stdout } = await run('curl', ['-sS', '--path-as-is', '-o', '/dev/null', '-w', '%{http_code}', `${server.url}${where}`]);
     assert.equal(stdout, '404', where);
