@@ -43,13 +43,14 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
   }
   for (const HostVector& vector : computed) vector_bytes += vector_room(vector.values.size());
   auto memory = DeviceBuffer::create(backend.device(), matrix_bytes + vector_bytes);
-  if (!memory) return fail(memory.error().message());
+  if (!memory) return fail(fmt::format("{}: {}", file.path(), memory.error().message()));
 
   std::byte* to = memory->data();
   for (const Binding& binding : bindings) {
     if (binding.weight == nullptr) continue;
     auto loaded = backend.load(binding.matrix, binding.use, to);
-    if (!loaded) return fail(fmt::format("tensor '{}': {}", binding.source.name, loaded.error().message()));
+    if (!loaded)
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
     *binding.weight = *loaded;
     // Releases the file's pages at once, so that no matrix is in memory twice.
     const std::uint64_t taken = matrix_room(binding);
@@ -64,22 +65,28 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
     tensor = {to, 1, static_cast<std::uint32_t>(count), count, ElementType::F32};
     if (count == 0) return {};
     if (auto ok = backend.device().upload(to, rest.data(), count * sizeof(float)); !ok) {
-      return fail(ok.error().message());
+      return fail(fmt::format("{}: {}", file.path(), ok.error().message()));
     }
     to += vector_room(count);
     rest = rest.subspan(vector_room(count) / sizeof(float));
     return {};
   };
-  for (const Binding& binding : bindings) {
-    if (binding.vector == nullptr) continue;
-    if (auto ok = read_vector(file, binding, rest); !ok) return std::unexpected(ok.error());
-    if (auto ok = place(*binding.vector, binding.count); !ok) return std::unexpected(ok.error());
-  }
-  for (const HostVector& vector : computed) {
-    std::ranges::copy(vector.values, rest.begin());
-    if (auto ok = place(*vector.to, vector.values.size()); !ok) return std::unexpected(ok.error());
-  }
-  if (auto ok = backend.device().fence(); !ok) return fail(ok.error().message());
+  const auto place_all = [&]() -> Result<void> {
+    for (const Binding& binding : bindings) {
+      if (binding.vector == nullptr) continue;
+      if (auto ok = read_vector(file, binding, rest); !ok) return ok;
+      if (auto ok = place(*binding.vector, binding.count); !ok) return ok;
+    }
+    for (const HostVector& vector : computed) {
+      std::ranges::copy(vector.values, rest.begin());
+      if (auto ok = place(*vector.to, vector.values.size()); !ok) return ok;
+    }
+    return {};
+  };
+  const auto placed = place_all();
+  const auto fenced = backend.device().fence();  // also after a refusal: what was submitted still reads from the host
+  if (!placed) return std::unexpected(placed.error());
+  if (!fenced) return fail(fmt::format("{}: {}", file.path(), fenced.error().message()));
   return std::move(*memory);
 }
 

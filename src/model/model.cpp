@@ -106,6 +106,7 @@ Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type)
 Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits) {
   const auto layout = state_layout(hyperparameters_);
   if (!layout) return std::unexpected(layout.error());
+  max_rows_ = max_logits_ = 0;  // nothing can be run until everything is there
   backend_ = &backend;
   Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
                        .cols = hyperparameters_.embedding,
@@ -116,7 +117,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
     joined.block->place(backend, has_state ? *place++ : StateLayout::Place{});
     joined.block->widen(sizes);
   }
-  if (auto ok = backend.prepare(sizes); !ok) return fail(ok.error().message());
+  if (auto ok = backend.prepare(sizes); !ok) return refuse(ok.error());
   if (auto ok = take_buffers(max_rows, max_logits); !ok) return ok;
 
   const HostVector computed[] = {{constants_.frequencies, &frequencies_},
@@ -131,6 +132,10 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   return {};
 }
 
+std::unexpected<Error> Model::refuse(const PoolError& error) const {
+  return fail(file_.path() + ": " + error.message());
+}
+
 Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logits) {
   const std::uint32_t width = hyperparameters_.embedding;
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
@@ -142,13 +147,13 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
   for (std::uint8_t which = 0; which < kBuffers; ++which) {
     const std::uint64_t rows = which == kLast || which == kLogits ? max_logits : max_rows;
     auto memory = DeviceBuffer::create(backend_->device(), rows * cols[which] * sizeof(float));
-    if (!memory) return fail(memory.error().message());
+    if (!memory) return refuse(memory.error());
     buffers_[which] = std::move(*memory);
   }
   std::uint64_t scratch = 0;
   for (const JoinedBlock& joined : blocks_) scratch = std::max(scratch, joined.block->scratch_bytes(max_rows));
   auto memory = DeviceBuffer::create(backend_->device(), scratch);
-  if (!memory) return fail(memory.error().message());
+  if (!memory) return refuse(memory.error());
   scratch_ = std::move(*memory);
   return {};
 }

@@ -67,6 +67,7 @@ class Model {
   explicit Model(gguf::File file) : file_(std::move(file)) {}
   void walk_layers(const BlockStep& step, Tensor x);
   BlockStep begin_step(const Batch& batch);
+  std::unexpected<Error> refuse(const PoolError& error) const;
   Result<void> take_buffers(std::uint32_t max_rows, std::uint32_t max_logits);
 
   // Activations of a step: [rows][cols] each, and the scratch memory of blocks.

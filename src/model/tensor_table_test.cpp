@@ -70,7 +70,11 @@ TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
       const std::string missed = name.ends_with("attn_qkv.weight") ? name.substr(0, 6) + "attn_q.weight" : name;
       // Optional for Granite's hybrids.
       const bool optional = row.name == "granitehybrid" && name.ends_with("ssm_conv1d.bias");
-      EXPECT_THAT(tensor_refusal(without), HasSubstr(optional ? "" : "has no tensor '" + missed + "'"));
+      if (optional) {
+        EXPECT_EQ(tensor_refusal(without), "");
+      } else {
+        EXPECT_THAT(tensor_refusal(without), HasSubstr("has no tensor '" + missed + "'"));
+      }
       EXPECT_EQ(load_refusal(without), tensor_refusal(without));
     }
   }
