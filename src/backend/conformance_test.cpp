@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "quire/backend/conformance_batches_testing.h"
-#include "quire/state/counting_device.h"
+#include "quire/state/counting_device_testing.h"
 
 namespace quire::conformance {
 namespace {

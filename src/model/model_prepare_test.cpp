@@ -8,7 +8,7 @@
 
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/model/runner.h"
-#include "quire/state/counting_device.h"
+#include "quire/state/counting_device_testing.h"
 
 namespace quire::model {
 namespace {

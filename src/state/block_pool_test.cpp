@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
-#include "quire/state/counting_device.h"
+#include "quire/state/counting_device_testing.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/state/counting_device.h"
+#include "quire/state/counting_device_testing.h"
 #include "quire/state/sequence_pool.h"
 
 namespace quire::testing {
