@@ -30,7 +30,7 @@ namespace quire::cli {
 
 namespace {
 
-// A command, once its options are filled in: everything it prints.
+// Runs a command whose options are filled in. Returns what is to be printed.
 using Command = std::function<Result<std::string>(const Style&)>;
 
 constexpr std::string_view kUsages[] = {
@@ -46,7 +46,7 @@ constexpr std::string_view kUsages[] = {
     "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
 };
 
-// CLI11's help, less what the usage line and the descriptions say better.
+// CLI11's help with our usage lines, and without types where CLI11 would repeat them.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(28); }
@@ -76,41 +76,41 @@ constexpr const char* kExamples = R"(Examples:
   quire tokenize -m model.gguf --ids - < story.txt
   quire render -m model.gguf --messages chat.json --add-generation-prompt
 
-'quire COMMAND --help' says more. Exit codes: 0 done, 1 failed, 2 wrong usage.)";
+'quire COMMAND --help' lists the options of a command.
+Exit codes: 0 success, 1 failure, 2 wrong usage.)";
 
 Command add_info(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", "Say what a model is: sizes, types, tokenizer, layers, state");
+  CLI::App* command = app.add_subcommand("info", "Show what a model is: sizes, types, tokenizer, layers, state");
   auto options = std::make_shared<InfoOptions>();
   command->add_option("FILE", options->path, kModelHelp)->required()->type_name(std::string());
   command->add_flag("--json", options->json, kJsonHelp);
   command->footer(
-      "The state is what a sequence takes of the pool: keys and values for each token\n"
-      "in attention layers, a state of fixed size in recurrent ones. It is given for\n"
-      "keys and values in f16 (as Quire keeps them unless told otherwise) and in f32.");
+      "The state is the memory that a sequence takes from the pool: keys and values of\n"
+      "every token in attention layers, a state of fixed size in recurrent layers. It is\n"
+      "shown for keys and values in f16 (the default) and in f32.");
   return [options](const Style& style) { return info(*options, style); };
 }
 
 Command add_tokenize(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into the model's tokens, or tokens into text");
+  CLI::App* command = app.add_subcommand("tokenize", "Convert text to the model's tokens, or tokens to text");
   auto options = std::make_shared<TokenizeOptions>();
   command->add_option("-m,--model", options->model, kModelHelp)->required()->type_name("FILE");
-  command->add_option("TEXT", options->text, "The text; - reads it from standard input, up to 64 MiB")
+  command->add_option("TEXT", options->text, "The text; - reads up to 64 MiB from standard input")
       ->required()
       ->type_name(std::string());
-  auto* ids = command->add_flag("--ids", options->ids, "Print the ids only, on one line");
-  command->add_flag("--special", options->special,
-                    "Take <|im_end|> and the like in the text for the tokens they spell;\nwith --decode, write such "
-                    "tokens out");
-  auto* no_bos =
-      command->add_flag("--no-bos", options->no_bos, "Leave out the BOS and EOS that the model wants around a text");
-  command->add_flag("--decode", options->decode, "TEXT is ids (1 2 3 or 1,2,3): print the text they stand for")
+  auto* ids = command->add_flag("--ids", options->ids, "Print only the ids, on one line");
+  command->add_flag(
+      "--special", options->special,
+      "Read <|im_end|> and the like in the text as special tokens;\nwith --decode, print special tokens too");
+  auto* no_bos = command->add_flag("--no-bos", options->no_bos, "Do not add the BOS and EOS that the model asks for");
+  command->add_flag("--decode", options->decode, "TEXT is token ids (1 2 3 or 1,2,3): print their text")
       ->excludes(ids)
       ->excludes(no_bos);
   command->add_flag("--json", options->json, kJsonHelp);
   command->footer(
-      "Text that begins with a dash goes behind a --:\n"
+      "Put -- before a text that begins with a dash:\n"
       "  quire tokenize -m model.gguf -- --flag\n\n"
-      "In JSON a piece that is not whole characters is an array of its bytes.");
+      "In JSON, a token that is not valid UTF-8 is an array of its bytes.");
   return [options](const Style& style) -> Result<std::string> {
     if (options->text == "-") {
       auto text = read_input("-", kMaxTokenizeBytes);
@@ -122,17 +122,18 @@ Command add_tokenize(CLI::App& app) {
 }
 
 Command add_render(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("render", "Put a conversation through a chat template");
+  CLI::App* command = app.add_subcommand("render", "Render a conversation with a chat template");
   auto options = std::make_shared<RenderCommandOptions>();
-  auto* model = command->add_option("-m,--model", options->model, "Take the template, BOS and EOS from this GGUF file")
+  auto* model = command->add_option("-m,--model", options->model, "Use the template, BOS and EOS of this GGUF file")
                     ->type_name("FILE");
-  command->add_option("--template", options->template_path, "Take the template from this file")
+  command->add_option("--template", options->template_path, "Use the template in this file")
       ->type_name("FILE")
       ->excludes(model);
-  command->add_option("--messages", options->messages, "The conversation, a JSON file; - reads it from standard input")
+  command->add_option("--messages", options->messages, "The conversation, a JSON file; - reads standard input")
       ->required()
       ->type_name("FILE");
-  command->add_flag("--add-generation-prompt", options->add_generation_prompt, "End with what makes the model answer");
+  command->add_flag("--add-generation-prompt", options->add_generation_prompt,
+                    "End with the beginning of the model's answer");
   command
       ->add_option_function<std::string>(
           "--now",
@@ -143,13 +144,13 @@ Command add_render(CLI::App& app) {
                                                               printable(text, {.limit = 40, .quotes = true})));
             }
           },
-          "What the template takes for the current time: 2024-07-26 or\n2024-07-26T09:30:00 (default: the clock)")
+          "The current time that the template sees: 2024-07-26 or\n2024-07-26T09:30:00 (default: the clock)")
       ->type_name("DATE");
   command->add_flag("--json", options->json, R"(Print {"text": ...} as one line of JSON)");
   command->footer(
-      "The JSON file holds an object with \"messages\" and, if wanted, \"tools\",\n"
-      "\"bos_token\", \"eos_token\" and whatever else the template reads; or it is an\n"
-      "array of messages. What is printed is the rendering and not a byte more.");
+      "The JSON file holds an array of messages, or an object with \"messages\" and\n"
+      "optionally \"tools\", \"bos_token\", \"eos_token\" and any other variable of the\n"
+      "template. The output is exactly the rendered text; no line break is added.");
   command->callback([options] {
     if (options->model.empty() && options->template_path.empty()) throw CLI::RequiredError("-m or --template");
   });
@@ -157,7 +158,7 @@ Command add_render(CLI::App& app) {
 }
 
 int fail_with(Output& err, int code, std::string_view message) {
-  // A long message, which quotes something long, is cut in the middle: it ends with the reason.
+  // A long message is cut in the middle, because the reason stands at its end.
   constexpr std::size_t kHalf = 1000;
   std::string line = printable(message);
   if (line.size() > 2 * kHalf) {
@@ -165,7 +166,7 @@ int fail_with(Output& err, int code, std::string_view message) {
     while (!tail.empty() && (static_cast<unsigned char>(tail.front()) & 0xC0) == 0x80) tail.remove_prefix(1);
     line = fmt::format("{}...{}", clipped(line, kHalf), tail);
   }
-  // There is nowhere left to say so if this fails too.
+  // If this fails too, there is nowhere left to report it.
   (void)err.write(fmt::format("quire: {}\n", line));
   return code;
 }
@@ -177,8 +178,8 @@ int print(Output& out, Output& err, std::string_view text) {
   return fail_with(err, kFailure, fmt::format("cannot write to standard output: {}", error.message()));
 }
 
-// CLI11's own words, on one line; but what it does not know comes before what it misses: "--modl" is why "--model" is
-// not there.
+// CLI11's message on one line. An unknown argument is reported before a missing one: the typo "--modl" is the reason
+// why "--model" is missing.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   const auto used = app.get_subcommands();
@@ -196,10 +197,10 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                      used.empty() ? "" : used.front()->get_name());
 }
 
-// Text, as opposed to paths, numbers and the like.
+// Whether the option is a text, not a path or a number.
 bool takes_text(const CLI::Option& option) { return option.get_name() == "TEXT" || option.get_type_name() == "TEXT"; }
 
-// Text in another encoding than the model's would be other text. (A path may be any bytes.)
+// Models expect UTF-8, so a text in another encoding would be misread. (A path may be any bytes.)
 std::string refuse_other_encodings(const std::string& argument) {
   const std::size_t valid = utf8_valid_prefix(argument);
   return valid == argument.size() ? "" : fmt::format("the text is not UTF-8 at byte {}", valid);
@@ -210,7 +211,7 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
   CLI::App app("Quire: a runtime for large language models.", "quire");
   app.set_version_flag("--version", "quire " QUIRE_VERSION, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
-  // Not that there must be one: then an unknown command would be reported as a missing one.
+  // At least 0: with 1, CLI11 would report an unknown command as a missing one.
   app.require_subcommand(0, 1);
   app.footer(kExamples);
   app.formatter(std::make_shared<HelpFormatter>());
@@ -250,7 +251,7 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
 
 int run(int argc, const char* const* argv, Output& out, Output& err, const Style& style,
         const Style& err_style) noexcept {
-  // What the standard library and CLI11 throw ends here.
+  // Exceptions of the standard library and of CLI11 end here.
   try {
     return run_throwing(argc, argv, out, err, style, err_style);
   } catch (const std::bad_alloc&) {

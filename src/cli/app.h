@@ -1,10 +1,10 @@
-// The program: its command line, taken apart into typed options, and the command that they ask for.
+// The program: parses the command line into typed options and runs the command.
 //
-// What holds: info, tokenize and render write when all of it is there, so that a failure leaves nothing on standard
-//   output; commands that run a model write while they work. A failure is one line on standard error, beginning with
-//   "quire: ", with nothing in it that a terminal would obey.
-// How it fails: exit code 2 if the command line cannot be meant, 1 for everything else. Nothing is thrown. If nobody
-//   reads the output any more (a closed pipe), nothing is said.
+// What holds: info, tokenize and render write their output when it is complete, so that a failure leaves nothing on
+//   standard output. Commands that run a model write while they work. A failure is one line on standard error. It
+//   begins with "quire: " and has no control characters.
+// How it fails: exit code 2 for a wrong command line, 1 for everything else. Nothing is thrown. A closed pipe at the
+//   output is not reported.
 #pragma once
 
 #include "quire/cli/output.h"
@@ -14,7 +14,7 @@ namespace quire::cli {
 
 enum ExitCode : int { kSuccess = 0, kFailure = 1, kUsage = 2 };
 
-// `style` is that of `out`, `err_style` that of `err`.
+// `style` belongs to `out`, `err_style` to `err`.
 int run(int argc, const char* const* argv, Output& out, Output& err, const Style& style,
         const Style& err_style = {}) noexcept;
 

@@ -1,4 +1,4 @@
-// The command line as a whole, called in the test.
+// The whole command line, called in this process.
 #include "quire/cli/app.h"
 
 #include <string>
@@ -18,7 +18,7 @@ using testing::demo_model;
 using testing::expect_refusal;
 using ::testing::HasSubstr;
 
-// A command line that cannot be meant, and what is said about it.
+// A wrong command line, and a part of its error message.
 void expect_usage_error(const std::vector<std::string>& arguments, const std::string& about) {
   const auto outcome = call(arguments);
   expect_refusal(outcome, kUsage);
@@ -47,6 +47,10 @@ TEST(CommandLine, HelpOfACommandNamesItsOptions) {
                                       HasSubstr("--special"), HasSubstr("--decode"), HasSubstr("64 MiB")));
   EXPECT_THAT(help("render"), AllOf(HasSubstr("Usage: quire render (-m FILE | --template FILE) --messages FILE"),
                                     HasSubstr("--add-generation-prompt"), HasSubstr("--now DATE")));
+  for (const char* command : {"run", "chat", "serve", "bench", "logits"}) {
+    EXPECT_THAT(help(command), AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu"),
+                                     HasSubstr("--threads N"), HasSubstr("--kv-type f16|f32")));
+  }
 }
 
 TEST(CommandLine, SaysItsVersion) {
@@ -86,7 +90,7 @@ TEST(CommandLine, TextHasToBeUtf8) {
 }
 
 TEST(CommandLine, AnyTextIsText) {
-  // Names of commands, what looks like lists or quotes to CLI11, and with -- in front also what looks like options.
+  // Names of commands, lists and quotes that CLI11 would interpret, and after -- also what looks like options.
   for (const std::string text : {"info", "render", "[]", "[1,2]", "{}", "\"q\"", "'q'", "a=b", "", " ", "%%"}) {
     const auto outcome = call({"tokenize", "-m", demo_model("llama"), "--ids", text});
     ASSERT_EQ(outcome.exit_code, kSuccess) << outcome.err;

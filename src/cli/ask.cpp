@@ -29,7 +29,7 @@ class Decoding final : public engine::TextStream {
   text::StreamDecoder decoder_;
 };
 
-// Hears what becomes of the request. It cannot end it from here; the loop in ask() does that between two steps.
+// Listens to the request's events. A listener cannot cancel the request; the loop in ask() does that between two steps.
 class Hearing final : public engine::Listener {
  public:
   explicit Hearing(const TextSink& sink) : sink_(sink) {}
@@ -63,7 +63,7 @@ class Hearing final : public engine::Listener {
 std::string_view reason(Ending ending) {
   switch (ending) {
     case Ending::end_of_text: return "the model ended it";
-    case Ending::limit: return "the limit of tokens was reached";
+    case Ending::limit: return "the token limit was reached";
     case Ending::context: return "the context is full";
     case Ending::stopped: return "it was stopped";
   }

@@ -1,7 +1,7 @@
-// One prompt put to an engine, and its answer: what `run` and `chat` have in common. The engine is driven from the
-// caller's thread, step by step, until the answer is complete.
+// Sends one prompt to an engine and returns its answer; `run` and `chat` both use it. It runs the engine's steps on the
+// caller's thread until the answer is complete.
 //
-// Who may call: the thread that owns the hosted model, whose engine has no other request.
+// Who may call: the thread that owns the hosted model. The engine must have no other request.
 // How it fails: with one line: the engine refuses the prompt (it does not fit the context), or the model fails.
 #pragma once
 
@@ -19,13 +19,13 @@ namespace quire::cli {
 
 enum class Ending : std::uint8_t {
   end_of_text,  // the model wrote a token that ends a generation
-  limit,        // as many tokens as were wanted
-  context,      // no more fit
-  stopped,      // the caller had enough
+  limit,        // the token limit was reached
+  context,      // the context is full
+  stopped,      // the caller stopped it
 };
-// "the model ended it", and so on: for people.
+// For users: "the model ended it", ...
 std::string_view reason(Ending ending);
-// One word, for programs.
+// For JSON: one word.
 std::string_view word(Ending ending);
 
 struct Timing {
@@ -37,22 +37,22 @@ struct Timing {
 struct Question {
   std::vector<Token> prompt;
   std::uint32_t limit = 0;  // tokens of the answer; 0: none
-  bool at_start = false;    // the answer begins a text, rather than continuing one
+  bool at_start = false;    // the answer begins a new text instead of continuing the prompt
   engine::SamplerOptions sampling;
 };
 
 struct Answered {
-  std::uint32_t reused = 0;   // tokens of the prompt that the pool still had
-  bool prefill_done = false;  // false: it was stopped before the first token
+  std::uint32_t reused = 0;   // tokens of the prompt that were in the prefix cache
+  bool prefill_done = false;  // false: stopped before the first token
   Timing prefill;             // tokens computed
-  Timing decode;              // tokens written, without the one that ended the answer
+  Timing decode;              // tokens of the answer, without the one that ended it
   Ending ending = Ending::limit;
 };
 
-// Gets each token with the text that it completes, which is often empty and always whole, well-formed characters; false
-// ends the answer. The last call has no token (text::kNoToken) and what was left waiting.
+// Called for every token with the text that it completes. The text is whole, valid characters and may be empty. The
+// last call has no token (text::kNoToken) but the rest of the text. Returning false ends the answer.
 using TextSink = std::function<bool(text::TokenId token, std::string_view text)>;
-// Called between steps: tokens of the prompt that are done, of how many. False ends the answer.
+// Called between steps: `done` of the `total` tokens of the prompt are computed. Returning false ends the answer.
 using Watch = std::function<bool(std::uint32_t done, std::uint32_t total)>;
 
 Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer, Question question, const Watch& watch,

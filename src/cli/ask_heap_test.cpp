@@ -1,5 +1,5 @@
-// A generated token takes nothing from the heap: every allocation of this program is counted, from the second token on,
-// through engine, sampler, model, pool and stream decoder.
+// Decode does not allocate: from the second token on, this test counts every heap allocation in engine, sampler, model,
+// pool and stream decoder.
 #include <memory>
 
 #include <gtest/gtest.h>

@@ -27,9 +27,9 @@ using bench::MachineLimits;
 using bench::Target;
 using bench::WorkloadOptions;
 
-// What is measured of one model.
+// One model and what is measured of it.
 struct Subject {
-  const synth::Shape* shape = nullptr;  // null: the one that the options name
+  const synth::Shape* shape = nullptr;  // null: the model of the options
   std::string type;
   std::vector<std::string> workloads;
   WorkloadOptions workload;
@@ -51,7 +51,7 @@ std::string line(const BenchRow& row, const MachineLimits& machine) {
     ratio = fmt::format("{:.2f}", row.tokens_per_second / most.tokens_per_second);
     bound = name(most.bound);
   }
-  // Steps of the model alone have no requests that would wait or find anything.
+  // Workloads that time steps of the model alone have no requests, so no TTFT and no hits.
   const std::string engine = row.ttft_ms > 0 ? fmt::format("{:>10.2f} {:>8.1f}% {:>11} {:>8.2f}%", row.ttft_ms,
                                                            100 * row.hit_rate, row.suspensions, 100 * row.overhead)
                                              : fmt::format("{:>10} {:>9} {:>11} {:>9}", "-", "-", "-", "-");
@@ -78,19 +78,19 @@ json::object to_json(const BenchRow& row, const Subject& subject, const MachineL
   object["ratio"] = row.tokens_per_second / most.tokens_per_second;
   object["bound"] = std::string(name(most.bound));
   object["ratio_read"] = row.tokens_per_second / most.read;
-  // Where nothing is multiplied there is no such limit.
+  // Without multiplications there is no compute limit.
   if (std::isfinite(most.compute)) object["ratio_compute"] = row.tokens_per_second / most.compute;
   return object;
 }
 
-// The workloads that have limits, as they matter for real models.
+// Lengths and batch sizes that matter for real models.
 WorkloadOptions for_shapes(WorkloadOptions workload) {
   if (workload.lengths.empty()) workload.lengths = {512};
   if (workload.batches.empty()) workload.batches = {1, 8, 32};
   return workload;
 }
 
-// What the options come to, model by model: a synthetic one is made once and is gone before the next.
+// The models to measure. A synthetic model is written once and removed before the next one.
 std::vector<Subject> subjects_of(const BenchOptions& options) {
   if (options.shapes.empty()) {
     std::vector<std::string> names = options.workloads;
@@ -137,7 +137,7 @@ class Bench {
     for (const Target& target : options.targets) findings_.push_back({.target = target});
   }
 
-  // What is left to say when all has been measured.
+  // Returns the text to print after the rows.
   Result<std::string> run() {
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
     bench::LimitOptions looks = limit_options_;
@@ -179,7 +179,7 @@ class Bench {
     const auto make = [&](const bench::HostNeeds& needs) { return make_host(model, subject.workload, needs); };
     for (const std::string& name : subject.workloads) {
       std::vector<BenchRow> rows;
-      Progress progress(console_.err, console_.err_style, "reading");
+      Progress progress(console_.err, console_.err_style, "prefill");
       const bench::Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
                              .note = [&](const std::string& note) { tell_note(subject, name, note); },
                              .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
@@ -208,7 +208,7 @@ class Bench {
                                          [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
   }
 
-  // A model loaded anew, on a host for this workload.
+  // Loads the model again, on a host for this workload.
   Result<bench::BenchHost> make_host(const ModelOptions& options, const WorkloadOptions& workload,
                                      const bench::HostNeeds& needs) const {
     auto model = load_model(options, console_);
@@ -239,9 +239,9 @@ class Bench {
     if (!error_) error_ = console_.out.write(text);
   }
 
-  // Why something is not measured, or not all of it: said now, and kept for the report. No workload: all of them.
+  // Prints why something is not measured, or not all of it, and keeps it for the report. An empty workload means all.
   void tell_note(const Subject& subject, std::string_view workload, const std::string& note) {
-    // Whoever cannot be told here meets the rows that are missing.
+    // If standard error is broken, the missing rows still show it.
     (void)console_.err.write(
         fmt::format("quire: {}{}{}\n", subject.name(), subject.shape != nullptr ? ": " : "", printable(note)));
     for (Finding& finding : findings_) {
@@ -249,7 +249,7 @@ class Bench {
     }
   }
 
-  // Where there are targets, what cannot be measured is part of the answer; otherwise it is the answer.
+  // With targets, a workload that cannot be measured is noted in the report. Without targets, it is the error.
   Result<void> leave_out(const Subject& subject, std::string_view workload, const Error& why) {
     if (findings_.empty()) return std::unexpected(why);
     tell_note(subject, workload, why.message);
@@ -273,14 +273,14 @@ class Bench {
     return options_.json ? "" : "\n" + text;
   }
 
-  // For looks between the moments of a measurement: read in some milliseconds, and far larger than a cache.
+  // For the memory probes between two moments of a measurement: read in a few milliseconds, far larger than a cache.
   static constexpr std::uint64_t kLookBytes = std::uint64_t{256} << 20;
 
   const BenchOptions& options_;
   const Console& console_;
   std::optional<bench::ReadMeter> meter_;
   bench::LimitOptions limit_options_;
-  MachineLimits last_, around_;  // as last measured; the best of that and the time before
+  MachineLimits last_, around_;  // the last measurement; the best of the last two
   MachineLimits machine_;
   std::vector<Finding> findings_;
   std::string named_;  // the model whose rows are being written
@@ -292,12 +292,14 @@ class Bench {
 }  // namespace
 
 Result<std::string> bench(const BenchOptions& options, const Console& console) {
-  // Before an hour of measuring.
+  // Checked now, because measuring takes up to an hour.
   if (!options.report.empty()) {
     if (auto ok = check_report_page(options.report); !ok) return std::unexpected(ok.error());
   }
-  // What cannot be had is said before anything is measured.
-  if (const auto backend = make_backend({.threads = 1, .variant = options.model.variant}); !backend) {
+  // An unknown device or variant is refused before anything is measured.
+  if (const auto backend =
+          make_backend({.device = options.model.device, .threads = 1, .variant = options.model.variant});
+      !backend) {
     return std::unexpected(backend.error());
   }
   return Bench(options, console).run();

@@ -1,9 +1,9 @@
-// `quire bench`: what the engine reaches on this machine, as a table or as one JSON object per row, beside what the
-// machine could reach at most (quire/bench/limit.h).
+// `quire bench`: the speed of the engine on this machine, as a table or as one JSON object per row, compared with the
+// most that the machine could reach (quire/bench/limit.h).
 //
-// What holds: the machine's limits are measured in the same run, before the first workload and behind each that has a
-//   limit, and the best of all is what counts: a moment in which the machine did something else flatters nobody. So the
-//   rows of a workload are written when it is over.
+// What holds: the machine's limits are measured in the same run, before the first workload and after each workload
+//   that has a limit. The best measurement counts, so that a busy moment of the machine does not make a ratio look
+//   better. So the rows of a workload are written when it is over.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ namespace quire::cli {
 
 struct BenchOptions {
   ModelOptions model;
-  std::vector<synth::Shape> shapes;    // synthetic models in place of `model`
-  std::vector<std::string> types;      // of them, each shape in each; empty: Q8_0
-  std::vector<std::string> workloads;  // empty: those of everyday life, or for a shape those that have limits
+  std::vector<synth::Shape> shapes;    // synthetic models, instead of `model`
+  std::vector<std::string> types;      // of the shapes: each shape is measured in each type; empty: Q8_0
+  std::vector<std::string> workloads;  // empty: the usual ones, or for a shape those that have limits
   bench::WorkloadOptions workload;
-  std::vector<bench::Target> targets;  // of `shapes`: their rows are measured and no others, and a report is made
-  std::string report;                  // the page that it is written into; empty: none
+  std::vector<bench::Target> targets;  // of `shapes`; if given, only their rows are measured, and a report is made
+  std::string report;                  // the page for the report; empty: none
   bool json = false;
-  bench::LimitOptions limits;  // its threads and variant are the model's
+  bench::LimitOptions limits;  // threads and variant are replaced by those of `model`
 };
 
 Result<std::string> bench(const BenchOptions& options, const Console& console);

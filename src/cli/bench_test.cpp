@@ -16,7 +16,7 @@ namespace {
 namespace json = boost::json;
 using ::testing::HasSubstr;
 
-// How fast the machine is, is not tested; that it is measured is.
+// The test checks that the machine is measured, not how fast it is.
 const bench::LimitOptions kQuick = {.seconds = 1e-3, .buffer_bytes = 1 << 20};
 
 // The rows that `quire bench --json` prints.
@@ -68,7 +68,7 @@ TEST_P(BenchOnDemo, EveryWorkloadGivesRowsWithAllFields) {
                       {"prefill", 1}, {"decode", 2}, {"shared-prefix", 2}, {"chat", 1}, {"mixed", 1}}));
 }
 
-// The times are the machine's; what they stand on is not: of the later requests nearly everything is found.
+// Times depend on the machine, hit rates do not: nearly all tokens of the later requests are reused.
 TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
   BenchOptions options{.model = {.model = testing::demo_model(GetParam())},
                        .workloads = {"shared-prefix"},
@@ -160,7 +160,7 @@ TEST(BenchOnShapes, WithLittleMemoryFewerSequencesShare) {
   StringOutput out, err;
   BenchOptions options{.shapes = {bench::testing::tiny_llama()}, .workloads = {"shared-decode"}, .json = true};
   options.limits = kQuick;
-  // A token is 256 bytes in this model, a page 16 of them, and a sequence of 244 tokens 16 pages.
+  // In this model a token takes 256 bytes, a page holds 16 tokens, and a sequence of 244 tokens has 16 pages.
   options.model.memory = 5 * 16 * 16 * 256;
   options.workload = {.repeat = 1, .context = 240, .shared = 32, .tokens = 3};
   ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
@@ -223,13 +223,13 @@ TEST(BenchTargets, APageWithoutRoomIsRefusedBeforeAnythingIsMeasured) {
 
 TEST(BenchCommand, RefusesWhatCannotBeMeant) {
   const std::pair<std::vector<std::string>, std::string> wrong[] = {
-      {{"--shape", "llama-9b"}, "--shape: \"llama-9b\" is none of llama-1.1b, "},
-      {{"--shape", "llama-1.1b", "--type", "Q9_9"}, "--type: \"Q9_9\" is none of "},
+      {{"--shape", "llama-9b"}, "--shape: \"llama-9b\" is not one of llama-1.1b, "},
+      {{"--shape", "llama-1.1b", "--type", "Q9_9"}, "--type: \"Q9_9\" is not one of "},
       {{"--shape", "llama-1.1b", "-m", "x.gguf"}, "excludes"},
-      {{"--type", "Q8_0"}, "--shape, where there is a --type is required"},
-      {{"-w", "sprint"}, "--workload: \"sprint\" is none of prefill, decode, "},
-      {{"--targets", "--shape", "llama-8b"}, "--targets: there is none for such a shape and type"},
-      {{"--targets", "--type", "Q2_K"}, "--targets: there is none for such a shape and type"},
+      {{"--type", "Q8_0"}, "with --type, a --shape is required"},
+      {{"-w", "sprint"}, "--workload: \"sprint\" is not one of prefill, decode, "},
+      {{"--targets", "--shape", "llama-8b"}, "--targets: there is no target for this shape and type"},
+      {{"--targets", "--type", "Q2_K"}, "--targets: there is no target for this shape and type"},
       {{"--targets", "-m", "x.gguf"}, "excludes"},
       {{"--targets", "-w", "decode"}, "excludes"},
       {{"--report", "x.md", "-w", "decode"}, "excludes"},
@@ -243,8 +243,14 @@ TEST(BenchCommand, RefusesWhatCannotBeMeant) {
   }
 }
 
+TEST(BenchCommand, AnUnknownDeviceIsRefusedBeforeAnythingIsMeasured) {
+  const auto outcome = testing::call({"bench", "--device", "tpu"});
+  testing::expect_refusal(outcome);
+  EXPECT_THAT(outcome.err, HasSubstr("there is no device 'tpu' (auto and cpu are known)"));
+}
+
 TEST(BenchCommand, TypesMayBeWrittenSmall) {
-  // It gets as far as the page, which is not there: shape and type were understood.
+  // The error is about the missing page, so shape and type were understood.
   const auto outcome =
       testing::call({"bench", "--shape", "llama-1.1b", "--type", "q8_0,bf16", "--report", "/nowhere.md"});
   testing::expect_refusal(outcome);

@@ -38,7 +38,7 @@ Result<std::string> bundled_model(const std::string& program) {
   if (lies_within(program, QUIRE_BUILD_TREE)) {
     folders = {QUIRE_SOURCE_MODELS};
   } else {
-    // An installation may have been moved as a whole: the program in bin/, models in share/.
+    // The installation may have been moved: the program in bin/, models in share/.
     if (!program.empty()) folders.push_back(fs::path(program).parent_path().parent_path() / "share/quire/models");
     if (folders.empty() || folders[0] != fs::path(QUIRE_INSTALLED_MODELS)) folders.emplace_back(QUIRE_INSTALLED_MODELS);
   }
@@ -48,7 +48,7 @@ Result<std::string> bundled_model(const std::string& program) {
     if (fs::exists(folder / kName, error)) return (folder / kName).string();
     looked += fmt::format("{}{}", looked.empty() ? "" : " or ", printable(folder.string()));
   }
-  return fail(fmt::format("the bundled model {} is not in {}; -m names another", kName, looked));
+  return fail(fmt::format("the bundled model {} is not in {}; give another with -m", kName, looked));
 }
 
 }  // namespace quire::cli

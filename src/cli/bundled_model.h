@@ -7,8 +7,8 @@
 
 namespace quire::cli {
 
-// Its path: in the source tree for a program that runs from its build tree, else where it was installed, beside the
-// program or where the build was told. An error names the places where it was looked for.
+// Its path. A program in the build tree uses the source tree. An installed program looks beside itself, then in the
+// installation folder of the build. An error names the folders that were searched.
 Result<std::string> bundled_model();
 
 // The same for a program at this path.

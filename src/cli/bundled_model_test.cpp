@@ -24,7 +24,7 @@ TEST(BundledModel, MovesWithAnInstallation) {
   const auto absent = bundled_model(folder / "bin/quire");
   ASSERT_FALSE(absent) << "or it is installed on this machine";
   EXPECT_THAT(absent.error().message, ::testing::HasSubstr(folder / "share/quire/models"));
-  EXPECT_THAT(absent.error().message, ::testing::HasSubstr("-m names another"));
+  EXPECT_THAT(absent.error().message, ::testing::HasSubstr("give another with -m"));
   std::filesystem::create_directories(folder / "share/quire/models");
   std::ofstream(folder / "share/quire/models/quire-demo-llama-q8_0.gguf") << "x";
   EXPECT_EQ(bundled_model(folder / "bin/quire").value_or(""), folder / (std::string("share/quire/models/") + kName));

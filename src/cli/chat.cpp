@@ -21,11 +21,11 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kHelp =
-    "  /reset   begin a new conversation\n"
-    "  /stats   say what the last turn took and what the pool holds\n"
-    "  /help    this list\n"
-    "  /quit    end; so does Ctrl-D\n"
-    "Ctrl-C ends an answer. A text that begins with a slash is written with two.\n";
+    "  /reset   start a new conversation\n"
+    "  /stats   show the figures of the last turn and of the pool\n"
+    "  /help    show this list\n"
+    "  /quit    end the conversation; so does Ctrl-D\n"
+    "Ctrl-C stops an answer. Type // to begin a text with a slash.\n";
 
 json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
 
@@ -74,7 +74,7 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
   // There must be room for an answer.
   if (ids->size() >= host_->context()) {
     take_back();
-    return fail(fmt::format("the conversation has come to {} tokens, and the context only has {}; /reset begins anew",
+    return fail(fmt::format("the conversation has {} tokens, but the context holds only {}; /reset starts a new one",
                             ids->size(), host_->context()));
   }
 
@@ -105,7 +105,7 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
 
 namespace {
 
-// The dialogue around a Chat: commands, and what is said to the person.
+// The dialogue around a Chat: the commands and the notes to the user.
 class Dialogue {
  public:
   Dialogue(Chat& chat, const Console& console, Interrupt* interrupt)
@@ -140,7 +140,7 @@ class Dialogue {
     } else if (command == "/stats") {
       stats();
     } else {
-      note(fmt::format("{} is no command; /help lists them\n", printable(command, {.limit = 40})));
+      note(fmt::format("{} is not a command; /help lists them\n", printable(command, {.limit = 40})));
     }
     return true;
   }
@@ -175,7 +175,7 @@ class Dialogue {
     if (!error_) error_ = console_.out.write(interactive_ ? "\n\n" : "\n");
     if (error_) return false;
     if (!turn->prefill_done) {
-      if (interactive_) note("(stopped before the answer began; what you said is forgotten)\n\n");
+      if (interactive_) note("(stopped before the answer began; your message was dropped)\n\n");
     } else if (turn->ending != Ending::end_of_text && interactive_) {
       note(fmt::format("({})\n\n", reason(turn->ending)));
     }
@@ -188,7 +188,7 @@ class Dialogue {
   Interrupt* const interrupt_;
   std::optional<Chat::Turn> last_;
   std::error_code error_;         // of standard output
-  std::optional<Error> failure_;  // of a turn nobody is there to repeat
+  std::optional<Error> failure_;  // of a turn in a pipe
 };
 
 }  // namespace
@@ -210,7 +210,7 @@ Result<std::string> converse(Chat& chat, LineReader& lines, const Console& conso
     }
     if (!dialogue.take(line.text)) {
       if (const auto& failure = dialogue.failure()) return std::unexpected(*failure);
-      // Whoever cannot be written to is dealt with by the caller, who will meet the same error.
+      // Standard output is broken. The caller writes the line break, meets the same error and handles it.
       return dialogue.error() ? "\n" : "";
     }
   }

@@ -1,12 +1,12 @@
-// `quire chat`: a conversation, through the model's chat template.
+// `quire chat`: a conversation through the model's chat template.
 //
-// What holds: a turn renders and tokenizes the whole conversation, and computes only what the pool does not hold yet:
-//   the new message, and for a recurrent model at most kChatCheckpoints tokens before it. What people and the model
-//   wrote is text, and never a control token.
+// What holds: a turn renders and tokenizes the whole conversation, but computes only what the pool does not hold yet:
+//   the new message, and for a recurrent model at most kChatCheckpoints tokens before it. Messages and answers are
+//   always text: "<|im_end|>" in them is never the special token.
 //   Lines that begin with a slash are commands (/help); // begins a text with a slash.
-//   Ctrl-C ends the answer being written, which stays in the conversation as far as it came.
-// How it fails: a turn that cannot be answered (the context is full, the template refuses) is said on standard error
-//   and taken back; in a pipe it ends the program, since nobody is there to say it differently.
+//   Ctrl-C stops the answer. The part that was written stays in the conversation.
+// How it fails: if a turn cannot be answered (the context is full, the template refuses), standard error says why and
+//   the message is removed from the conversation. In a pipe it ends the program, because nobody can change the message.
 #pragma once
 
 #include <chrono>
@@ -32,11 +32,11 @@ namespace quire::cli {
 struct ChatOptions {
   ModelOptions model;
   std::string system;       // empty: no such message
-  std::uint32_t limit = 0;  // tokens of an answer; 0: none
+  std::uint32_t limit = 0;  // tokens of an answer; 0: no limit
   engine::SamplerOptions sampler;
 };
 
-// Tokens between two recurrent states that are kept while an answer is written.
+// Tokens between two checkpoints of the recurrent state during decode.
 constexpr std::uint32_t kChatCheckpoints = 32;
 
 // A conversation and the engine that answers it.
@@ -45,10 +45,10 @@ class Chat {
   static Result<std::unique_ptr<Chat>> create(const ChatOptions& options, const Console& console);
 
   using Turn = Answered;
-  // Says this to the model and hands its answer on as it is written. Where it fails, or was stopped before the answer
-  // began, the conversation is as before. `stop` is asked between tokens.
+  // Sends this message and streams the answer to `sink`. If it fails, or is stopped before the answer began, the
+  // conversation is unchanged. `stop` is called between steps; true stops the answer.
   Result<Turn> say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink);
-  // Begins anew, with the system message alone.
+  // Starts a new conversation with only the system message.
   void reset();
 
   const engine::HostedModel& host() const { return *host_; }
@@ -66,11 +66,11 @@ class Chat {
   std::unique_ptr<text::ChatPrompt> prompt_;  // refers to the tokenizer
   std::uint32_t length_ = 0;
   boost::json::array messages_;
-  std::chrono::local_seconds now_;  // one time for the whole conversation, so that its beginning stays what it was
+  std::chrono::local_seconds now_;  // fixed, so that the beginning of the prompt does not change between turns
 };
 
-// Talks until the lines end. Where a person is at the other end, `interrupt` is how to stop an answer; null: a pipe.
-// What is left to print comes back.
+// Runs the conversation until the lines end. `interrupt` stops an answer; it is null if the lines come from a pipe.
+// Returns what is left to print.
 Result<std::string> converse(Chat& chat, LineReader& lines, const Console& console, Interrupt* interrupt);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// For the program's tests: calls of it within the test. program_testing.h has it as a process of its own.
+// For tests: calls the program within the test's process. program_testing.h starts it as a process.
 #pragma once
 
 #include <fstream>
@@ -15,13 +15,13 @@
 
 namespace quire::cli::testing {
 
-// What a run left behind.
+// The result of a run.
 struct Outcome {
-  int exit_code = -1;  // 128 and the signal's number, if one ended it
+  int exit_code = -1;  // 128 plus the signal's number, if a signal ended it
   std::string out, err;
 };
 
-// run(), without a terminal; a file's standard input is the test's own.
+// Calls run() without a terminal. Standard input is that of the test.
 inline Outcome call(const std::vector<std::string>& arguments, const Style& style = {.utf8 = true}) {
   std::vector<const char*> argv = {"quire"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
@@ -33,7 +33,7 @@ inline Outcome call(const std::vector<std::string>& arguments, const Style& styl
   return outcome;
 }
 
-// A failure is one line, and leaves nothing on standard output.
+// Expects one line on standard error and nothing on standard output.
 inline void expect_refusal(const Outcome& outcome, int exit_code = kFailure) {
   EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
   EXPECT_EQ(outcome.out, "");

@@ -1,4 +1,4 @@
-// What a command that talks while it works is given: where to write, and what it looks like there.
+// Standard output and standard error with their styles, for commands that write while they work.
 #pragma once
 
 #include "quire/cli/output.h"

@@ -8,7 +8,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Takes from the front of a text, and remembers whether all was as expected.
+// Reads a text from the front and remembers whether everything was as expected.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : rest_(text) {}
@@ -21,7 +21,7 @@ class Scanner {
   }
   void expect(char c) { good_ = take(c) && good_; }
 
-  // Exactly so many digits.
+  // Exactly `digits` digits.
   int number(std::size_t digits) {
     int value = 0;
     for (std::size_t i = 0; i < digits; ++i) {

@@ -1,5 +1,5 @@
-// Dates as users write them: 2024-07-26, or 2024-07-26T09:30, 2024-07-26 09:30:15, with a fraction or a time zone
-// behind them if they have to be there. It is what a clock on the wall shows: a fraction or a zone changes nothing.
+// Dates as users write them: 2024-07-26, 2024-07-26T09:30 or 2024-07-26 09:30:15. A fraction of a second or a time zone
+// may follow; both are ignored. The result is local time.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace quire::cli {
 
-// Midnight, if there is no time of day. Empty for what is no date, or a day or time that does not exist.
+// Midnight if there is no time of day. Empty if the text is not a date, or the day or time does not exist.
 std::optional<std::chrono::local_seconds> parse_date(std::string_view text);
 
 }  // namespace quire::cli

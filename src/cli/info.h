@@ -1,7 +1,7 @@
-// `quire info`: what a model's file is, for people or as JSON.
+// `quire info`: describes a model's file, as text or as JSON.
 //
-// How it fails: info() with one line that names the file and what is wrong with it. A file of which any part shown
-//   here is missing or contradictory is refused as a whole.
+// How it fails: info() returns one line that names the file and what is wrong with it. A file is refused as a whole if
+//   any part that is shown here is missing or contradictory.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct InfoOptions {
   bool json = false;
 };
 
-// Everything there is to print.
+// Returns the whole output.
 Result<std::string> info(const InfoOptions& options, const Style& style);
 
 std::string info_text(const ModelFacts& facts, const Style& style);

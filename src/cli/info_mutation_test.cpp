@@ -1,4 +1,4 @@
-// Ten thousand mutated copies of each demo model through `quire info`: each is read, or refused with one line, and none
+// Runs `quire info` on ten thousand mutated copies of each demo model. Each is read, or refused with one line. None
 // takes more memory than twice the file.
 #include <algorithm>
 #include <cstdlib>
@@ -30,7 +30,7 @@ struct Answer {
   Result<std::string> json;
 };
 
-// All that `quire info` does, but for opening the file and printing.
+// Everything that `quire info` does, except opening the file and printing.
 Answer answer(std::span<const std::byte> image) {
   const auto file = gguf::File::from_memory(image, "mutant");
   if (!file) return {std::unexpected(file.error()), std::unexpected(file.error())};
@@ -78,7 +78,7 @@ TEST_P(InfoMutations, TenThousandAreReadOrRefusedWithAReason) {
     }
     ASSERT_EQ(live_bytes, before) << i;
   }
-  // Otherwise the mutations hit nothing, or everything.
+  // If all or none are refused, the mutations are useless.
   EXPECT_EQ(read + refused, kCount);
   EXPECT_GT(read, kCount / 20);
   EXPECT_GT(changed, 20);
@@ -90,7 +90,7 @@ TEST_P(InfoMutations, TenThousandAreReadOrRefusedWithAReason) {
 TEST_P(InfoMutations, UndoingThemGivesTheModelBack) {
   Mutator mutator(testing::demo_model(GetParam()), 4);
   for (int i = 0; i < 100; ++i) mutator.next(testing::kMutationKinds[i % std::size(testing::kMutationKinds)]);
-  // A flip that is flipped in the copy only: the rest of the image is the original's.
+  // The flip changes only the copy; the rest of the image is the original.
   const auto image = mutator.next(Mutator::Kind::flips);
   ASSERT_EQ(image.size(), mutator.original().size());
   int different = 0;

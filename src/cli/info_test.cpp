@@ -1,4 +1,4 @@
-// `quire info`, called in the test: what it says of the demo models, letter for letter, and of stranger files.
+// `quire info`, called in this process: its exact output for the demo models, and its output for unusual files.
 #include "quire/cli/info.h"
 
 #include <algorithm>

@@ -19,7 +19,7 @@ using model::Layer;
 
 constexpr std::size_t kLabel = 16;
 
-// Lines of a label and a value under headings, as the style allows.
+// Writes headings and lines with a label and a value, in the given style.
 class Page {
  public:
   explicit Page(const Style& style) : style_(style) {}
@@ -31,7 +31,7 @@ class Page {
   void line(std::string_view label, std::string_view value) { append("  {:<{}}{}\n", label, kLabel, value); }
   void raw(std::string_view text) { out_ += text; }
 
-  // Something from the file, no longer than the rest of the line.
+  // Text from the file, cut to the rest of the line.
   std::string shown(std::string_view text) const {
     const std::size_t room = style_.width > kLabel + 26 ? style_.width - kLabel - 6 : 20;
     return printable(text, {.limit = std::min(room, kMaxShown), .ascii = !style_.utf8});
@@ -49,7 +49,7 @@ class Page {
   std::string out_;
 };
 
-// "4", or "2 to 8" where layers differ, of the attention layers or of all.
+// "4", or "2 to 8" if layers differ. Of the attention layers only, or of all layers.
 std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*member) {
   std::uint32_t least = UINT32_MAX, most = 0;
   for (const Layer& layer : model.layers) {

@@ -56,7 +56,7 @@ Result<std::string> read_input(const std::string& path, std::size_t limit) {
   for (bool first = true;; first = false) {
     ssize_t count = ::read(file.get(), block.data(), block.size());
     if (count < 0 && errno == EAGAIN && !standard) {
-      // Somebody has the other end and has not written yet: from here on it is worth waiting.
+      // The pipe has a writer that has not written yet. From here on waiting is safe.
       ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
       count = ::read(file.get(), block.data(), block.size());
     }

@@ -1,8 +1,8 @@
-// Reading what a user names: a file, or "-" for standard input.
+// Reads a file, or standard input for "-".
 //
 // Who may call: anyone; standard input can be read once.
-// What holds: no more than `limit` bytes and the block they are read in are ever in memory. Opening never waits: a pipe
-//   that nobody writes to is refused, one that somebody writes to (bash's <(command)) is read to its end.
+// What holds: memory holds at most `limit` bytes and one block of input. Opening never waits: a named pipe without a
+//   writer is refused. A pipe with a writer (bash's <(command)) is read to its end.
 // How it fails: with one line that names the file ("standard input" for "-") and says why.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace quire::cli {
 
 Result<std::string> read_input(const std::string& path, std::size_t limit);
 
-// How errors call it.
+// The name for error messages.
 std::string input_name(const std::string& path);
 
 }  // namespace quire::cli

@@ -64,7 +64,7 @@ TEST(Input, APipeThatSomebodyWritesToIsReadToItsEnd) {
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   std::thread writer([&ends] {
     for (const std::string_view part : {"one ", "two ", "three"}) {
-      ::usleep(2000);  // for the reader to find nothing there yet; it must get all of it either way
+      ::usleep(2000);  // lets the reader find an empty pipe first; it must get everything either way
       EXPECT_EQ(::write(ends[1], part.data(), part.size()), static_cast<ssize_t>(part.size()));
     }
     ::close(ends[1]);

@@ -11,7 +11,7 @@ namespace quire::cli {
 
 namespace {
 
-// A handler reaches nothing but globals.
+// A signal handler can use only globals.
 std::atomic<bool> interrupted = false;
 std::atomic<int> event = -1;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);

@@ -1,8 +1,8 @@
-// Ctrl-C as a question that a loop asks, in place of the end of the program.
+// Makes Ctrl-C a flag that a loop can check, instead of the end of the program.
 //
-// Who may call: one Interrupt at a time, from the thread that made it. While it lives SIGINT is only noted, whichever
-// thread the system lets notice it; afterwards it does what it did before. Where an Interrupt cannot be had, SIGINT
-// stays as it is.
+// Who may call: the thread that created it; only one Interrupt may exist at a time.
+// What holds: while the object lives, SIGINT only sets the flag, in whatever thread it arrives. The destructor restores
+//   the former behaviour. If the object cannot be set up, SIGINT keeps its behaviour.
 #pragma once
 
 #include <csignal>
@@ -18,7 +18,7 @@ class Interrupt {
 
   bool asked() const;
   void forget();
-  // Can be read from (poll) as long as it was asked for. A signal alone would be lost on who is about to wait.
+  // Readable (for poll) while asked() is true. A loop that is about to wait would miss the signal alone.
   int descriptor() const { return descriptor_; }
 
  private:

@@ -53,7 +53,7 @@ std::string meaning_of(Cell cell, std::span<const Layer> layers) {
 }  // namespace
 
 std::string layer_map(std::span<const Layer> layers, const Style& style) {
-  // Two columns a cell, behind the number of the row's first layer.
+  // A row is the number of its first layer, then two columns per cell.
   const std::size_t digits = fmt::formatted_size("{}", layers.empty() ? 0 : layers.size() - 1);
   const std::size_t room = style.width > digits + 4 ? (style.width - digits - 4 + 1) / 2 : 0;
   const std::size_t row = room >= 32 ? 32 : room >= 16 ? 16 : 8;

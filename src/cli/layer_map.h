@@ -1,4 +1,4 @@
-// A model's layers drawn in the terminal: one cell each, in order, and below them what the cells mean.
+// Draws a model's layers for the terminal: one cell per layer, in order, and a legend below.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace quire::cli {
 
-// Whole lines, indented by two columns; cells are broken into rows of 32, 16 or 8, whichever fits the width.
+// Whole lines, indented by two columns. A row has 32, 16 or 8 cells: the most that fits the width.
 std::string layer_map(std::span<const model::Layer> layers, const Style& style);
 
 }  // namespace quire::cli

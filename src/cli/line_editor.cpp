@@ -25,8 +25,8 @@ class LineEditor : public LineReader {
  public:
   LineEditor(std::string prompt, std::string path, Interrupt& interrupt)
       : prompt_(std::move(prompt)), path_(std::move(path)), interrupt_(interrupt) {
-    // Which bytes are one character is the locale's to say; nothing but the editor asks it. Text is UTF-8 here, as the
-    // program's arguments are, also where nobody has set a locale.
+    // The locale decides which bytes form a character; only the editor uses it. Input is UTF-8, like the program's
+    // arguments, even if no locale is set.
     std::setlocale(LC_CTYPE, "");
     if (std::string_view(::nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
     editor_ = ::el_init("quire", stdin, stdout, stderr);
@@ -42,7 +42,7 @@ class LineEditor : public LineReader {
     ::el_set(editor_, EL_PROMPT, &LineEditor::show_prompt);
     ::el_set(editor_, EL_EDITOR, "emacs");
     ::el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    ::el_set(editor_, EL_SIGNAL, 0);  // Ctrl-C is the program's
+    ::el_set(editor_, EL_SIGNAL, 0);  // the program handles Ctrl-C itself
     ::el_set(editor_, EL_GETCFN, &LineEditor::read_character);
     if (history_ != nullptr) ::el_set(editor_, EL_HIST, ::history, history_);
   }
@@ -55,9 +55,9 @@ class LineEditor : public LineReader {
 
   Line read() override {
     if (editor_ == nullptr) return {};
-    ::el_resize(editor_);  // the window may have changed while an answer was written
-    // Before the prompt is shown: what is typed between that and the first look at the keys would be edited, and a
-    // Ctrl-D eaten, by the kernel.
+    ::el_resize(editor_);  // the window may have changed during the answer
+    // Before the prompt is shown: otherwise the kernel would edit what is typed until the editor reads its first key,
+    // and swallow a Ctrl-D.
     ::el_set(editor_, EL_PREP_TERM, 1);
     int count = 0;
     const char* text = ::el_gets(editor_, &count);
@@ -99,13 +99,13 @@ class LineEditor : public LineReader {
       if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
-      if (length == static_cast<std::size_t>(-2)) continue;  // the rest of it is to come
+      if (length == static_cast<std::size_t>(-2)) continue;  // the rest of the character has not arrived yet
       if (length != static_cast<std::size_t>(-1)) return 1;
-      state = {};  // no character: passed over
+      state = {};  // not a character: skipped
     }
   }
 
-  // Best effort: whoever cannot keep a history can still talk. The file is the user's alone, libedit sees to that.
+  // Best effort: a chat works without a history. libedit makes the file readable for its owner only.
   void save() {
     if (history_ == nullptr || path_.empty()) return;
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

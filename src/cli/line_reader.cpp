@@ -40,7 +40,7 @@ std::string history_path() {
     const char* value = std::getenv(name);
     return value == nullptr ? std::string_view() : value;
   };
-  // Relative paths are to be ignored, says the XDG Base Directory Specification.
+  // The XDG Base Directory Specification says that relative paths are ignored.
   std::string folder;
   if (const std::string_view state = variable("XDG_STATE_HOME"); state.starts_with('/')) {
     folder = state;

@@ -1,9 +1,9 @@
-// Where a conversation's lines come from: a terminal with editing and history, or a pipe.
+// The lines of a conversation: from a terminal with editing and history, or from a pipe.
 //
 // Who may call: one thread; one reader at a time.
-// What holds: a line comes without its line break. The last one of a pipe may lack it.
-// How it fails: read() gives `end` where nothing more can be read, whatever the reason. A line that is longer than
-//   kMaxLineBytes is cut there, and what is beyond is the next.
+// What holds: a line has no line break. The last line of a pipe may end without one.
+// How it fails: read() returns `end` if nothing more can be read, for whatever reason. A line longer than kMaxLineBytes
+//   is cut there, and the rest is the next line.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +42,12 @@ class PipeReader : public LineReader {
   bool ended_ = false;
 };
 
-// Lines of the terminal behind standard input and output, with libedit. The history is read from a file and written
-// there in the end; where that cannot be done, or the path is empty, there is none. `prompt` stands before each line.
-// What is typed is UTF-8. An interrupt gives the line up.
+// Lines of the terminal at standard input and output, edited with libedit. `prompt` is shown before each line. The
+// history is read from a file, and written to it at the end. If the path is empty or the file cannot be used, no
+// history is kept. Input is UTF-8. An interrupt discards the line.
 std::unique_ptr<LineReader> make_line_editor(std::string prompt, std::string history_path, Interrupt& interrupt);
 
-// Where the history of `quire chat` is kept: below $XDG_STATE_HOME, or ~/.local/state. Empty if there is no such place.
+// The history file of `quire chat`: below $XDG_STATE_HOME or ~/.local/state. Empty if neither is known.
 std::string history_path();
 
 }  // namespace quire::cli

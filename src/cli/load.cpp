@@ -12,10 +12,10 @@ namespace quire::cli {
 
 namespace {
 
-// Looks at a byte of every page of the tensors, which makes the kernel read them.
+// Touches one byte of every page of the tensors, so that the operating system reads them from the disk.
 void page_in(const gguf::File& file, Progress& progress) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kStep = std::size_t{8} << 20;  // between two looks at the clock
+  constexpr std::size_t kStep = std::size_t{8} << 20;  // bytes between two updates of the progress
   std::uint64_t total = 0, done = 0;
   for (std::size_t i = 0; i < file.tensor_count(); ++i) total += file.tensor(i).data.size();
   for (std::size_t i = 0; i < file.tensor_count(); ++i) {
@@ -50,7 +50,7 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
 
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console) {
-  // A device or variant that cannot be had is said before the file is read.
+  // An unknown device or variant is refused before the file is read.
   host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
   auto backend = make_backend(host.backend);
   if (!backend) return std::unexpected(backend.error());

@@ -1,8 +1,8 @@
-// A model made ready to run, as the options that every such command has say: -m, --threads, --ctx, --memory, --kv-type.
+// Loads a model with the options that all model commands share: -m, --device, --threads, --ctx, --memory, --kv-type.
 //
-// What holds: on a terminal a bar shows how far the loading is. The file is read once from its beginning to its end, so
-//   that the first token does not wait for the disk in many small pieces.
-// How it fails: with one line that names the file and what is wrong with it, or the number that is too large or small.
+// What holds: on a terminal, a bar shows the progress. The file is read once from beginning to end, so that the first
+//   token does not wait for many small reads from the disk.
+// How it fails: with one line that names the file and what is wrong with it, or the option that cannot be met.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace quire::cli {
 
 struct ModelOptions {
   std::string model;          // a GGUF file; empty: the bundled one
-  std::uint32_t threads = 0;  // 0: one for each core
+  std::uint32_t threads = 0;  // 0: one per core
   std::uint32_t context = 0;  // tokens; 0: the model's
-  std::uint64_t memory = 0;   // bytes; 0: what one sequence takes
+  std::uint64_t memory = 0;   // bytes; 0: enough for one sequence
   ElementType kv_type = ElementType::F16;
-  std::string device = "auto";
-  std::string variant;  // of the kernels; empty: the best
+  std::string device = "auto";  // see BackendOptions in backend/factory.h
+  std::string variant;          // of the kernels; empty: the best
 };
 
-// The model alone.
+// The model alone, without a backend.
 Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console);
-// Ready to answer. What is not in the options comes from `host`.
+// The model with backend, pool and engine. `host` gives the settings that are not in the options.
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console);
-// For one sequence at a time.
+// Settings for one sequence at a time.
 engine::HostOptions one_sequence();
 
 }  // namespace quire::cli

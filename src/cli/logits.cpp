@@ -34,8 +34,8 @@ namespace json = boost::json;
 
 static_assert(std::endian::native == std::endian::little, "files are written as the machine has the floats");
 
-// A file that appears under its name when it is complete, and leaves nothing behind when it is not. What is there and
-// no file (/dev/stdout, a pipe) is written to as it is.
+// A file that gets its name when it is complete. If it fails, nothing is left behind. If the path exists and is not a
+// regular file (/dev/stdout, a pipe), the data is written to it directly.
 class FloatFile {
  public:
   static Result<FloatFile> create(const std::string& path) {
@@ -102,7 +102,7 @@ std::vector<Likely> likeliest(std::span<const float> row, std::uint32_t count) {
   return out;
 }
 
-// What is printed, position by position.
+// The printed output, position by position.
 struct Report {
   const LogitsOptions& options;
   const Style& style;
@@ -133,7 +133,7 @@ struct Report {
   }
 };
 
-// Takes the rows as they are computed. What cannot be written is said at the end.
+// Takes the rows while they are computed. A failure to write is reported at the end.
 class Rows final : public engine::Listener {
  public:
   using Take = std::function<Result<void>(std::size_t position, std::span<const float> row)>;
@@ -157,7 +157,7 @@ class Rows final : public engine::Listener {
 Result<std::string> logits(const LogitsOptions& options, const Console& console) {
   engine::HostOptions host_options = one_sequence();
   if (options.all) {
-    // Rows of a chunk are kept until it is done: the fewer, the less memory for large vocabularies.
+    // The rows of a chunk stay in memory until it is done. With a large vocabulary, short chunks save memory.
     host_options.step_tokens = host_options.max_logits = 32;
   }
   auto host = load(options.model, std::move(host_options), console);
@@ -165,9 +165,9 @@ Result<std::string> logits(const LogitsOptions& options, const Console& console)
   const std::size_t vocabulary = (*host)->model().hyperparameters().vocabulary;
   const auto ids = parse_token_ids(options.ids, vocabulary);
   if (!ids) return std::unexpected(ids.error());
-  if (ids->empty()) return fail("--ids names no token");
+  if (ids->empty()) return fail("--ids is an empty list");
 
-  // A model for tests may have none, or one that is not supported: then there are ids only.
+  // A test model may have no tokenizer, or an unsupported one. Then only ids are printed.
   std::optional<text::Tokenizer> tokenizer;
   if (auto made = text::Tokenizer::from_gguf((*host)->model().file())) tokenizer.emplace(std::move(*made));
   Report report{.options = options, .style = console.out_style, .tokenizer = tokenizer, .text = {}, .positions = {}};

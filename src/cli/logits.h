@@ -1,8 +1,8 @@
-// `quire logits`: what a model computes for a list of token ids, for people who verify. No tokenizer is needed.
+// `quire logits`: computes the logits of a list of token ids, to verify a model. No tokenizer is needed.
 //
-// What holds: a file gets little-endian floats, [vocabulary] for the last position, or [positions][vocabulary]. It is
-//   complete, or it is not there.
-// How it fails: with one line that names the file, the id, or what does not fit.
+// What holds: the file holds little-endian floats: [vocabulary] for the last position, or [positions][vocabulary]. It
+//   is complete or it does not exist.
+// How it fails: with one line that names the file, the id, or the option that cannot be met.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct LogitsOptions {
   ModelOptions model;
   std::string ids;         // "1,2,3"
   bool all = false;        // every position, not only the last
-  std::string output;      // a file; empty: the likeliest tokens are printed
-  std::uint32_t top = 10;  // so many of them for each position
+  std::string output;      // a file; empty: print the most likely tokens
+  std::uint32_t top = 10;  // tokens to print per position
   bool json = false;
 };
 
-// Everything there is to print.
+// Returns the whole output.
 Result<std::string> logits(const LogitsOptions& options, const Console& console);
 
 }  // namespace quire::cli

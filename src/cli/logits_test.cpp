@@ -1,4 +1,4 @@
-// `quire logits` against Hugging Face's numbers, and its variants against each other.
+// Compares `quire logits` with Hugging Face's logits, and the variants with each other.
 #include "quire/cli/logits.h"
 
 #include <cmath>
@@ -119,7 +119,7 @@ TEST(Logits, VariantsAgreeOnQuantisedWeights) {
               .exit_code,
           0);
       if (scalar.empty()) scalar = floats_of(file);
-      // Activations are rounded to eight bits: a difference in the last bit may become one step there.
+      // Activations are rounded to eight bits: a difference in the last bit may become one rounding step.
       EXPECT_LE(worst(floats_of(file), scalar), 0.02 * spread(scalar)) << kind << ", " << variant;
     }
   }
@@ -171,12 +171,12 @@ TEST(Logits, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(message({"--ids", "1,x"}, 1), HasSubstr("\"x\" is not a token id"));
   EXPECT_THAT(message({"--ids", "999999"}, 1), HasSubstr("there is no token 999999"));
-  EXPECT_THAT(message({"--ids", ","}, 1), HasSubstr("names no token"));
+  EXPECT_THAT(message({"--ids", ","}, 1), HasSubstr("--ids is an empty list"));
   EXPECT_THAT(message({"--ids", "1", "-o", folder / "no/such/folder"}, 1),
               HasSubstr("cannot be written: No such file"));
   EXPECT_THAT(message({"--ids", "1,2,3", "--ctx", "2"}, 1),
               HasSubstr("the prompt has 3 tokens, and the context only 2"));
-  EXPECT_THAT(message({"--ids", "1", "--variant", "sse"}, 2), HasSubstr("\"sse\" is none of"));
+  EXPECT_THAT(message({"--ids", "1", "--variant", "sse"}, 2), HasSubstr("\"sse\" is not one of"));
   EXPECT_THAT(message({}, 2), HasSubstr("--ids is required"));
 }
 

@@ -1,6 +1,7 @@
-// The command line of the commands that run a model: run, chat, bench, logits. Each adds itself to the program's and
-// gives what to call when it was chosen; what that gives is left to print, the rest went to the console while it
-// worked.
+// The command lines of the commands that run a model: run, chat, bench, logits.
+//
+// Each function adds a subcommand to `app` and returns the function to call if the user chose it. That function writes
+// to the console while it works and returns the text that is left to print.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@ class App;
 
 namespace quire::cli {
 
-// The console is used when the command is, and outlives it.
+// `console` must outlive the returned function, which uses it.
 std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Console& console);
 std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const Console& console);
 std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const Console& console);

@@ -22,7 +22,7 @@ Result<std::string> short_string(const gguf::File& file, std::string_view key) {
   return std::string(clipped(*value, kMaxShown));
 }
 
-// A few of many strings; they have no index.
+// Array<std::string_view> has no random access. Only a few tokens are read, so walking is cheap enough.
 std::string_view token_at(const gguf::Array<std::string_view>& tokens, std::uint64_t index) {
   auto token = tokens.begin();
   for (std::uint64_t i = 0; i < index; ++i) ++token;
@@ -48,7 +48,7 @@ Result<void> read_special_tokens(const gguf::File& file, const gguf::Array<std::
   return {};
 }
 
-// As much as can be said without building it.
+// Reads the metadata of the tokenizer without building it.
 Result<std::optional<ModelFacts::TokenizerFacts>> read_tokenizer(const gguf::File& file) {
   constexpr std::string_view kModelKey = "tokenizer.ggml.model";
   constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";

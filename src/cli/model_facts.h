@@ -1,10 +1,9 @@
-// What `quire info` has to say of a model, found out and checked, before anyone decides how it looks.
+// The facts about a model that `quire info` prints, read from its file and checked.
 //
 // Who may call: anyone, from any thread; there is no state.
-// What holds: nothing refers to the file any more. Memory taken is a few KB and some 20 bytes a layer, whatever the
-// file
-//   says; strings from the file are cut to kMaxShown bytes and otherwise as they are, so whoever prints them makes them
-//   printable (printable.h).
+// What holds: the facts do not refer to the file. They take a few KB and about 20 bytes per layer, whatever the file
+//   says. Strings from the file are cut to kMaxShown bytes but not escaped: pass them through printable() (printable.h)
+//   before printing.
 // How it fails: with one line that names the file and what in it is missing, contradictory or out of range.
 #pragma once
 
@@ -35,7 +34,7 @@ struct ModelFacts {
   };
   struct TokenizerFacts {
     std::string model;  // as in the file: "gpt2", "llama"
-    std::string kind;   // for people
+    std::string kind;   // for users
     std::string pre;    // the pre-tokenizer; empty if the file names none
     bool supported = false;
     std::uint64_t tokens = 0;
@@ -56,7 +55,7 @@ struct ModelFacts {
   std::optional<TokenizerFacts> tokenizer;
   std::optional<std::uint64_t> chat_template_bytes;
 
-  // Of a sequence as long as the context.
+  // The state of a sequence as long as the context.
   model::StateCost state_f16, state_f32;
 };
 

@@ -1,4 +1,4 @@
-// For tests: a file's image, and mutated copies of it without copying: each mutation is undone before the next.
+// For tests: mutates the image of a file in place. Each mutation is undone before the next, so nothing is copied.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Mutator {
 
   std::span<const std::byte> original() const { return original_; }
 
-  // The next mutated image; it is there until the next call.
+  // The next mutated image. It is valid until the next call.
   std::span<const std::byte> next(Kind kind) {
     undo();
     switch (kind) {
@@ -63,12 +63,12 @@ class Mutator {
   }
 
  private:
-  // Room before the image: what is inserted into the header moves what is before it to the front.
+  // Room before the image: an insertion into the header moves the bytes before it to the front.
   static constexpr std::size_t kFront = 4096;
 
   std::size_t below(std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random_); }
 
-  // Mostly where the file says what it holds, in the metadata, at their beginnings or in the directory of tensors.
+  // Mostly in the metadata: at the beginning of an entry or in the tensor directory.
   std::size_t place() {
     switch (below(8)) {
       case 0: return below(original_.size());
@@ -102,7 +102,7 @@ class Mutator {
 
   std::span<const std::byte> truncated() {
     const std::size_t length = below(4) == 0 ? below(original_.size()) : below(header_ + 1);
-    // Short ones are copied, for the address sanitizer to see what is read behind their end.
+    // Short images are copied, so that the address sanitizer sees reads beyond their end.
     if (length > header_) return whole().first(length);
     short_.assign(original_.begin(), original_.begin() + static_cast<std::ptrdiff_t>(length));
     short_.shrink_to_fit();
@@ -135,11 +135,11 @@ class Mutator {
   std::vector<std::byte> original_, buffer_, short_;
   std::size_t header_ = 0;
   std::vector<std::size_t> entries_;                          // where the metadata entries begin
-  std::vector<std::pair<std::size_t, std::size_t>> touched_;  // offset and length of what is not as it was
+  std::vector<std::pair<std::size_t, std::size_t>> touched_;  // offset and length of the changed bytes
   std::mt19937_64 random_;
 };
 
-// All kinds, as often as they are worth.
+// All kinds of mutation, weighted by how useful they are.
 inline constexpr Mutator::Kind kMutationKinds[] = {
     Mutator::Kind::truncation, Mutator::Kind::flips, Mutator::Kind::flips,     Mutator::Kind::number,
     Mutator::Kind::number,     Mutator::Kind::copy,  Mutator::Kind::insertion, Mutator::Kind::removal};

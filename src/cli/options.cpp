@@ -17,7 +17,7 @@ void refuse(const std::string& option, const std::string& value, std::string_vie
 void check_name(const std::string& option, const std::string& value, const std::string& name,
                 const std::vector<std::string>& known) {
   if (std::ranges::find(known, name) != known.end()) return;
-  refuse(option, value, fmt::format("is none of {}", fmt::join(known, ", ")));
+  refuse(option, value, fmt::format("is not one of {}", fmt::join(known, ", ")));
 }
 
 std::string upper(std::string text) {
@@ -39,11 +39,14 @@ CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory) {
+  // make_backend() knows the names and refuses others.
+  command.add_option("--device", options.device, "Device to compute on (default: auto, the best there is)")
+      ->type_name("auto|cpu");
   constexpr std::uint32_t kMostThreads = 1024;
   add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},
-                            "Threads to compute with (default: one for each core)");
+                            "Number of threads (default: one per core)");
   add_number<std::uint32_t>(command, "--ctx", options.context, {1},
-                            "Tokens a sequence may have (default: the model's context, as far\nas the memory allows)");
+                            "Context length in tokens (default: the model's, or as much as fits\ninto the memory)");
   add_bytes(command, "--memory", options.memory, memory);
   command
       .add_option_function<std::string>(
@@ -52,7 +55,7 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
             if (text != "f16" && text != "f32") refuse("--kv-type", text, "is neither f16 nor f32");
             options.kv_type = text == "f16" ? ElementType::F16 : ElementType::F32;
           },
-          "How keys and values are kept (default: f16)")
+          "Element type of keys and values (default: f16)")
       ->type_name("f16|f32");
 }
 

@@ -1,5 +1,7 @@
-// Options that several commands have, and how a value that cannot be meant is refused. For the files that build the
-// command line only: what is refused is thrown as CLI11's, and caught in app.cpp.
+// Options that several commands share.
+//
+// Who may call: only the files that build the command line.
+// How it fails: an invalid value is thrown as CLI11's ValidationError, which app.cpp catches.
 #pragma once
 
 #include <charconv>
@@ -21,12 +23,12 @@ inline constexpr const char* kBundledHelp =
 
 [[noreturn]] void refuse(const std::string& option, const std::string& value, std::string_view why);
 
-// Refuses a value whose name is none of the known ones. Names of types may be given in any case: their name is upper().
+// Refuses `value` unless `name` is a known name. Types may be given in any case: then `name` is upper(value).
 void check_name(const std::string& option, const std::string& value, const std::string& name,
                 const std::vector<std::string>& known);
 std::string upper(std::string text);
 
-// An option with a whole number.
+// An option whose value is a whole number in this range.
 template <typename T>
 struct Range {
   T least = 0;
@@ -49,13 +51,14 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, T& value, Ra
       ->type_name("N");
 }
 
-// An amount of memory: 512M, 2G.
+// An option whose value is an amount of memory: 512M, 2G.
 CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help);
 
-// --threads, --ctx, --memory, --kv-type. `memory` says what the pool is for, and its default.
+// Adds --device, --threads, --ctx, --memory and --kv-type. `memory` is the help of --memory: what the pool is for, and
+// its default.
 void add_model_options(CLI::App& command, ModelOptions& options,
                        const std::string& memory =
                            "Size of the pool that holds the sequence's state, e.g. 512M or "
-                           "2G\n(default: what one sequence takes)");
+                           "2G\n(default: enough for one sequence)");
 
 }  // namespace quire::cli

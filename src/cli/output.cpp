@@ -13,7 +13,7 @@ std::error_code DescriptorOutput::write(std::string_view text) {
     if (count >= 0) {
       text.remove_prefix(static_cast<std::size_t>(count));
     } else if (errno == EAGAIN) {
-      // Whoever gave us the descriptor has made it non-blocking, as some shells and programs do with a terminal.
+      // Some shells and programs make the descriptor of a terminal non-blocking.
       pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
       ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {

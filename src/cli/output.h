@@ -1,6 +1,6 @@
-// Where the program writes: standard output and standard error, or a string in tests.
+// The program's output: standard output and standard error, or a string in tests.
 //
-// How it fails: write() says what the system said; what came before may have been written.
+// How it fails: write() returns the system's error. A part of the text may have been written.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class Output {
   virtual std::error_code write(std::string_view text) = 0;
 };
 
-// Writes all of it, at once: nothing is kept back.
+// Writes everything immediately, without a buffer.
 class DescriptorOutput : public Output {
  public:
   explicit DescriptorOutput(int fd) : fd_(fd) {}

@@ -1,4 +1,4 @@
-// What the program prints of files and users goes through printable(); see quire/text/printable.h.
+// The program passes all text from files and users through printable() before printing; see quire/text/printable.h.
 #pragma once
 
 #include "quire/text/printable.h"

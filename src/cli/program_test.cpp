@@ -64,7 +64,7 @@ TEST(Program, WithoutAModelChatTakesTheBundledOne) {
   EXPECT_EQ(start({"chat", "--temp", "0"}, {""}).out, "");
 }
 
-// Show 6: 64 MB are allowed besides the file and the pool.
+// 64 MB are allowed besides the file and the pool.
 TEST(Program, TakesNoMoreMemoryThanFilePoolAndALittle) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's memory would be counted too";
@@ -153,7 +153,7 @@ TEST(ProgramTerminal, LinesCanBeEditedAndCalledBackAlsoTheNextDay) {
     ASSERT_TRUE(terminal.shows("> "));
     terminal.type(
         "What is 2 + 4?\x02\x7f"
-        "3\r");  // one to the left, the 4 taken away, a 3 put there
+        "3\r");  // cursor left, delete the 4, type a 3
     EXPECT_TRUE(terminal.shows("\n5\r\n")) << terminal.screen();
     ASSERT_TRUE(terminal.shows("> "));
     terminal.type("\x04");
@@ -162,13 +162,13 @@ TEST(ProgramTerminal, LinesCanBeEditedAndCalledBackAlsoTheNextDay) {
   EXPECT_TRUE(std::filesystem::exists(state / "not-there-yet/quire/history"));
   Terminal terminal({"chat", "--temp", "0"}, state / "not-there-yet");
   ASSERT_TRUE(terminal.shows("> "));
-  terminal.type("\x10\r");  // the line before
+  terminal.type("\x10\r");  // the previous line
   EXPECT_TRUE(terminal.shows("\n5\r\n")) << terminal.screen();
   terminal.type("/quit\r");
   EXPECT_EQ(terminal.ends(), 0);
 }
 
-// The demo models are through before a bar would come: this one takes a second.
+// The demo models are too fast for a progress bar. This model takes a second.
 TEST(ProgramTerminal, ALongPrefillShowsABarAndTakesItAwayAgain) {
   const TemporaryFolder folder;
   synth::Shape shape = bench::testing::tiny_llama();

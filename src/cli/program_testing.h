@@ -1,4 +1,4 @@
-// For tests of the program as a process: with files, with pipes whose other end takes its time, and behind a terminal.
+// For tests: runs the program as a process, with files, with slow pipes, or on a terminal.
 #pragma once
 
 #include <cerrno>
@@ -32,10 +32,10 @@ using gguf::testing::TemporaryFolder;
 inline constexpr const char* kProgram = QUIRE_BUILD_DIR "/src/cli/quire";
 
 struct Ended : Outcome {
-  long peak_kib = 0;  // resident memory at its largest
+  long peak_kib = 0;  // peak resident memory
 };
 
-// Bytes that a process reads or writes instead of a file: no pipe, so that neither side waits for the other.
+// A file in memory as input or output of a process. Unlike with a pipe, neither side waits for the other.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view text = "") : fd_(::memfd_create("quire-test", MFD_CLOEXEC)) {
@@ -59,11 +59,11 @@ class MemoryFile {
 
 struct ProcessOptions {
   std::string input;                     // on standard input
-  std::vector<std::string> pieces;       // there through a pipe instead, one after the other; the last one ends it
-  std::optional<std::string> out_path;   // where standard output goes instead; "": nowhere, it is closed
+  std::vector<std::string> pieces;       // instead: sent through a pipe, one after the other; then the pipe is closed
+  std::optional<std::string> out_path;   // standard output goes to this file; "": it is closed
   std::vector<std::string> environment;  // "NAME=value", besides the test's own
   bool close_input = false;
-  bool as_nobody = false;  // without root's rights; exit code 126 if that cannot be
+  bool as_nobody = false;  // without root's rights; exit code 126 if that is not possible
 };
 
 [[noreturn]] inline void become(const std::string& program, const std::vector<std::string>& arguments) {
@@ -124,12 +124,12 @@ inline Ended run_process(const std::string& program, const std::vector<std::stri
   return ended;
 }
 
-// The program; its standard input is a pipe that gets these pieces, or empty.
+// Runs the program. Standard input is a pipe that gets these pieces, or empty.
 inline Ended start(const std::vector<std::string>& arguments, std::vector<std::string> pieces = {}) {
   return run_process(kProgram, arguments, {.pieces = std::move(pieces)});
 }
 
-// The program behind a terminal of its own. All that waits, waits for seconds and not for ever.
+// The program on a pseudo-terminal. Every wait has a time limit of some seconds.
 class Terminal {
  public:
   explicit Terminal(const std::vector<std::string>& arguments, const std::string& state_folder) {
@@ -155,7 +155,7 @@ class Terminal {
   void type(std::string_view text) { EXPECT_EQ(::write(fd_, text.data(), text.size()), std::ssize(text)); }
   void interrupt() { type("\x03"); }
 
-  // Whether this was shown, after what was waited for before.
+  // Waits for this text, after the text of the previous call.
   bool shows(std::string_view text) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (;;) {
@@ -166,7 +166,7 @@ class Terminal {
       if (std::chrono::steady_clock::now() > deadline || !more()) return false;
     }
   }
-  // The exit code, once the program has ended.
+  // Waits for the program to end and returns its exit code.
   int ends() {
     while (more()) {
     }
@@ -183,7 +183,7 @@ class Terminal {
     if (::poll(&ready, 1, 60'000) <= 0) return false;
     char block[4096];
     const ssize_t count = ::read(fd_, block, sizeof block);
-    if (count <= 0) return false;  // a terminal whose other side is closed says EIO
+    if (count <= 0) return false;  // EIO if the other side of the terminal is closed
     screen_.append(block, static_cast<std::size_t>(count));
     return true;
   }

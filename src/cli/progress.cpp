@@ -26,7 +26,7 @@ void Progress::update(std::uint64_t done, std::uint64_t total) {
   for (std::size_t i = 0; i < width; ++i) {
     bar += style_.utf8 ? (i < full ? "\u2501" : "\u2500") : (i < full ? "#" : ".");
   }
-  // A terminal that cannot be written to will be noticed by those who have something to say.
+  // A broken terminal is reported when the results are written.
   (void)out_.write(fmt::format("\r{} {} {:3.0f}%", label_, bar, share * 100));
   shown_ = true;
 }

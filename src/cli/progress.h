@@ -1,10 +1,10 @@
-// A bar on the terminal while something takes long, and nothing anywhere else.
+// A progress bar on the terminal. If the output is not a terminal, nothing is written.
 //
-//   Progress progress(err, err_style, "reading");
-//   progress.update(done, total);      // as often as one likes
+//   Progress progress(err, err_style, "prefill");
+//   progress.update(done, total);      // may be called often
 //
-// What holds: nothing is written unless the style is a terminal's, nor before kPatience has passed, so that what is
-//   quick does not flicker. When it is done or destroyed, the line is empty again.
+// What holds: the bar appears after kPatience, so that short operations do not flicker. When it is done or destroyed,
+//   the line is empty again.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class Progress {
   Output& out_;
   const Style style_;
   const std::string label_;
-  Clock::time_point next_;  // nothing is drawn before
+  Clock::time_point next_;  // time of the next drawing
   bool shown_ = false;
 };
 

@@ -36,7 +36,7 @@ Outcome quire(const std::vector<std::string>& arguments, const ProcessOptions& o
   return testing::run_process(kProgram, arguments, options);
 }
 
-// Refused, and the line says this.
+// The program fails with one line that contains this text.
 void expect_refused(const Outcome& outcome, const std::string& about, int exit_code = kFailure) {
   expect_refusal(outcome, exit_code);
   EXPECT_THAT(outcome.err, HasSubstr(about));
@@ -154,7 +154,7 @@ TEST(Program, OutputThatCannotBeWrittenIsAFailure) {
 TEST(Program, AReaderThatGoesAwayIsNoReasonToComplain) {
   const std::string command = fmt::format("{{ '{}' info '{}'; echo $? >&2; }} | true", kProgram, demo_model("llama"));
   const Outcome outcome = testing::run_process("/bin/sh", {"-c", "sleep 0.05; " + command});
-  // It may have written all before the reader went: then it has done its work.
+  // It may have written everything before the reader closed the pipe. Then it succeeded.
   EXPECT_THAT(outcome.err, ::testing::AnyOf("0\n", "1\n"));
 }
 
@@ -209,7 +209,7 @@ TEST(ProgramTemplates, ChatTemplatesRenderAsJinja2RendersThem) {
       input.erase("add_generation_prompt");
       const Outcome outcome = quire(arguments, {.input = boost::json::serialize(input)});
       if (const auto* error = input.if_contains("error")) {
-        // What Python itself says is not repeated word for word.
+        // Messages of Python itself are not repeated word for word.
         expect_refused(outcome, input.at("raised").as_bool() ? std::string(error->as_string()) : ": line ");
       } else {
         EXPECT_EQ(outcome.exit_code, kSuccess) << outcome.err;
@@ -239,7 +239,7 @@ TEST_P(ProgramMutations, AreReadOrRefused) {
       EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b")));
     } else {
       ++refused;
-      // Its name, unless it says it is one of several files, whose names are then put together from this one.
+      // The file's name. If the file claims to be part of a split model, the message may name another part.
       expect_refused(outcome, "mutant");
     }
   }

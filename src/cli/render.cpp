@@ -35,7 +35,7 @@ Result<json::value> parse_json(std::string_view text, const std::string& name) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   json::parse_options options;
-  options.max_depth = 128;  // tools come with schemas, which nest
+  options.max_depth = 128;  // schemas of tools are nested
   json::stream_parser parser({}, options);
   boost::system::error_code error;
   const std::size_t parsed = parser.write_some(text, error);
@@ -47,7 +47,7 @@ Result<json::value> parse_json(std::string_view text, const std::string& name) {
   return parser.release();
 }
 
-// The variables of the template, as far as the messages' file gives them.
+// The variables of the template that are in the messages file.
 Result<json::object> read_variables(const std::string& path) {
   const auto text = read_input(path, kMaxMessagesBytes);
   if (!text) return std::unexpected(text.error());
@@ -60,7 +60,7 @@ Result<json::object> read_variables(const std::string& path) {
   } else if (value->is_array()) {
     variables["messages"] = std::move(*value);
   } else {
-    return fail(fmt::format("{}: neither an object with \"messages\" nor an array of messages", name));
+    return fail(fmt::format("{}: is neither an object with \"messages\" nor an array of messages", name));
   }
   const json::value* messages = variables.if_contains("messages");
   if (messages == nullptr) return fail(fmt::format("{}: has no \"messages\"", name));
@@ -68,7 +68,7 @@ Result<json::object> read_variables(const std::string& path) {
   return variables;
 }
 
-// What templates write before and behind a text, unless the conversation says otherwise.
+// Adds the model's BOS and EOS, unless the conversation gives its own.
 Result<void> add_special_tokens(const gguf::File& file, json::object& variables) {
   constexpr std::pair<std::string_view, text::TokenId text::Vocabulary::*> kTokens[] = {
       {"bos_token", &text::Vocabulary::bos},
@@ -114,7 +114,7 @@ Result<std::string> render(const RenderCommandOptions& options, const Style& sty
   if (!source) return std::unexpected(source.error());
 
   if (options.add_generation_prompt) (*variables)["add_generation_prompt"] = true;
-  // As Hugging Face's transformers calls templates: these are always there.
+  // Hugging Face's transformers always defines these variables.
   variables->emplace("add_generation_prompt", false);
   variables->emplace("tools", nullptr);
   variables->emplace("documents", nullptr);

@@ -1,7 +1,7 @@
-// `quire render`: a conversation through a chat template.
+// `quire render`: renders a conversation with a chat template.
 //
-// How it fails: with one line that names the file: the messages' (with line and column, if it is not JSON), the
-//   template's (with the line) or the model's.
+// How it fails: with one line that names the file: the messages (with line and column if it is not JSON), the template
+//   (with the line) or the model.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace quire::cli {
 constexpr std::size_t kMaxMessagesBytes = std::size_t{64} << 20;
 
 struct RenderCommandOptions {
-  // One of the two is given.
+  // Either `model` or `template_path` is given.
   std::string model;          // a GGUF file: its template, and its BOS and EOS
   std::string template_path;  // a template on its own
   std::string messages;       // a JSON file; "-": standard input
@@ -26,7 +26,7 @@ struct RenderCommandOptions {
   bool json = false;
 };
 
-// The rendering and not a byte more, but for JSON, and for a terminal, where controls are escaped.
+// Returns exactly the rendered text, or JSON. On a terminal, control characters are escaped.
 Result<std::string> render(const RenderCommandOptions& options, const Style& style);
 
 }  // namespace quire::cli

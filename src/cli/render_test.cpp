@@ -1,4 +1,4 @@
-// `quire render`, called in the test.
+// `quire render`, called in this process.
 #include "quire/cli/render.h"
 
 #include <string>
@@ -25,7 +25,7 @@ class Render : public ::testing::Test {
     write_file(folder_ / name, text);
     return folder_ / name;
   }
-  // A template of its own, given a conversation.
+  // Renders a conversation with a template of its own.
   RenderCommandOptions with(std::string_view source, std::string_view messages = R"({"messages": []})") {
     return {.template_path = file("t.jinja", source), .messages = file("m.json", messages)};
   }

@@ -1,4 +1,4 @@
-// What a generation cost, for people and as JSON.
+// The cost of a generation, as text and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace quire::cli {
 
-// What a pool held at most: of one sequence, where it has no more.
+// The most that the pool held. (With one sequence: what that sequence needed.)
 struct PoolUse {
   std::uint64_t pages = 0, states = 0, bytes = 0;
   std::uint64_t pool_bytes = 0;
 };
 PoolUse pool_use(const SequencePool& pool);
 
-// "12 pages and 1 state, 1.4 MiB of 12.0 MiB"
+// "12 pages and 1 state held, 1.4 MiB of 12.0 MiB"
 std::string describe(const PoolUse& use);
-// "7 tokens, 812.3 a second, 0.01 s"
+// "7 tokens in 0.01 s, 812.3 a second"
 std::string describe(const Timing& timing);
 boost::json::object to_json(const PoolUse& use);
 boost::json::object to_json(const Timing& timing);

@@ -33,7 +33,7 @@ Result<void> check_report_page(const std::string& path) {
 }
 
 Result<void> write_report_page(const std::string& path, std::string_view report) {
-  // Read again: a measurement takes long, and somebody may have gone on writing meanwhile.
+  // Read again: the page may have changed during the long measurement.
   const auto page = read_with_report(path, report);
   if (!page) return std::unexpected(page.error());
   const std::string partial = path + ".partial";

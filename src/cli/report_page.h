@@ -1,8 +1,10 @@
-// The page of docs/ that a report of the benchmark is written into.
+// Writes the report of the benchmark into a page of docs/.
 //
-// Who may call: anyone. What holds: nothing of the page but what is between the two lines (quire/bench/report.h) is
-//   changed, and the page is either the old or the new one whatever happens.
-// How it fails: with one line that names the page: it has not both lines once and in their order, or cannot be written.
+// Who may call: anyone.
+// What holds: only the text between the two marker lines (quire/bench/report.h) changes. After a failure the page is
+//   either the old or the new one, never a mixture.
+// How it fails: with one line that names the page: the two marker lines are not there exactly once and in order, or the
+//   page cannot be written.
 #pragma once
 
 #include <string>

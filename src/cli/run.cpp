@@ -20,7 +20,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Streams to the output, or keeps for JSON.
+// Streams the text to the output, or keeps it for JSON.
 struct Sink {
   const Console& console;
   bool keep = false;
@@ -42,7 +42,7 @@ struct Sink {
 Result<std::vector<text::TokenId>> prompt_ids(const RunOptions& options, const text::Tokenizer& tokenizer) {
   auto ids = tokenizer.encode(options.prompt, {.parse_special = options.special});
   if (!ids) return ids;
-  // What is put behind every text would end this one before it is gone on with.
+  // Some models ask for an EOS after every text. Here it would end the text before it is continued.
   if (tokenizer.adds_eos() && !ids->empty() && ids->back() == tokenizer.eos()) ids->pop_back();
   if (ids->empty()) return fail("the prompt is empty, and the model has no token to begin a text with");
   return ids;
@@ -87,7 +87,7 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
                                   {"decode", to_json(answered->decode)},
                                   {"pool", to_json(use)}});
   }
-  // Whoever cannot be written to is dealt with by the caller, who will meet the same error.
+  // If standard output is broken, the caller writes the line break, meets the same error and handles it.
   if (sink.error || console.out.write("\n")) return "\n";
   std::string report = fmt::format("\nprefill  {}\ndecode   {}; {}\npool     {}\n", describe(answered->prefill),
                                    describe(answered->decode), reason(answered->ending), describe(use));

@@ -1,8 +1,8 @@
-// `quire run`: goes on with a text. No template: the prompt is read as it is.
+// `quire run`: continues a text. There is no template: the prompt is used as it is.
 //
-// What holds: text is written as it is decoded, cut only between characters. At the end the standard error says what
-//   was read and written, how fast, and what the pool held; with `json` nothing is streamed and one line says it all.
-// How it fails: with one line, before anything was written, unless the model itself breaks down.
+// What holds: text is streamed while it is decoded, in whole characters. At the end, standard error shows the speed of
+//   prefill and decode and how much of the pool was used. With `json` nothing is streamed; the output is one line.
+// How it fails: with one line, before anything was written, unless the model fails during a step.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ constexpr std::size_t kMaxPromptBytes = std::size_t{64} << 20;
 struct RunOptions {
   ModelOptions model;
   std::string prompt;
-  bool special = false;     // "<|im_end|>" in the prompt is the token
-  bool echo = false;        // write the prompt too
+  bool special = false;     // "<|im_end|>" in the prompt is the special token
+  bool echo = false;        // print the prompt too
   std::uint32_t limit = 0;  // tokens; 0: none
   engine::SamplerOptions sampler;
   bool json = false;
 };
 
-// What is left to print when it is done.
+// Returns what is left to print at the end.
 Result<std::string> run_prompt(const RunOptions& options, const Console& console);
 
 }  // namespace quire::cli

@@ -113,6 +113,13 @@ TEST(Run, JsonSaysItAll) {
   EXPECT_EQ(out.at("pool").at("pool_bytes"), 4 * 64 * 1024);
 }
 
+TEST(Run, TheDeviceMayBeNamed) {
+  for (const char* device : {"auto", "cpu"}) {
+    const json::value out = json_of({"-p", kPrompt, "-n", "1", "--device", device});
+    EXPECT_EQ(out.at("device"), "cpu") << device;
+  }
+}
+
 TEST(Run, EndsWhereTheContextDoes) {
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {
     const json::value out = json_of({"-m", demo_model(kind), "-p", kPrompt, "--temp", "0", "--ctx", "20"});
@@ -159,7 +166,7 @@ TEST(Run, NothingOfTheModelsReachesATerminalAsAnOrder) {
   EXPECT_THAT(ran.out, StartsWith("\\x1b[31m\\u{202e}"));
 }
 
-// Show 5: one clear line, and an exit code that is not 0.
+// One clear line, and an exit code that is not 0.
 struct Refused {
   std::vector<std::string> arguments;
   int code;
@@ -193,6 +200,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--threads", "0"}, 2, "--threads: \"0\""},
       {{"-p", "a", "--threads", "100000"}, 2, "--threads"},
       {{"-p", "a", "-n", "0"}, 2, "--tokens: \"0\""},
+      {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto and cpu are known)"},
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is neither f16 nor f32"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMaxKeyFileBytes = std::size_t{1} << 20;
 
-// A connection is a descriptor; shells hand out few of them unless asked.
+// Every connection needs a descriptor, and the default limit of a shell is low.
 void raise_descriptor_limit() {
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -29,7 +29,7 @@ void raise_descriptor_limit() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A time in seconds.
+// An option with a time in seconds.
 void add_seconds(CLI::App& command, const std::string& name, std::chrono::milliseconds& value,
                  const std::string& help) {
   command
@@ -56,7 +56,7 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     const auto text = read_input(file, kMaxKeyFileBytes);
     if (!text) return std::unexpected(text.error());
     auto keys = server::keys_in(*text);
-    // An empty list would let everybody in, which is not what a file of keys is for.
+    // Without keys the server would accept everyone, which is not what a key file is for.
     if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
     options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
   }
@@ -78,7 +78,7 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   auto server = server::Server::create(std::move(*host), std::move(options.server));
   if (!server) return std::unexpected(server.error());
   (void)console.err.write(fmt::format("quire: {}, {}\n", printable((*server)->model_name()), facts));
-  // Whoever started this may wait for the line; whoever does not read it is served all the same.
+  // The parent process may wait for this line. If nobody reads it, the server runs all the same.
   (void)console.out.write(fmt::format("quire: listening on {}\n", (*server)->url()));
   (*server)->run();
   (void)console.err.write("quire: stopped\n");
@@ -91,55 +91,61 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   server::ServerOptions& server = options->server;
   server::HttpOptions& http = server.http;
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
-  command->add_option("--alias", server.alias, "The model's name in the API (default: its file's)")->type_name("TEXT");
-  command->add_option("--host", http.host, "Address to listen on (default: 127.0.0.1); 0.0.0.0: all there are")
+  command->add_option("--alias", server.alias, "Name of the model in the API (default: from its file)")
+      ->type_name("TEXT");
+  command->add_option("--host", http.host, "Address to listen on; 0.0.0.0: all addresses (default: 127.0.0.1)")
       ->type_name("ADDRESS");
   add_number<std::uint16_t>(*command, "--port", http.port, {}, "Port to listen on; 0: a free one (default: 8080)");
 
-  add_model_options(*command, options->model,
-                    "Size of the pool that holds all sequences, e.g. 512M or 2G\n(default: room for 16 whole contexts, "
-                    "at most half of the free memory)");
+  add_model_options(
+      *command, options->model,
+      "Size of the pool that holds all sequences, e.g. 512M or 2G\n(default: enough for 16 full contexts, "
+      "at most half of the free memory)");
   add_number<std::uint32_t>(*command, "--max-sequences", options->max_sequences, {1, 4096},
-                            "Answers that are written at once (default: 64)");
+                            "Sequences in one batch (default: 64)");
   add_number<std::uint32_t>(*command, "--step-tokens", options->step_tokens, {1, 65536},
-                            "Tokens in one step of the model (default: 256)");
+                            "Tokens in one step, prefill and decode together (default: 256)");
   add_number<std::uint32_t>(*command, "--queue", options->queue, {0, 1'000'000},
-                            "Requests that may wait; more are refused with 429 (default: 256)");
-  command->add_flag("--no-prefix-cache", options->no_cache, "Compute every prompt from its beginning");
+                            "Requests that may wait; further ones are refused with 429\n(default: 256)");
+  command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");
 
   command
-      ->add_option("--api-key", server.keys,
-                   "Let in only who sends this key (may be given several times). Each\nkey reuses only prefixes of its "
-                   "own")
+      ->add_option(
+          "--api-key", server.keys,
+          "Accept only requests with this key (may be given several times).\nKeys do not share cached prefixes")
       ->allow_extra_args(false)
       ->type_name("KEY");
-  command->add_option("--api-key-file", options->key_files, "The same for the keys in a file, one on a line")
+  command->add_option("--api-key-file", options->key_files, "Accept the keys in this file, one per line")
       ->allow_extra_args(false)
       ->type_name("FILE");
   command
       ->add_option("--cors", server.origins,
-                   "Let pages of this origin call, e.g. https://example.com; *: all\n(default: none but the server's "
-                   "own)")
+                   "Let pages of this origin call the API, e.g. https://example.com;\n*: all origins (default: only "
+                   "the server's own)")
       ->allow_extra_args(false)
       ->type_name("ORIGIN");
 
-  add_bytes(*command, "--max-body", http.max_body, "Size of a request's body (default: 8M)");
-  add_bytes(*command, "--max-header", http.max_header, "Size of a request's header (default: 16K)");
+  add_bytes(*command, "--max-body", http.max_body, "Maximum size of a request body (default: 8M)");
+  add_bytes(*command, "--max-header", http.max_header, "Maximum size of a request header (default: 16K)");
   add_number<std::uint64_t>(*command, "--max-connections", http.max_connections, {1, 1'000'000},
-                            "Connections at once; more are turned away with 503 (default: 4096)");
+                            "Connections at the same time; further ones are refused with 503\n(default: 4096)");
   add_bytes(*command, "--stream-buffer", server.stream_buffer,
-            "What may wait for a client that does not read its stream; then its\nrequest is cancelled (default: 1M)");
-  add_seconds(*command, "--header-timeout", http.header_timeout, "For a request's header to come (default: 10)");
-  add_seconds(*command, "--body-timeout", http.body_timeout, "For a request's body to come (default: 60)");
-  add_seconds(*command, "--idle-timeout", http.idle_timeout, "For the next request of a connection (default: 75)");
+            "Bytes buffered for a client that does not read its stream; if there\nare more, its request is cancelled "
+            "(default: 1M)");
+  add_seconds(*command, "--header-timeout", http.header_timeout, "Time for a request header to arrive (default: 10)");
+  add_seconds(*command, "--body-timeout", http.body_timeout, "Time for a request body to arrive (default: 60)");
+  add_seconds(*command, "--idle-timeout", http.idle_timeout,
+              "Time until the next request of a connection (default: 75)");
   add_seconds(*command, "--write-timeout", http.write_timeout,
-              "For a client to take any of what waits for it (default: 30)");
-  add_seconds(*command, "--request-timeout", server.request_timeout, "For an answer to be complete (default: 600)");
-  add_seconds(*command, "--grace", server.grace,
-              "After SIGTERM or SIGINT, for what is running to end; a second\nsignal ends it at once (default: 10)");
+              "Time for a client to accept any of the buffered output\n(default: 30)");
+  add_seconds(*command, "--request-timeout", server.request_timeout,
+              "Time for an answer to be complete (default: 600)");
+  add_seconds(
+      *command, "--grace", server.grace,
+      "Time for running requests to finish after SIGTERM or SIGINT; a\nsecond signal stops at once (default: 10)");
   command->footer(
-      "Keys on the command line can be seen by other users of the machine; a file\n"
-      "cannot. Without a key the server lets in whoever can reach it.\n\n"
+      "Other users of the machine can see keys on the command line, so prefer a file.\n"
+      "Without a key, the server answers everyone who can reach it.\n\n"
       "  quire serve\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d \\\n"
       "    '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");

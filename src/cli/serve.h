@@ -1,7 +1,7 @@
 // `quire serve`: the model behind an HTTP server, until a signal ends it.
 //
-// What holds: when it listens, one line on standard output says where; nothing else is written there. SIGINT and
-//   SIGTERM end it gracefully, a second one at once.
+// What holds: as soon as the server listens, it writes one line with its address to standard output, and nothing else.
+//   SIGINT and SIGTERM end it gracefully, a second signal ends it at once.
 // How it fails: with one line, before it listens.
 #pragma once
 
@@ -34,7 +34,7 @@ struct ServeOptions {
 
 Result<std::string> serve(ServeOptions options, const Console& console);
 
-// Adds itself to the program's command line; see model_commands.h.
+// Adds the command to the program's command line; see model_commands.h.
 std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const Console& console);
 
 }  // namespace quire::cli

@@ -6,7 +6,7 @@
 namespace quire::cli {
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {
-  // from_chars would take a sign, or "inf".
+  // from_chars would accept a sign or "inf".
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
   double number = 0;
   const char* const end = text.data() + text.size();

@@ -17,7 +17,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : value;
 }
 
-// What the locale says text is encoded in. The program's own locale stays "C": numbers are written the same everywhere.
+// The text encoding of the user's locale. The program's own locale stays "C", so that numbers look the same everywhere.
 bool locale_is_utf8() {
   const locale_t locale = ::newlocale(LC_CTYPE_MASK, "", nullptr);
   if (locale == nullptr) return false;

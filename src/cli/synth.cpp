@@ -19,7 +19,7 @@ namespace quire::cli {
 
 namespace {
 
-// What the command line says of a shape: a name, or numbers, or both.
+// The shape on the command line: a name, or sizes, or both.
 struct ShapeOptions {
   std::string name, architecture;
   synth::Shape changes;  // 0: not given
@@ -41,10 +41,9 @@ void add_name(CLI::App& command, const std::string& flag, std::string& value, co
 
 void add_shape_options(CLI::App& command, ShapeOptions& options) {
   add_name(command, "--shape", options.name, synth::shape_names(),
-           fmt::format("The shape of a real model:\n{}", fmt::join(synth::shape_names(), ", ")));
-  add_name(
-      command, "--arch", options.architecture, synth::architecture_names(),
-      fmt::format("A shape of one's own, of this architecture:\n{}", fmt::join(synth::architecture_names(), ", ")));
+           fmt::format("Shape of a real model:\n{}", fmt::join(synth::shape_names(), ", ")));
+  add_name(command, "--arch", options.architecture, synth::architecture_names(),
+           fmt::format("Architecture of a custom shape:\n{}", fmt::join(synth::architecture_names(), ", ")));
   command.get_option("--arch")->excludes("--shape");
   synth::Shape& changes = options.changes;
   struct Number {
@@ -53,37 +52,36 @@ void add_shape_options(CLI::App& command, ShapeOptions& options) {
     const char* help;
   };
   constexpr Number kNumbers[] = {
-      {"--layers", &synth::Shape::layers, "Layers"},
-      {"--embedding", &synth::Shape::embedding, "Width of the residual stream"},
-      {"--vocabulary", &synth::Shape::vocabulary, "Tokens (default: 32000)"},
-      {"--context", &synth::Shape::context, "Tokens the model is for (default: 4096)"},
-      {"--heads", &synth::Shape::heads, "Heads of an attention layer"},
-      {"--kv-heads", &synth::Shape::kv_heads, "Of them for keys and values (default: as many)"},
-      {"--head-dim", &synth::Shape::head_dim, "Elements of a head (default: embedding / heads)"},
-      {"--feed-forward", &synth::Shape::feed_forward, "Width within the feed-forward part"},
+      {"--layers", &synth::Shape::layers, "Number of layers"},
+      {"--embedding", &synth::Shape::embedding, "Hidden size: width of the residual stream"},
+      {"--vocabulary", &synth::Shape::vocabulary, "Vocabulary size (default: 32000)"},
+      {"--context", &synth::Shape::context, "Context length in tokens (default: 4096)"},
+      {"--heads", &synth::Shape::heads, "Attention heads"},
+      {"--kv-heads", &synth::Shape::kv_heads, "Heads of keys and values (default: as many as --heads)"},
+      {"--head-dim", &synth::Shape::head_dim, "Size of a head (default: embedding / heads)"},
+      {"--feed-forward", &synth::Shape::feed_forward, "Hidden size of the feed-forward block"},
       {"--inner", &synth::Shape::inner, "Channels of a recurrent layer (default: twice the embedding)"},
-      {"--state", &synth::Shape::state, "State of each channel (default: 128)"},
+      {"--state", &synth::Shape::state, "State size of each channel (default: 128)"},
       {"--groups", &synth::Shape::groups, "Groups of channels (default: 1)"},
       {"--ssm-heads", &synth::Shape::ssm_heads, "Heads of a recurrent layer (default: inner / 64)"},
-      {"--conv", &synth::Shape::conv, "Tokens of the convolution (default: 4)"},
+      {"--conv", &synth::Shape::conv, "Width of the convolution in tokens (default: 4)"},
   };
   for (const Number& number : kNumbers) {
-    add_number<std::uint32_t>(command, number.flag, changes.*number.value, {1}, number.help)
-        ->group("Numbers of a shape");
+    add_number<std::uint32_t>(command, number.flag, changes.*number.value, {1}, number.help)->group("Sizes of a shape");
   }
   command
-      .add_option("--attention-layers", changes.attention_layers, "Of a hybrid: which layers attend, counted from 0")
+      .add_option("--attention-layers", changes.attention_layers, "Attention layers of a hybrid model, counted from 0")
       ->delimiter(',')
-      ->check(CLI::TypeValidator<std::uint32_t>())
+      ->check(CLI::TypeValidator<std::uint32_t>(""))
       ->allow_extra_args(false)
       ->type_name("N,...")
-      ->group("Numbers of a shape");
+      ->group("Sizes of a shape");
   auto* tied = command.add_flag_callback(
-      "--tied", [&options] { options.tied = true; }, "The output is the embedding");
+      "--tied", [&options] { options.tied = true; }, "Use the embedding as the output matrix");
   auto* untied = command.add_flag_callback(
-      "--untied", [&options] { options.tied = false; }, "The output has a matrix of its own");
-  tied->group("Numbers of a shape")->excludes(untied);
-  untied->group("Numbers of a shape");
+      "--untied", [&options] { options.tied = false; }, "Use a separate output matrix");
+  tied->group("Sizes of a shape")->excludes(untied);
+  untied->group("Sizes of a shape");
 }
 
 synth::Shape shape_of(const ShapeOptions& options) {
@@ -119,7 +117,7 @@ Result<std::string> synth(const SynthOptions& options, const Console& console) {
 }
 
 std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const Console& console) {
-  CLI::App* command = app.add_subcommand("synth", "Make a model with random weights, to measure with");
+  CLI::App* command = app.add_subcommand("synth", "Write a model with random weights, for benchmarks");
   auto options = std::make_shared<SynthOptions>();
   auto shape = std::make_shared<ShapeOptions>();
   add_shape_options(*command, *shape);
@@ -130,16 +128,16 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
             options->type = upper(text);
             check_name("--type", text, options->type, synth::type_names());
           },
-          "Type of the weights: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M")
+          "Weight type: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M")
       ->required()
       ->type_name("TYPE");
   command->add_option("-o,--output", options->output, "The file to write")->required()->type_name("FILE.gguf");
   add_number<std::uint64_t>(*command, "--seed", options->seed, {}, "The same seed gives the same file (default: 1)");
   command->footer(
-      "Text that such a model writes means nothing, but it is as fast as a real one,\n"
-      "and other engines can load it. A plain type is that of all matrices but the\n"
-      "output, which is Q6_K where they are smaller; norms are F32. Numbers given\n"
-      "beside --shape change it.\n\n"
+      "The text of such a model means nothing, but it is as fast as a real model, and\n"
+      "other engines can load it. A plain type is the type of all matrices except the\n"
+      "output, which is Q6_K if the type is smaller than Q8_0. Norms are F32. Sizes\n"
+      "given together with --shape replace those of the shape.\n\n"
       "  quire synth --shape llama-1.1b --type Q4_K_M -o tiny.gguf\n"
       "  quire synth --shape llama-8b --layers 4 --type Q8_0 -o short.gguf\n"
       "  quire synth --arch llama --layers 4 --embedding 256 --heads 4 \\\n"

@@ -1,7 +1,7 @@
-// `quire synth`: a model of a real shape with random weights, as a GGUF file. What is made is decided in
-// quire/bench/synth.
+// `quire synth`: writes a model of a real shape with random weights as a GGUF file. quire/bench/synth decides what is
+// in it.
 //
-// How it fails: with one line; then there is no new file, and what was there before is untouched.
+// How it fails: with one line. Then no file is written, and a file that was there before is untouched.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SynthOptions {
 
 Result<std::string> synth(const SynthOptions& options, const Console& console);
 
-// Adds itself to the program's command line; see model_commands.h.
+// Adds the command to the program's command line; see model_commands.h.
 std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const Console& console);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// `quire synth`, and the program's other commands on what it made.
+// `quire synth`, and the other commands on the files that it writes.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -83,11 +83,11 @@ TEST(SynthCommand, WhatCannotBeMeantIsRefusedByFlag) {
   const std::vector<std::string> rest = {"--type", "Q8_0", "-o", path};
   EXPECT_THAT(refusal(with({"synth"}, rest)), HasSubstr("--shape or --arch is required"));
   EXPECT_THAT(refusal(with({"synth", "--shape", "llama-2b"}, rest)),
-              HasSubstr("--shape: \"llama-2b\" is none of llama-1.1b, "));
+              HasSubstr("--shape: \"llama-2b\" is not one of llama-1.1b, "));
   EXPECT_THAT(refusal(with({"synth", "--arch", "gpt5"}, rest)),
-              HasSubstr("--arch: \"gpt5\" is none of granitehybrid, "));
+              HasSubstr("--arch: \"gpt5\" is not one of granitehybrid, "));
   EXPECT_THAT(refusal(with({"synth", "--shape", "llama-1.1b", "--arch", "llama"}, rest)), HasSubstr("excludes"));
-  EXPECT_THAT(refusal(with(kSmall, {"--type", "Q9", "-o", path})), HasSubstr("--type: \"Q9\" is none of F32, "));
+  EXPECT_THAT(refusal(with(kSmall, {"--type", "Q9", "-o", path})), HasSubstr("--type: \"Q9\" is not one of F32, "));
   EXPECT_THAT(refusal(with(kSmall, {"-o", path})), HasSubstr("--type is required"));
   EXPECT_THAT(refusal(with(kSmall, {"--type", "Q8_0"})), HasSubstr("--output is required"));
   EXPECT_THAT(refusal(with({"synth", "--arch", "llama", "--layers", "2"}, rest)),

@@ -1,4 +1,4 @@
-// Text that a model wrote, piece by piece, to where it is read. A terminal gets nothing that it would obey.
+// Writes a model's text to the output, piece by piece. On a terminal, control characters are escaped.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace quire::cli {
 
-// `text` is whole characters. Plain letters take nothing from the heap.
+// `text` is whole characters. Plain letters need no heap allocation.
 std::error_code write_text(Output& out, const Style& style, std::string_view text);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// Token ids as users write them: numbers with spaces, commas or line breaks between them, in brackets or not.
+// Token ids as users write them: numbers separated by spaces, commas or line breaks, with or without brackets.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace quire::cli {
 
-// Ids are below `count`. An error names the word that is no such id.
+// Ids must be below `count`. An error names the invalid id.
 Result<std::vector<text::TokenId>> parse_token_ids(std::string_view text, std::size_t count);
 
 }  // namespace quire::cli

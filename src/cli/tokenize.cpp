@@ -33,7 +33,7 @@ Result<std::string> decode(const Tokenizer& tokenizer, const TokenizeOptions& op
 
 std::string id_line(const std::vector<TokenId>& ids) { return fmt::format("{}\n", fmt::join(ids, " ")); }
 
-// A token may be half a character, which no JSON string can hold: then its bytes, as numbers.
+// A token may be part of a character, which a JSON string cannot hold. Then it is an array of bytes.
 json::value piece_json(std::string_view piece) {
   if (utf8_valid_prefix(piece) == piece.size()) return json::value(piece);
   json::array bytes;

@@ -1,4 +1,4 @@
-// `quire tokenize`, called in the test.
+// `quire tokenize`, called in this process.
 #include "quire/cli/tokenize.h"
 
 #include <string>
