@@ -1,4 +1,4 @@
-// For the benchmark's tests: models that are made and run in no time.
+// For tests of the benchmark: models that are tiny and fast.
 #pragma once
 
 #include "quire/bench/synth/synth.h"

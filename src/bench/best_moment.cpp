@@ -5,7 +5,7 @@
 namespace quire::bench {
 
 bool BestMoment::count(double before, double rate, double behind) {
-  // Looks that differ by more saw two states of the memory.
+  // If the two speeds differ by more, the memory changed its state during the moment.
   constexpr double kSame = 0.9;
   const double most = std::max(before, behind);
   const bool steady = most > 0 && std::min(before, behind) >= kSame * most;

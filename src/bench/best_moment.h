@@ -1,6 +1,6 @@
-// The best of some short measurements, and how fast the memory was around it. On a shared machine the memory is twice
-// as fast in one second as in the next: it is looked at before and behind a moment, and one that began and ended in the
-// same state comes before one that did not, whatever their rates.
+// The best of several short measurements (moments), and the speed of the memory around it. On a shared machine the
+// memory may be twice as fast in one second as in the next. So its speed is measured before and after each moment. A
+// moment in which the speed did not change is preferred to one in which it did, whatever their rates.
 //
 //   BestMoment moments(look, team);
 //   while (more) if (moments.beats([&] { return steps_in_a_second(); })) best = ...;
@@ -19,18 +19,18 @@ namespace quire::bench {
 
 class BestMoment {
  public:
-  // Bytes of memory a second, just now, with the threads that compute; empty: nobody looks.
+  // Measures the current speed of the memory in bytes per second, with the threads that compute. Empty: not measured.
   using Look = std::function<double(ThreadTeam& team)>;
   BestMoment(Look look, ThreadTeam& team) : look_(std::move(look)), team_(team) {}
 
-  // `moment` says how fast it went, in whatever is more if it is better. Whether it is the best so far.
+  // `moment` runs the measurement and returns its rate (higher is better). Returns whether it is the best so far.
   template <typename Moment>
   bool beats(Moment moment) {
     const double before = look();
     const double rate = moment();
     return count(before, rate, look());
   }
-  // Of memory, around the best one, if it began and ended in the same state.
+  // The speed of the memory around the best moment, if it did not change during the moment.
   std::optional<double> read() const { return read_; }
 
  private:

@@ -7,7 +7,7 @@
 namespace quire::bench {
 namespace {
 
-// What the looks see, one after the other, and what the moments between them reach.
+// The measured speeds of the memory in order, and the rates of the moments between them.
 struct Moment {
   double before, rate, behind;
 };

@@ -10,19 +10,19 @@
 namespace quire::bench {
 namespace {
 
-// A pool for so many sequences.
+// A pool for this many sequences.
 struct Pool {
   std::uint32_t sequences = 0;
   std::uint64_t bytes = 0;
 };
 
-// For as many as the memory allows, up to the number wanted. One is promised whatever there is: whether it can be had
-// is for the host to say.
+// As many sequences as the memory allows, up to the number wanted, but at least one. If not even one fits, creating the
+// host fails.
 Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted) {
   const auto layout = model.layout(model::kDefaultBlockSize, host.kv_type);
   if (!layout) return std::unexpected(layout.error());
-  // The first has room for the recurrent states that a prompt leaves behind, as the host wants it for any sequence;
-  // each of the others for one more than its own.
+  // The first sequence has room for the checkpoints of its prompt, which the host requires. Each further sequence has
+  // room for one checkpoint besides its own state.
   constexpr std::uint32_t kCheckpoints = 8;
   const std::uint32_t chunk = std::max(host.step_tokens, wanted);
   const auto first = engine::bytes_for(*layout, {.tokens = host.context, .chunk = chunk, .checkpoints = kCheckpoints});
@@ -32,8 +32,8 @@ Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host
 
   std::uint64_t room = host.memory;
   if (room == 0) {
-    // Beside the pool: the weights once more, should they be arranged anew, what a step needs, and some room for
-    // others.
+    // Memory besides the pool: a second copy of the weights in case the backend rearranges them, the scratch buffers of
+    // a step, and some room for other programs.
     constexpr std::uint64_t kStep = std::uint64_t{512} << 20;
     const std::uint64_t available = machine_memory().available;
     std::uint64_t taken = kStep + available / 10;
@@ -55,7 +55,7 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
                            .max_sequences = needs.sequences,
                            .prefix_cache = needs.prefix_cache};
   if (!needs.smooth) {
-    // Decoding sequences do not hold up the prefill of others.
+    // Decode does not delay the prefill of other sequences.
     host.engine.patience = 0;
     host.step_tokens += host.max_sequences;
   }
@@ -67,13 +67,13 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
     host.max_sequences = pool->sequences;
     host.memory = pool->bytes;
   } else if (host.context == 0) {
-    // The longest prompt of a workload; contexts of millions are not what is measured.
+    // Limited to the longest prompt of a workload: a context of millions of tokens is not measured.
     constexpr std::uint32_t kEnough = 4096;
     const std::uint32_t wanted = workload.context + workload.tokens + 1024;
     host.context = std::min(trained, std::max(kEnough, wanted));
   }
   host.engine.queue_limit = 1024;
-  // Made here and not by name: limits of the machine are measured with the same threads.
+  // Created here and not with make_backend(): the machine's limits are measured with the same threads.
   const cpu::Kernels* kernels =
       choice.variant.empty() ? &cpu::best_kernels() : cpu::kernels_by_name(choice.variant.c_str());
   if (kernels == nullptr) return fail("this machine cannot run the variant '" + choice.variant + "'");

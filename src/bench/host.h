@@ -1,7 +1,7 @@
-// The host that a workload wants: a model with a pool of the size that is needed and no larger.
+// Makes the host for a workload: a model with a pool that is just large enough.
 //
-// Who may call: anyone. How it fails: with one line, where the options contradict the model or the memory cannot be
-// had.
+// Who may call: anyone.
+// How it fails: with one line, if the options contradict the model or there is not enough memory.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 
 namespace quire::bench {
 
-// What the user chose, whatever the workload.
+// The user's options, which apply to every workload.
 struct HostChoice {
-  std::uint32_t threads = 0;  // 0: one for each core
+  std::uint32_t threads = 0;  // 0: one per core
   std::string variant;        // of the kernels; empty: the best
   std::uint32_t context = 0;  // tokens; 0: what the workload needs
   std::uint64_t memory = 0;   // bytes of the pool; 0: what the workload needs

@@ -6,8 +6,8 @@
 namespace quire::bench {
 namespace {
 
-// The matrices of a layer, without "blk.7.". What else a layer has is small: norms, biases, a convolution of a few
-// taps.
+// The matrices of a layer, without "blk.7.". The other tensors of a layer are small: norms, biases, a short
+// convolution.
 constexpr std::string_view kMatrices[] = {
     "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_qkv.weight", "attn_output.weight",
     "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "ssm_in.weight",   "ssm_out.weight",
@@ -56,7 +56,7 @@ Work work_of(const ModelCost& cost, const Phase& phase) {
   const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
   Work work{.tokens = phase.tokens};
   work.bytes = number(cost.layers.bytes) + (phase.logits > 0 ? number(cost.output.bytes) : 0);
-  // Of a beginning that all have, the others need no bytes of their own.
+  // A shared prefix is read once; the other sequences read only the rest.
   work.bytes += phase.sequences * kv_bytes(cost, phase.context) - (phase.sequences - 1) * kv_bytes(cost, phase.shared);
   work.bytes += 2 * phase.sequences * number(cost.state_bytes);
   work.int8_ops =

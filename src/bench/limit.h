@@ -1,10 +1,10 @@
-// What a machine could reach at most with a model, so that what was reached can be told as a share of it. The limit
-// follows from what a phase cannot do without:
-// - it reads the matrices that it multiplies by, once and at their size in the file; the keys and values that its
-//   tokens look at; and it reads and writes the recurrent states of its sequences;
-// - it multiplies every token by the matrices of the layers, and those whose logits are wanted by the output matrix:
-//   two operations for each element, on bytes where the matrix is quantised, on floats where it is not.
-// Everything else (looking up embeddings, norms, the arithmetic of attention and of recurrences) counts as free.
+// The most that a machine could reach with a model, so that a measured rate can be given as a share of it. The limit
+// follows from the work that a phase cannot avoid:
+// - It reads the weight matrices once, at their size in the file. It reads the keys and values that its tokens attend
+//   to. It reads and writes the recurrent states of its sequences.
+// - It multiplies every token by the matrices of the layers, and by the output matrix if its logits are wanted. That is
+//   two operations per element, on bytes if the matrix is quantised, otherwise on floats.
+// Everything else (embedding lookup, norms, the arithmetic of attention and of recurrences) counts as free.
 //
 //   const ModelCost cost = cost_of(model.file(), pool.layout());
 //   const Limit limit = limit_of(work_of(cost, {.tokens = 1, .logits = 1, .context = 64}), machine);
@@ -22,7 +22,7 @@
 
 namespace quire::bench {
 
-// What a model's file says of what its tokens cost.
+// The cost of a model's tokens, from its file.
 struct ModelCost {
   struct Matrices {
     std::uint64_t bytes = 0;
@@ -35,21 +35,21 @@ struct ModelCost {
   };
   Matrices layers, output;
   std::vector<Attention> attention;
-  std::uint64_t state_bytes = 0;  // of a sequence
+  std::uint64_t state_bytes = 0;  // recurrent state of a sequence
 };
 ModelCost cost_of(const gguf::File& file, const StateLayout& layout);
 
-// A step, or a whole prompt. Averages need not be whole.
+// A step, or a whole prompt. The numbers are averages, so they are floating-point.
 struct Phase {
-  double tokens = 0;     // that go through the layers
-  double logits = 0;     // of them, whose logits are wanted
-  double sequences = 1;  // that they belong to
-  double context = 0;    // tokens that each sequence looks at
-  double shared = 0;     // of them, those at the beginning that all sequences have in common: read once
+  double tokens = 0;     // tokens that go through the layers
+  double logits = 0;     // tokens whose logits are wanted
+  double sequences = 1;  // sequences that the tokens belong to
+  double context = 0;    // tokens that each sequence attends to
+  double shared = 0;     // length of the prefix that all sequences share: read once
 };
 struct Work {
   double tokens = 0;
-  double bytes = 0;     // read, or written
+  double bytes = 0;     // read or written
   double int8_ops = 0;  // operations
   double f32_ops = 0;
 };
@@ -60,12 +60,12 @@ double kv_bytes(const ModelCost& cost, double context);
 enum class Bound : std::uint8_t { read, int8, f32 };
 std::string_view name(Bound bound);
 
-// In tokens a second.
+// In tokens per second.
 struct Limit {
-  double tokens_per_second = 0;  // the smaller of both
-  Bound bound = Bound::read;     // which it is
-  double read = 0;               // if only memory were slow
-  double compute = 0;            // if only multiplying were slow; infinite where nothing is multiplied
+  double tokens_per_second = 0;  // the smaller of `read` and `compute`
+  Bound bound = Bound::read;     // what sets it
+  double read = 0;               // the limit of memory alone
+  double compute = 0;            // the limit of multiplying alone; infinite without multiplications
 };
 Limit limit_of(const Work& work, const MachineLimits& machine);
 

@@ -14,7 +14,7 @@ namespace {
 
 using gguf::Type;
 
-// A file with these tensors and nothing in them.
+// A file with these tensors, without contents.
 class Tensors {
  public:
   Tensors& add(const std::string& name, Type type, std::vector<std::uint64_t> shape) {
@@ -78,7 +78,7 @@ TEST(BenchLimit, StateIsWhatTheLayoutSays) {
   EXPECT_EQ(kv_bytes(cost, 1000), 1000 * 2 * kLayer + 100 * kLayer) << "a window is all that is read of its layer";
 }
 
-// Of what is in a file little but norms is left out, or a matrix has a name that nobody has told.
+// Only norms and other small tensors may be left out. If more is missing, a matrix has an unknown name.
 TEST(BenchLimit, NearlyAllOfARealModelIsMultipliedBy) {
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {
     const auto model = model::Model::load(fmt::format("{}/models/quire-demo-{}-q8_0.gguf", QUIRE_SOURCE_DIR, kind));
@@ -96,7 +96,7 @@ TEST(BenchLimit, NearlyAllOfARealModelIsMultipliedBy) {
   }
 }
 
-// A model of round numbers.
+// A model with round numbers.
 ModelCost example() {
   return {.layers = {.bytes = 1000, .int8_elements = 800, .f32_elements = 100},
           .output = {.bytes = 200, .int8_elements = 150},
@@ -141,7 +141,7 @@ TEST(BenchLimit, TheLimitIsTheSmallerOfReadingAndMultiplying) {
   EXPECT_DOUBLE_EQ(bytes.tokens_per_second, 2);
   EXPECT_EQ(name(bytes.bound), "int8");
 
-  // Both kinds of matrices: they are multiplied by one after the other, and the slower one is named.
+  // Both kinds of matrices: the times add up, and the bound is the slower kind.
   const Limit mixed = limit_of({.tokens = 2, .bytes = 50, .int8_ops = 1000, .f32_ops = 30}, machine);
   EXPECT_DOUBLE_EQ(mixed.tokens_per_second, 0.5);
   EXPECT_EQ(name(mixed.bound), "f32");
@@ -154,8 +154,8 @@ TEST(BenchLimit, WhereNothingIsMultipliedOnlyReadingLimits) {
   EXPECT_EQ(limit.bound, Bound::read);
 }
 
-// Tokens of a model that everybody knows on the machine that the targets were written for: a Q8_0 of 1.1 billion
-// weights, of which 1,034,518,528 are multiplied by (968,982,528 in the layers), with 1.0625 bytes each.
+// TinyLlama 1.1B in Q8_0 on the machine that the targets were written for. 1,034,518,528 of its weights are in matrices
+// (968,982,528 in the layers), with 1.0625 bytes each.
 TEST(BenchLimit, TheFiguresOfAKnownModelAreThoseOfAPocketCalculator) {
   ModelCost cost{.layers = {.bytes = 1029543936, .int8_elements = 968982528},
                  .output = {.bytes = 69632000, .int8_elements = 65536000},

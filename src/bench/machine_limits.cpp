@@ -26,10 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLine = 64;                   // bytes that memory comes in
-constexpr std::uint32_t kStreams[] = {1, 2, 4, 8};  // that a thread reads at once
+constexpr std::size_t kLine = 64;                   // bytes of a cache line
+constexpr std::uint32_t kStreams[] = {1, 2, 4, 8};  // streams that a thread reads at the same time
 
-// Whoever makes a value and does not use it would be optimised away, and so would a sum that is the same every time.
+// Keeps a value alive: the compiler would remove unused values, and sums that are the same every time.
 template <typename T>
 inline void keep(T& value) {
   asm volatile("" : : "r"(&value) : "memory");
@@ -37,15 +37,15 @@ inline void keep(T& value) {
 
 // The loops of one instruction set.
 struct Loops {
-  // By kStreams: so many runs of `bytes` (whole lines) each, the first at `data` and the next `stride` behind it, all
-  // at once.
+  // One function per entry of kStreams. It reads that many streams at the same time: `bytes` (whole lines) each, the
+  // first at `data`, the next ones `stride` further on.
   void (*read[std::size(kStreams)])(const std::byte* data, std::size_t bytes, std::size_t stride);
-  // They say how many operations that was.
+  // Return the number of operations.
   double (*multiply_int8)(std::uint64_t rounds);
   double (*multiply_f32)(std::uint64_t rounds);
 };
 
-// --- any processor: what the compiler makes of plain loops
+// --- any processor: plain loops, vectorized by the compiler
 
 template <std::uint32_t kCount>
 void read_plain(const std::byte* data, std::size_t bytes, std::size_t stride) {
@@ -110,7 +110,7 @@ __attribute__((target("avx2"))) void read_avx2(const std::byte* data, std::size_
 }
 
 __attribute__((target("avx2"))) double int8_avx2(std::uint64_t rounds) {
-  constexpr int kChains = 5;  // with as many factors, and what they share, the 16 registers are full
+  constexpr int kChains = 5;  // with as many factors and the shared operand they fill the 16 registers
   __m256i sums[kChains], a[kChains];
   for (int i = 0; i < kChains; ++i) {
     sums[i] = _mm256_setzero_si256();
@@ -119,7 +119,7 @@ __attribute__((target("avx2"))) double int8_avx2(std::uint64_t rounds) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i b = _mm256_set1_epi8(3);
   for (std::uint64_t r = 0; r < rounds; ++r) {
-    asm volatile("" : "+x"(b));  // another one each time, as far as the compiler knows
+    asm volatile("" : "+x"(b));  // the compiler must assume a new value each time
     for (int i = 0; i < kChains; ++i) {
       sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(_mm256_maddubs_epi16(a[i], b), ones));
     }
@@ -180,7 +180,7 @@ __attribute__((target("avx512f"))) double f32_avx512(std::uint64_t rounds) {
 
 #endif
 
-// Those of the kernels of this name: only they are known to run here.
+// The loops of the kernels of this name: only they are known to run on this machine.
 Loops loops_of(const char* variant) {
 #if defined(__x86_64__)
   if (std::strcmp(variant, "avx512") == 0)
@@ -201,9 +201,9 @@ Result<Loops> loops_of(const LimitOptions& options) {
 
 // --- measuring
 
-// While it lives, this thread stays on the n-th of the cores that the process may use. Beside others who are busy the
-// system may keep all threads of a process on one core for as long as a measurement takes. Where there are fewer cores,
-// or the system refuses, it moves about as ever.
+// Pins this thread to the n-th core of the process while the object lives. On a busy machine the system may otherwise
+// keep all threads of a process on one core during a whole measurement. If there are fewer cores, or the system
+// refuses, the thread is not pinned.
 class OnCore {
  public:
   explicit OnCore(std::uint32_t number) {
@@ -228,8 +228,8 @@ class OnCore {
   bool bound_ = false;
 };
 
-// The rate of all threads together in the best `window` of the time there is. `slice` does a little on a thread, for
-// the n-th time there, and says how much that was. The threads do not wait for each other.
+// The rate of all threads together in the best `window` of the given time. `slice` does a little work on a thread, as
+// the n-th slice there, and returns how much. The threads do not wait for each other.
 template <typename Slice>
 double best_rate(std::uint32_t threads, double seconds, double window, const Slice& slice) {
   struct alignas(kLine) Done {
@@ -255,8 +255,8 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
     const OnCore stay(0);
     const auto start = Clock::now();
     const auto time = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-    // What all had done, and when. To look takes time, and much of it if the core is taken away meanwhile, while the
-    // others go on: a window begins before the one look and ends behind the other.
+    // Samples of the work done by all threads, with their times. Taking a sample takes time, and much more if this
+    // thread loses its core meanwhile. So a window begins before its first sample and ends after its last.
     struct Look {
       double before = 0, behind = 0;
       double amount = 0;
@@ -268,7 +268,7 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
       return now;
     };
     std::vector<Look> looks = {look()};
-    std::size_t first = 0;  // the last look that is a window ago
+    std::size_t first = 0;  // the last sample that is at least a window old
     do {
       work(0, looks.size() - 1);
       const Look& now = looks.emplace_back(look());
@@ -276,7 +276,7 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
       const double took = now.behind - looks[first].before;
       if (took >= window) best = std::max(best, (now.amount - looks[first].amount) / took);
     } while (looks.back().behind < seconds);
-    // Less time than a window.
+    // The time was shorter than a window.
     if (best == 0) best = looks.back().amount / std::max(looks.back().behind, 1e-9);
   }
   over = true;
@@ -284,7 +284,7 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
   return best;
 }
 
-// Of this thread alone: while others have its core, it stands still.
+// CPU time of this thread. It stands still while other programs have the core.
 double processor_seconds() {
   timespec now = {};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -292,8 +292,8 @@ double processor_seconds() {
 }
 
 double measure_multiply(double (*loop)(std::uint64_t), const LimitOptions& options) {
-  // What the multipliers do does not vary. Others on the machine do: the window is shorter than they keep a core, the
-  // slice so short that one more or less of it in a window is nothing.
+  // The speed of the multipliers is constant, but other programs take the core away. So the window is shorter than they
+  // keep a core, and a slice is so short that one slice more or less does not matter.
   constexpr double kWindow = 2e-3, kSlice = 1e-5;
   std::uint64_t rounds = 1 << 4;
   for (double took = 0; took < kSlice / 2; rounds *= 2) {
@@ -326,14 +326,14 @@ Result<ReadMeter> ReadMeter::create(const LimitOptions& options) {
   QUIRE_CHECK(options.threads > 0, "somebody has to measure");
   const auto loops = loops_of(options);
   if (!loops) return std::unexpected(loops.error());
-  // Parts of threads and streams are whole lines, and each at least one.
+  // The part of every thread and stream is at least one line, and whole lines.
   const std::uint64_t piece = kLine * kStreams[std::size(kStreams) - 1] * options.threads;
   const std::uint64_t bytes = std::max(options.buffer_bytes / piece, std::uint64_t{1}) * piece;
   auto memory = std::make_unique<Memory>(Memory{.loops = *loops, .threads = options.threads});
   auto buffer = DeviceBuffer::create(memory->device, bytes);
   if (!buffer) return fail(std::to_string(bytes) + " bytes to measure the memory with cannot be had");
   memory->buffer = std::move(*buffer);
-  // Not the zeros it comes with: who keeps this machine in memory may keep all zeros in one place.
+  // Not left as zeros: a hypervisor may map all zero pages to one page of memory.
   for (std::uint64_t at = 0; at < bytes; at += sizeof at) std::memcpy(memory->buffer.data() + at, &at, sizeof at);
   return ReadMeter(std::move(memory));
 }
@@ -370,8 +370,8 @@ double ReadMeter::look(ThreadTeam& team) const {
 }
 
 Result<MachineLimits> measure_limits(const LimitOptions& options) {
-  // As long as what is compared with it: where neighbours share the memory, what it can do for a moment is no limit to
-  // go by.
+  // As long as the measurement that it is compared with: on shared memory, the speed of a short moment is not a useful
+  // limit.
   constexpr double kWindow = 200e-3;
   const auto loops = loops_of(options);
   if (!loops) return std::unexpected(loops.error());

@@ -1,13 +1,12 @@
-// What this machine can do at most, measured: how fast it reads memory and how fast it multiplies. What the kernels
-// reach is told as a share of this.
+// Measures the limits of this machine: how fast it reads memory and how fast it multiplies. The speed of the kernels is
+// given as a share of these limits.
 //
 //   auto limits = bench::measure_limits({.threads = 2});
 //
-// Who may call: anyone, while nobody else computes; it takes the time it is given for each limit, and the buffer it
-//   reads.
-// What holds: the best of many short measurements, so that what else the machine does counts as little as it can. The
-//   instructions are those of the kernels of the given name, or of the best there are. No limit is 0.
-// How it fails: with one line, where the memory cannot be had.
+// Who may call: anyone, while nothing else computes. It takes the given time for each limit, and memory for its buffer.
+// What holds: a limit is the best of many short measurements, to reduce the influence of other programs. The
+//   instructions are those of the named kernels, or of the best kernels. No limit is 0.
+// How it fails: with one line, if there is not enough memory.
 #pragma once
 
 #include <cstddef>
@@ -25,35 +24,35 @@ struct Kernels;
 namespace quire::bench {
 
 struct MachineLimits {
-  double read = 0;  // bytes of memory a second, read one after the other
-  double int8 = 0;  // operations a second on bytes, summed as 32 bits: a multiplication and an addition are two
+  double read = 0;  // bytes of memory per second, read sequentially
+  double int8 = 0;  // operations per second on bytes with 32-bit sums; a multiplication and an addition are two
   double f32 = 0;   // the same on 32-bit floats
 };
 
-// The better of both, number by number: a machine that did it once can do it.
+// The larger of each pair of numbers: a speed that was reached once is possible.
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b);
 
 struct LimitOptions {
   std::uint32_t threads = 1;  // at least 1
   std::string variant;        // of the kernels; empty: the best
-  double seconds = 1;         // for each limit; every measurement is made once at least
-  // Larger than any cache by so much that hardly any of it is still there when it is read again.
+  double seconds = 1;         // per limit; every measurement runs at least once
+  // Much larger than any cache, so that hardly any of it is cached when it is read again.
   std::uint64_t buffer_bytes = std::uint64_t{512} << 20;
 };
 Result<MachineLimits> measure_limits(const LimitOptions& options);
 
-// How fast memory can be read just now, for those who ask again and again: on a machine that shares its memory with
-// others that changes by half within seconds. It keeps its buffer.
+// Measures repeatedly how fast memory can be read at the moment. On a shared machine that changes by half within
+// seconds. The buffer is kept between measurements.
 class ReadMeter {
  public:
   static Result<ReadMeter> create(const LimitOptions& options);
   ReadMeter(ReadMeter&&) noexcept;
   ~ReadMeter();
 
-  // Bytes a second, in the best `window` of `seconds` for each of the ways to read.
+  // Bytes per second in the best `window`. Each way to read is measured for `seconds`.
   double measure(double seconds, double window) const;
-  // The buffer once in each of the ways, by the threads of this team, which are the ones that do what it is compared
-  // with: a virtual machine's cores may be moved when they rest, and then be fast or slow.
+  // Reads the buffer once in each way. It uses the threads of the team whose work it is compared with: idle cores of a
+  // virtual machine may be moved and become faster or slower.
   double look(ThreadTeam& team) const;
 
  private:
@@ -62,7 +61,7 @@ class ReadMeter {
   std::unique_ptr<Memory> memory_;
 };
 
-// Reads whole lines of 64 bytes, one after the other and as wide as these kernels read, and does nothing with them.
+// Reads whole lines of 64 bytes sequentially, with the width of these kernels, and does nothing with them.
 void read_lines(const cpu::Kernels& kernels, const std::byte* data, std::size_t bytes);
 
 }  // namespace quire::bench

@@ -7,7 +7,7 @@
 namespace quire::bench {
 namespace {
 
-// How fast is the machine's affair. That it is measured at all, with every instruction set that it has, is ours.
+// Tests that every instruction set of the machine is measured, not how fast it is.
 TEST(MachineLimits, EveryInstructionSetAndNumberOfThreadsIsMeasured) {
   for (const char* variant : {"scalar", "avx2", "avx512"}) {
     if (cpu::kernels_by_name(variant) == nullptr) continue;
@@ -43,7 +43,7 @@ TEST(MachineLimits, MemoryThatCannotBeHadIsAnError) {
 TEST(ReadMeter, LooksWithTheThreadsOfATeam) {
   const auto meter = ReadMeter::create({.threads = 2, .buffer_bytes = 1 << 20});
   ASSERT_TRUE(meter.has_value()) << meter.error().message;
-  for (const std::uint32_t threads : {1u, 2u, 3u}) {  // not only as many as it was made for
+  for (const std::uint32_t threads : {1u, 2u, 3u}) {  // also other numbers than the meter was created for
     ThreadTeam team(threads);
     EXPECT_GT(meter->look(team), 0) << threads;
   }

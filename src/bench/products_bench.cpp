@@ -1,6 +1,5 @@
-// How fast one row goes through the products, beside how fast the same bytes can be read, both in turn: on a machine
-// that shares its memory with others the bandwidth changes within seconds, and a ratio of things measured apart says
-// little.
+// Measures matrix products with one row, and how fast the same bytes can be read, in turn. On a shared machine the
+// bandwidth changes within seconds, so a ratio of separate measurements would mean little.
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -20,7 +19,7 @@
 namespace quire::bench {
 namespace {
 
-using namespace cpu;  // whose products they are
+using namespace cpu;
 
 constexpr std::uint32_t kCols = 2048, kTurns = 16, kTilesAtOnce = 30;
 constexpr std::uint64_t kBytes = std::uint64_t{600} << 20;
@@ -41,7 +40,7 @@ void measure(gguf::Type type, const Kernels& kernels, std::uint32_t threads) {
   const std::uint64_t bytes = tile_bytes(type, kCols);
   const auto tiles = static_cast<std::uint32_t>(kBytes / bytes / threads * threads);
   LargeVector<std::byte> weights(tiles * bytes);
-  // Any bytes are weights; small exponents keep all scales finite.
+  // Any bytes are valid weights. Small exponents keep all scales finite.
   for (std::uint64_t at = 0; at + 8 <= weights.size(); at += 8) {
     const std::uint64_t some = at * 0x9e3779b97f4a7c15 & 0x3b3b3b3b3b3b3b3b;
     std::memcpy(weights.data() + at, &some, 8);
@@ -72,7 +71,7 @@ void measure(gguf::Type type, const Kernels& kernels, std::uint32_t threads) {
     }
   };
 
-  double best[2] = {};  // bytes a second: multiplied, read
+  double best[2] = {};  // bytes per second: multiplied, read
   std::barrier together(static_cast<std::ptrdiff_t>(threads) + 1);
   std::vector<std::thread> team;
   for (std::uint32_t thread = 0; thread < threads; ++thread) {

@@ -50,7 +50,7 @@ const std::vector<Target>& all_targets() {
 }
 
 bool speaks_of(const Target& target, const BenchRow& row) {
-  // A machine with little memory measures fewer sequences, and says so.
+  // A machine with little memory measures fewer sequences. The report says so.
   const bool fewer = target.of == Target::Of::unshared && row.batch <= target.batch;
   return target.workload == row.workload && target.phase == row.phase && (target.batch == row.batch || fewer);
 }
@@ -67,7 +67,7 @@ Setting this_machine() {
 
 namespace {
 
-// What was measured, in words.
+// Describes the measurement.
 std::string phase_of(const Finding& finding) {
   const Target& target = finding.target;
   const std::uint32_t batch = finding.row ? finding.row->batch : target.batch;
@@ -91,7 +91,7 @@ Cells cells_of(const Finding& finding, const MachineLimits& best) {
   if (target.target > 0) wanted = fmt::format("{:.2f}", target.target);
   if (!finding.row) {
     verdict = finding.why.empty() ? "not measured" : "not measured: " + text::printable(finding.why);
-    std::ranges::replace(verdict, '|', '/');  // it would begin another cell
+    std::ranges::replace(verdict, '|', '/');  // '|' would begin another cell of the table
     return cells;
   }
   const BenchRow& row = *finding.row;
@@ -105,7 +105,7 @@ Cells cells_of(const Finding& finding, const MachineLimits& best) {
     const bool read = target.of == Target::Of::read || (target.of == Target::Of::least && most.bound == Bound::read);
     const double rate = read ? most.read : most.compute;
     share = row.tokens_per_second / rate;
-    // Which of the multipliers it would be, where memory comes first.
+    // If memory is the limit, name the kind of multiplication that comes second.
     const Bound multiplier =
         row.work->int8_ops / machine.int8 >= row.work->f32_ops / machine.f32 ? Bound::int8 : Bound::f32;
     limit = fmt::format("{:.1f} {}", rate, name(read ? Bound::read : multiplier));

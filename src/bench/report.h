@@ -1,8 +1,9 @@
-// What the engine is meant to reach, as data, and the table that says whether it does: for the screen, and for a page
-// of docs/ that has room for it between two lines.
+// The performance targets of the engine, and the table that shows which of them are met: for the screen, and for a page
+// of docs/ between two marker lines.
 //
-// Who may call: anyone, from any thread; there is no state. What holds: the same report twice leaves the same page.
-// How it fails: with_report() with one line: the page has not both lines once and in their order.
+// Who may call: anyone, from any thread; there is no state.
+// What holds: writing the same report twice leaves the same page.
+// How it fails: with_report() returns one line if the two marker lines are not there exactly once and in order.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +19,24 @@
 namespace quire::bench {
 
 struct Target {
-  // Of what a rate is the share: of what the memory allows, of what the multipliers allow, or of whichever is less; or
-  // it is how many times as fast as sequences that do not share their beginning.
+  // What the rate is divided by: the limit of memory, the limit of multiplying, the smaller of both (`least`), or the
+  // rate of sequences that do not share their prefix.
   enum class Of : std::uint8_t { least, read, compute, unshared };
   std::string shape, type;      // of a synthetic model
   std::string workload, phase;  // of the row
   std::uint32_t batch = 1;
   Of of = Of::least;
-  double target = 0;  // 0: none; the row is told all the same
+  double target = 0;  // 0: no target; the row is reported all the same
 };
 const std::vector<Target>& all_targets();
-// Whether the row is the one that the target speaks of.
+// Whether the target is about this row.
 bool speaks_of(const Target& target, const BenchRow& row);
 
-// A target and what came of it.
+// A target and its measurement.
 struct Finding {
   Target target;
   std::optional<BenchRow> row;
-  std::string why;  // there is no row
+  std::string why;  // why there is no row
 };
 
 // Where and how it was measured.
@@ -46,14 +47,14 @@ struct Setting {
   std::uint32_t repeat = 1;
   MachineLimits limits;
 };
-Setting this_machine();  // all that is not the caller's choice; the date is today's
+Setting this_machine();  // everything that the caller does not choose; the date is today
 
-// Markdown that can be read as it is.
+// Markdown that is readable as plain text.
 std::string report(std::span<const Finding> findings, const Setting& setting);
 
 inline constexpr std::string_view kReportBegin = "<!-- bench: begin (make bench writes what follows) -->";
 inline constexpr std::string_view kReportEnd = "<!-- bench: end -->";
-// The page with the report between the two lines.
+// The page with the report between the two marker lines.
 Result<std::string> with_report(std::string_view page, std::string_view report);
 
 }  // namespace quire::bench

@@ -50,7 +50,7 @@ TEST(BenchReport, SaysWhatWasReachedOfWhatAndWhetherThatIsEnough) {
   const Finding findings[] = {
       {.target = read,
        .row = BenchRow{.workload = "decode", .tokens_per_second = 17.5, .work = Work{.tokens = 1, .bytes = 1e9}}},
-      // Memory would be the nearer limit, but the target is about multiplying.
+      // Memory is the lower limit, but the target is about multiplying.
       {.target = compute,
        .row = BenchRow{.workload = "prefill",
                        .context = 512,

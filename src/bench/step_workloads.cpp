@@ -15,9 +15,9 @@ namespace {
 using engine::HostedModel;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kShort = 64;  // tokens of a sequence whose attention costs next to nothing
+constexpr std::uint32_t kShort = 64;  // length of a sequence with negligible attention cost
 
-// Sequences of a host's pool, and steps over them.
+// Sequences in a host's pool, and decode steps with them.
 class Steps {
  public:
   explicit Steps(const BenchHost& host)
@@ -30,8 +30,8 @@ class Steps {
   ThreadTeam& team() { return team_; }
   const ModelCost& cost() const { return cost_; }
 
-  // A sequence of so many random tokens.
-  Result<SequenceId> read(std::uint32_t tokens, const Told& tell) {
+  // Prefills a sequence of random tokens.
+  Result<SequenceId> prefill(std::uint32_t tokens, const Told& tell) {
     std::vector<Token> prompt(tokens);
     for (Token& token : prompt) token = random_token();
     const auto created = host_.pool().create({.prompt = prompt, .reuse = false});
@@ -42,12 +42,12 @@ class Steps {
       batch_.clear();
       batch_.add(created->id, piece, rest.empty() ? Logits::Last : Logits::None);
       if (auto ok = step(); !ok) return std::unexpected(ok.error());
-      tell.reading(tokens - rest.size(), tokens);
+      tell.prefill(tokens - rest.size(), tokens);
     }
     return created->id;
   }
 
-  // More of the same: with its pages in common, or with their own.
+  // A copy that shares the pages of the sequence. save() and restore() make copies with their own pages.
   Result<SequenceId> share(SequenceId id) {
     const auto length = host_.pool().length(id);
     if (!length) return fail(length.error().message());
@@ -73,12 +73,12 @@ class Steps {
   }
 
   struct Timed {
-    double seconds = 0;               // of a step
+    double seconds = 0;               // per step
     double context = 0;               // of each sequence, on average
-    std::optional<double> read = {};  // bytes of memory a second, around it
+    std::optional<double> read = {};  // speed of the memory around it, bytes per second
   };
-  // So many steps in which each sequence gets a token.
-  Result<Timed> write(std::span<const SequenceId> ids, std::uint32_t steps) {
+  // Runs decode steps: each sequence gets one token per step.
+  Result<Timed> decode(std::span<const SequenceId> ids, std::uint32_t steps) {
     const std::uint32_t before = *host_.pool().length(ids.front());
     const auto start = Clock::now();
     for (std::uint32_t i = 0; i < steps; ++i) {
@@ -110,18 +110,18 @@ class Steps {
   std::mt19937_64 random_{1};
 };
 
-// Tokens that best_of() writes.
-std::uint32_t written(const WorkloadOptions& options) { return 1 + options.repeat * options.tokens; }
+// Tokens that best_of() decodes.
+std::uint32_t decoded_tokens(const WorkloadOptions& options) { return 1 + options.repeat * options.tokens; }
 
-// The best moment of some sequences, or of several such sets in turn, behind a step in which everything is touched for
-// the first time.
+// The best moment of a set of sequences, or of several sets in turn. A first step, which touches all memory, does not
+// count.
 template <std::size_t kSets>
 Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
                                                 const std::array<std::span<const SequenceId>, kSets>& sets,
                                                 const WorkloadOptions& options, const Told& tell) {
   std::array<Steps::Timed, kSets> best, now;
   for (const auto& ids : sets) {
-    if (auto first = steps.write(ids, 1); !first) return std::unexpected(first.error());
+    if (auto first = steps.decode(ids, 1); !first) return std::unexpected(first.error());
   }
   BestMoment moments(tell.read_rate, steps.team());
   const std::uint32_t all = options.repeat * options.tokens;
@@ -131,7 +131,7 @@ Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
     const bool better = moments.beats([&] {
       double seconds = 0;
       for (std::size_t i = 0; i < kSets && ok; ++i) {
-        const auto timed = steps.write(sets[i], count);
+        const auto timed = steps.decode(sets[i], count);
         if (timed) {
           now[i] = *timed;
           seconds += timed->seconds;
@@ -149,7 +149,7 @@ Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
   return best;
 }
 
-// Whether sequences can be as long as the workload wants them.
+// Whether the model's context is long enough for the workload.
 bool long_enough(const HostedModel& host, std::uint32_t wanted, const char* workload, const Told& tell) {
   if (host.context() >= wanted) return true;
   tell.note(fmt::format("{}: left out, a sequence of {} tokens is longer than the context of {}", workload, wanted,
@@ -161,7 +161,7 @@ bool long_enough(const HostedModel& host, std::uint32_t wanted, const char* work
 
 Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, const Told& tell) {
   const std::uint32_t context = options.context != 0 ? options.context : 8192;
-  const std::uint32_t longest = std::max(context, kShort) + written(options);
+  const std::uint32_t longest = std::max(context, kShort) + decoded_tokens(options);
   auto host = make({.sequences = 2, .context = longest, .prefix_cache = false});
   if (!host) return std::unexpected(host.error());
   if (!(*host)->pool().layout().has_attention()) {
@@ -174,9 +174,9 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
     return {};
   }
   Steps steps(*host);
-  const auto few = steps.read(std::min(context, kShort), tell);
+  const auto few = steps.prefill(std::min(context, kShort), tell);
   if (!few) return std::unexpected(few.error());
-  const auto many = steps.read(context, tell);
+  const auto many = steps.prefill(context, tell);
   if (!many) return std::unexpected(many.error());
   const auto best = best_of<2>(steps, {{{&*few, 1}, {&*many, 1}}}, options, tell);
   if (!best) return std::unexpected(best.error());
@@ -192,7 +192,7 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
     return {};
   }
   BenchRow attention{.workload = "long-decode", .phase = "attention", .context = context};
-  // Where the difference is lost in the noise nothing was reached, and not everything.
+  // If the difference is lost in the noise, the rate is 0, not infinite.
   const double more_seconds = far.seconds - near.seconds;
   attention.tokens_per_second = more_seconds > 0 ? 1 / more_seconds : 0;
   attention.work = Work{.tokens = 1, .bytes = more_bytes};
@@ -203,7 +203,7 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
 
 Result<void> shared_decode(const WorkloadOptions& options, const MakeHost& make, const Told& tell) {
   const std::uint32_t context = options.context != 0 ? options.context : 4096;
-  const std::uint32_t longest = context + written(options);
+  const std::uint32_t longest = context + decoded_tokens(options);
   auto host = make({.sequences = options.shared, .context = longest, .prefix_cache = false});
   if (!host) return std::unexpected(host.error());
   if (!(*host)->pool().layout().has_attention()) {
@@ -221,7 +221,7 @@ Result<void> shared_decode(const WorkloadOptions& options, const MakeHost& make,
                           options.shared));
   }
   Steps steps(*host);
-  const auto first = steps.read(context, tell);
+  const auto first = steps.prefill(context, tell);
   if (!first) return std::unexpected(first.error());
   const auto saved = steps.save(*first);
   if (!saved) return std::unexpected(saved.error());

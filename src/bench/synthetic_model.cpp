@@ -19,7 +19,7 @@
 namespace quire::bench {
 namespace {
 
-// A handler reaches nothing but globals: the folder, and the names that a file has in it while it is written.
+// A signal handler can use only globals: the folder, and the names of the file while it is written.
 constexpr const char* kEndings[] = {"/model.gguf", "/model.gguf.partial", ""};
 std::array<std::array<char, PATH_MAX>, std::size(kEndings)> names;
 std::atomic<bool> to_remove = false;
@@ -35,12 +35,12 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 void remove_and_end(int signal) {
   remove_all();
-  // As if nobody had been asked.
+  // Then the signal does what it would have done without us.
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-// A folder of its own that is gone, with what is in it, when this is, or when a signal ends the program.
+// A temporary folder. It is removed with its contents by the destructor, or when a signal ends the program.
 class TemporaryFolder {
  public:
   TemporaryFolder() = default;
@@ -71,7 +71,7 @@ class TemporaryFolder {
       action.sa_handler = remove_and_end;
       ::sigemptyset(&action.sa_mask);
       ::sigaction(kSignals[i], nullptr, &before_[i]);
-      // Who started the program so that it does not hear a signal means it.
+      // If the program was started with the signal ignored, it stays ignored.
       if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
     }
     return {};

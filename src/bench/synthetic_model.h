@@ -1,14 +1,13 @@
-// A model with random weights (quire/bench/synth) that is there for a measurement and then gone.
+// A temporary model file with random weights (quire/bench/synth), for a measurement.
 //
 //   auto model = SyntheticModel::create(*synth::find_shape("llama-1.1b"), "Q8_0", show_progress);
-//   Model::load(model->path());      // as often as one likes
+//   Model::load(model->path());      // may be repeated
 //
-// What holds: the file has a name, in $TMPDIR or /tmp, only while it is written; from then on it is known by a
-// descriptor
-//   alone, and the system takes the room back when this goes, however the program ends. If a signal that ends the
-//   program (Ctrl-C) comes while it is written, what there is of it is removed first. One is made at a time, by one
-//   thread.
-// How it fails: create() with one line: no such shape in this type, no room on the disk.
+// Who may call: one thread at a time calls create().
+// What holds: the file has a name in $TMPDIR or /tmp only while it is written. Afterwards only a descriptor refers to
+//   it, so the system frees its space when the object is destroyed or the program ends, however it ends. If a signal
+//   ends the program (Ctrl-C) while the file is written, the partial file is removed first.
+// How it fails: create() returns one line: the shape cannot have this type, or the disk is full.
 #pragma once
 
 #include <string>
@@ -34,7 +33,7 @@ class SyntheticModel {
   explicit SyntheticModel(int descriptor);
 
   int descriptor_ = -1;
-  std::string path_;  // of this process, valid as long as this is
+  std::string path_;  // below /proc/self; valid while this object lives
 };
 
 }  // namespace quire::bench

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// One request, as its client sees it.
+// A request as its client sees it.
 class Client final : public engine::Listener {
  public:
   void on_event(const Event& event) override {
@@ -64,7 +64,7 @@ class Run {
   }
   std::uint64_t random() { return random_(); }
 
-  // What the repetition comes to: tokens written unless told otherwise.
+  // The result of the repetition. The rate counts decoded tokens; a workload that measures something else replaces it.
   BenchRow row(std::string workload, std::uint32_t batch, std::uint32_t context) const {
     const engine::EngineStats now = host_.engine().stats();
     BenchRow row{.workload = std::move(workload), .batch = batch, .context = context};
@@ -98,7 +98,7 @@ class Run {
 
 using Repetition = std::function<Result<BenchRow>(Run& run)>;
 
-// The best of the repetitions: most tokens a second, or, where that says nothing, the shortest wait.
+// The repetition with the most tokens per second.
 Result<BenchRow> best_of(HostedModel& host, std::uint32_t repeat, const Repetition& once) {
   std::optional<BenchRow> best;
   for (std::uint32_t i = 0; i < repeat; ++i) {
@@ -140,11 +140,11 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
   if (batches.empty()) batches = {1, 2, 4, 8, 16, 32, 64};
   const std::uint32_t most = *std::ranges::max_element(batches);
   const std::uint32_t context = options.context != 0 ? options.context : 64;
-  // Those whose prompts are read first write while the others' are read, and must not end before the last begins. A
-  // step reads a hundred tokens at least.
-  constexpr std::uint32_t kReadInAStep = 100;
-  const auto reading = [&](std::uint32_t batch) { return batch + divide_up(batch * context, kReadInAStep); };
-  auto host = make({.sequences = most, .context = context + options.tokens + reading(most) + 1, .smooth = false});
+  // Sequences whose prefill is done first decode while the others prefill. They must not end before the last one begins
+  // to decode. A step prefills at least a hundred tokens.
+  constexpr std::uint32_t kPrefillPerStep = 100;
+  const auto prefill_steps = [&](std::uint32_t batch) { return batch + divide_up(batch * context, kPrefillPerStep); };
+  auto host = make({.sequences = most, .context = context + options.tokens + prefill_steps(most) + 1, .smooth = false});
   if (!host) return std::unexpected(host.error());
   const ModelCost cost = cost_of((*host)->model().file(), (*host)->pool().layout());
   for (const std::uint32_t batch : batches) {
@@ -157,17 +157,17 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
     BenchRow best;
     for (std::uint32_t r = 0; r < options.repeat; ++r) {
       Run run(**host, r + 1);
-      // All are read before the clock starts: what is measured is writing.
+      // Every prefill is done before the clock starts: only decode is measured.
       std::vector<std::shared_ptr<Client>> clients;
       clients.reserve(batch);
       for (std::uint32_t i = 0; i < batch; ++i) {
-        auto client = run.ask(run.prompt(context), options.tokens + reading(batch));
+        auto client = run.ask(run.prompt(context), options.tokens + prefill_steps(batch));
         if (!client) return std::unexpected(client.error());
         clients.push_back(*client);
       }
       const auto all_write = [&] { return std::ranges::all_of(clients, [](auto& c) { return !c->answer.empty(); }); };
       while (!all_write()) run.host().engine().step();
-      // What a token looks at, itself included, on average of all sequences.
+      // Tokens that a token attends to, itself included, on average over all sequences.
       const auto seen = [&] {
         double sum = 0;
         for (const auto& client : clients) sum += context + static_cast<double>(client->answer.size());
@@ -198,7 +198,7 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
   return {};
 }
 
-// One long beginning, and questions behind it, one after the other.
+// Questions with one long shared prefix, one after the other.
 Result<void> shared_prefix(const WorkloadOptions& options, const MakeHost& make, const Told& tell) {
   auto host = make({.sequences = 8});
   if (!host) return std::unexpected(host.error());
@@ -225,7 +225,7 @@ Result<void> shared_prefix(const WorkloadOptions& options, const MakeHost& make,
     }
     BenchRow warm = rest.row("shared-prefix", 1, prefix + kQuestion);
     warm.phase = "later";
-    // The wait is what this is about. The second request is told like the others: their median could hide it.
+    // TTFT is what this measures. It is the longest, not the median, which could hide a slow second request.
     for (const auto& client : rest.clients()) warm.ttft_ms = std::max(warm.ttft_ms, client->first_token_seconds * 1e3);
     if (r == 0 || cold.ttft_ms < first.ttft_ms) first = cold;
     if (r == 0 || warm.ttft_ms < later.ttft_ms) later = warm;
@@ -235,7 +235,7 @@ Result<void> shared_prefix(const WorkloadOptions& options, const MakeHost& make,
   return {};
 }
 
-// Conversations that take turns: each question comes with all that was said before.
+// Conversations in turn: the prompt of each turn is the whole conversation so far.
 Result<void> chat(const WorkloadOptions& options, const MakeHost& make, const Told& tell) {
   auto host = make({.sequences = 8});
   if (!host) return std::unexpected(host.error());
@@ -267,7 +267,7 @@ Result<void> chat(const WorkloadOptions& options, const MakeHost& make, const To
   return {};
 }
 
-// Short and long, new and known, more than fits: what a server has on a busy day.
+// Short and long prompts, new and cached, more than fit into the pool: a busy server.
 Result<void> mixed(const WorkloadOptions& options, const MakeHost& make, const Told& tell) {
   constexpr std::uint32_t kRequests = 64;
   auto large = make({.sequences = 16});
@@ -276,7 +276,7 @@ Result<void> mixed(const WorkloadOptions& options, const MakeHost& make, const T
       std::min(options.context != 0 ? options.context : 512, (*large)->context() - options.tokens);
   const std::uint64_t whole = (*large)->pool().stats().arena_bytes;
   large->hosted.reset();
-  // Room for a few at a time.
+  // A pool for a few sequences at a time.
   auto host = make({.sequences = 16, .memory = std::max<std::uint64_t>(whole / 16, 4 << 20)});
   if (!host) return std::unexpected(host.error());
   auto best = best_of(**host, options.repeat, [&](Run& run) -> Result<BenchRow> {

@@ -1,8 +1,8 @@
-// What `quire bench` measures: the engine under workloads that people have, offline, on random prompts; and steps of
-// the model alone (long-decode, shared-decode), where reading the prompts again and again would take too long.
+// The workloads of `quire bench`: realistic workloads of the engine, offline and with random prompts; and steps of the
+// model alone (long-decode, shared-decode), for which repeated prefill would take too long.
 //
-// What holds: every workload is repeated and the best is told; prompts of one repetition are not found in the cache of
-//   another unless finding them is what is measured.
+// What holds: every workload is repeated and the best run is reported. A prompt never hits the cache of an earlier
+//   repetition, unless the workload measures hits.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +23,41 @@ namespace quire::bench {
 // One line of the table.
 struct BenchRow {
   std::string workload;
-  std::string phase;             // of a workload that has several rows: "first", "later"
-  std::uint32_t batch = 1;       // sequences at once
+  std::string phase;             // if a workload has several rows: "first", "later"
+  std::uint32_t batch = 1;       // sequences at the same time
   std::uint32_t context = 0;     // tokens of a prompt
-  double tokens_per_second = 0;  // read (prefill) or written (the others), all sequences together
+  double tokens_per_second = 0;  // prefill tokens (prefill) or decoded tokens (the others), of all sequences
   double ttft_ms = 0;            // time to first token: the median
-  double hit_rate = 0;           // tokens of prompts that were found, of all
+  double hit_rate = 0;           // reused tokens divided by all tokens of the prompts
   std::uint64_t suspensions = 0;
-  double overhead = 0;            // share of the steps spent outside the model
-  std::optional<Work> work;       // what it could not do without, where there is a limit to compare with
-  std::optional<double> speedup;  // of sequences that share their beginning, over those that do not
-  // What the machine could do just before and behind it: on a shared one that changes by half from minute to minute.
+  double overhead = 0;            // share of the time of a step spent outside the model
+  std::optional<Work> work;       // the unavoidable work, if there is a limit to compare with
+  std::optional<double> speedup;  // of sequences that share a prefix, compared with those that do not
+  // The machine's limits just before and after. On a shared machine they change by half from minute to minute.
   std::optional<MachineLimits> machine;
-  std::optional<double> read;  // bytes of memory a second, measured closer to it: around the moment that is told
+  std::optional<double> read;  // bytes of memory per second, measured around the reported moment
 };
 
 struct WorkloadOptions {
   std::uint32_t repeat = 3;
-  std::uint32_t context = 0;           // tokens of the prompts; 0: each workload's own
-  std::vector<std::uint32_t> lengths;  // of the prompts of prefill; empty: 128, 512, 2048
-  std::vector<std::uint32_t> batches;  // of decode; empty: 1, 2, 4, ... 64
+  std::uint32_t context = 0;           // prompt length; 0: the workload's default
+  std::vector<std::uint32_t> lengths;  // prompt lengths of prefill; empty: 128, 512, 2048
+  std::vector<std::uint32_t> batches;  // batch sizes of decode; empty: 1, 2, 4, ... 64
   std::uint32_t shared = 32;           // sequences of shared-decode
-  std::uint32_t tokens = 64;           // of an answer
+  std::uint32_t tokens = 64;           // per answer
 };
 
-// What is repeated over and over is timed in moments of a few steps, of which the best counts.
+// Repeated steps are timed in moments of a few steps. The best moment counts.
 inline constexpr std::uint32_t kStepsInAMoment = 8;
 
-// What a workload wants of its host.
+// The requirements of a workload for its host.
 struct HostNeeds {
   std::uint32_t sequences = 64;
-  // Tokens of a sequence, as far as the model goes: there is room for all sequences to be as long as that, and where
-  // there is not enough memory the host is for fewer of them, one at least. 0: a context as it is usual, and a pool.
+  // Tokens per sequence, at most the model's context. The pool holds all sequences at this length. If there is not
+  // enough memory, the host has fewer sequences, but at least one. 0: the usual context and pool.
   std::uint32_t context = 0;
-  std::uint64_t memory = 0;  // of the pool; 0: as the rest says
-  bool smooth = true;        // answers flow while prompts are read
+  std::uint64_t memory = 0;  // of the pool; 0: from the other fields
+  bool smooth = true;        // decode goes on during the prefill of other sequences
   bool prefix_cache = true;
 };
 // A hosted model, and the threads that compute it.
@@ -72,13 +72,13 @@ using MakeHost = std::function<Result<BenchHost>(const HostNeeds& needs)>;
 
 struct Told {
   std::function<void(const BenchRow& row)> row;
-  std::function<void(const std::string& line)> note;  // what is not measured, or less than asked for, and why
-  std::function<void(std::uint64_t done, std::uint64_t total)> reading;  // tokens of a long prompt
+  std::function<void(const std::string& line)> note;  // what is not measured, or only in part, and why
+  std::function<void(std::uint64_t done, std::uint64_t total)> prefill;  // progress of a long prefill, in tokens
   BestMoment::Look read_rate;
 };
 
 const std::vector<std::string>& workload_names();
-// `name` is one of them.
+// `name` is one of workload_names().
 Result<void> run_workload(const std::string& name, const WorkloadOptions& options, const MakeHost& make,
                           const Told& tell);
 

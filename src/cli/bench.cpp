@@ -182,7 +182,7 @@ class Bench {
       Progress progress(console_.err, console_.err_style, "prefill");
       const bench::Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
                              .note = [&](const std::string& note) { tell_note(subject, name, note); },
-                             .reading = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
+                             .prefill = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
                              .read_rate = [&](ThreadTeam& team) { return meter_->look(team); }};
       if (auto ok = bench::run_workload(name, subject.workload, make, tell); !ok) {
         if (auto fatal = leave_out(subject, name, ok.error()); !fatal) return fatal;

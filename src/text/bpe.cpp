@@ -54,7 +54,7 @@ Result<void> ByteLevelBpe::add_merges(const Vocabulary& vocabulary, const TokenI
         return fail(
             fmt::format("tokenizer.ggml.merges: {} at {}: {} is no token", in_quotes(merge), rank, in_quotes(text)));
       }
-      // A vocabulary may have an added token that is spelled like one of the merges; it is text all the same.
+      // A vocabulary may have an added token with the same spelling as a merge. The merge still applies to text.
       makes_text = makes_text && (is_mergeable(type_of(ids[i])) || type_of(ids[i]) == TokenType::user_defined);
     }
     if (makes_text) merges_.insert(pair_key(ids[0], ids[1]), {static_cast<std::uint32_t>(rank), ids[2]});

@@ -1,13 +1,14 @@
-// Byte-level BPE (GGUF's "gpt2"): text is cut into words by a pre-tokenizer, each word into bytes, and the bytes are
+// Byte-level BPE (GGUF's "gpt2"). A pre-tokenizer splits the text into words. Each word is split into bytes, which are
 // merged in the order of the vocabulary's list of merges.
 //
-// Who may call: it does not change after create(); any number of threads may encode at once.
-// What holds: every byte of the text, well-formed or not, is in exactly one token, and in order. Merges that would make
-//   a control token are left out, so no text can spell one. Time is O(n log n) in the longest word. There is no cache,
-//   hence nothing that depends on what was encoded before: a word that is a token of its own is found in a table, and
-//   the table has only words of which merging was seen to give that token.
-// How it fails: create() names the merge that is malformed or has a part that is no token; encode() names a byte that
-//   the vocabulary has no token for, where there is no unknown token either.
+// Who may call: any number of threads may encode at the same time; nothing changes after create().
+// What holds: every byte of the text, valid UTF-8 or not, is in exactly one token, in order. Merges that would produce
+// a
+//   control token are left out, so no text can spell one. Time is O(n log n) in the longest word. There is no cache, so
+//   the result does not depend on earlier calls. Words that are one token are looked up in a table. The table holds
+//   only words whose merges were checked to give that token.
+// How it fails: create() names a merge that is malformed or has a part that is not a token. encode() names a byte that
+//   has no token, if there is no unknown token either.
 #pragma once
 
 #include <array>
@@ -25,8 +26,8 @@ namespace quire::text {
 
 class ByteLevelBpe {
  public:
-  // The vocabulary passed check_vocabulary() and has a type for each token. `pieces` are its pieces, and outlive this;
-  // `spelled` has its tokens as the file spells them.
+  // The vocabulary has passed check_vocabulary() and has a type for each token. `pieces` are its pieces and must
+  // outlive this object. `spelled` holds its tokens as the file spells them.
   static Result<ByteLevelBpe> create(const Vocabulary& vocabulary, const Pieces& pieces, const TokenIndex& spelled);
 
   Result<void> encode(std::string_view text, std::vector<TokenId>& out) const;
@@ -43,7 +44,7 @@ class ByteLevelBpe {
   void merge_word(std::string_view word, Merger& merger) const;
 
   Pretokenizer pretokenizer_;
-  std::array<TokenId, 256> byte_ids_ = {};  // kNoToken: the vocabulary has none
+  std::array<TokenId, 256> byte_ids_ = {};  // kNoToken: no token for this byte
   FlatMap<Merge> merges_;                   // by pair_key()
   TokenIndex words_;                        // words that are one token
   TokenId unk_ = kNoToken;

@@ -8,7 +8,7 @@ namespace quire::text {
 namespace {
 
 constexpr char32_t kFirstShifted = 0x100;
-constexpr char32_t kEnd = kFirstShifted + 68;  // 68 bytes cannot stand for themselves
+constexpr char32_t kEnd = kFirstShifted + 68;  // 68 bytes do not stand for themselves
 
 constexpr bool stands_for_itself(unsigned byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;

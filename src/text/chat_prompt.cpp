@@ -15,7 +15,7 @@ namespace json = boost::json;
 
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 
-// What is trusted of the variables. A template makes control tokens of roles ("<|" + role + "|>").
+// The trusted variables. Templates build control tokens from roles ("<|" + role + "|>").
 constexpr std::string_view kOwn[] = {"bos_token", "eos_token", "unk_token", "pad_token", "messages[].role"};
 
 }  // namespace
@@ -41,7 +41,7 @@ void ChatPrompt::set_defaults(json::object& variables) const {
   for (const auto& [name, id] : tokens) {
     if (id) variables.emplace(name, tokenizer_->spelling(*id));
   }
-  // As Hugging Face's transformers calls templates: these are always there.
+  // Hugging Face's transformers always defines these variables.
   variables.emplace("add_generation_prompt", false);
   variables.emplace("tools", nullptr);
   variables.emplace("documents", nullptr);
@@ -61,7 +61,7 @@ Result<ChatPrompt::Rendered> ChatPrompt::render(const json::object& variables, s
 Result<std::vector<TokenId>> ChatPrompt::encode(const json::object& variables, std::chrono::local_seconds now) const {
   const auto rendered = render(variables, now);
   if (!rendered) return std::unexpected(rendered.error());
-  // The template writes BOS itself where the model wants it.
+  // The template writes BOS itself if the model wants it.
   return tokenizer_->encode(rendered->text,
                             {.add_special = false, .parse_special = true, .literal = rendered->literal});
 }

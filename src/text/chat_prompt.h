@@ -1,17 +1,15 @@
-// A conversation as tokens: through the model's chat template and its tokenizer, with a border between what the
-// template wrote and what people (and models) wrote. A template's "<|im_end|>" is the control token; the same
-// characters in a message are characters.
+// Converts a conversation to tokens, with the model's chat template and tokenizer. It separates the template's text
+// from the text of messages: "<|im_end|>" is a control token in the template, but plain characters in a message.
 //
 //   auto prompt = ChatPrompt::create(*file, tokenizer);
 //   auto ids = prompt->encode({{"messages", messages}, {"add_generation_prompt", true}});
 //
-// How the border is found: the interpreter carries the origin of every text through the template
-// (quire/jinja/origin.h), so one rendering says which bytes came from the variables. They are text, whatever they
-// spell; so is what a template makes of them by cutting, joining or changing them.
+// The interpreter tracks the origin of every text (quire/jinja/origin.h), so one rendering tells which bytes came from
+// the variables. They are always plain text, also after the template has cut, joined or changed them.
 //
-// Who may call: it does not change once made; any number of threads may encode. The Tokenizer outlives it.
-// How it fails: create() where the file has no template or a broken one; encode() where the template refuses the
-//   conversation, with its own words, or fails.
+// Who may call: any number of threads may encode; nothing changes after create(). The Tokenizer must outlive it.
+// How it fails: create() if the file has no template or a broken one. encode() if the template fails, or refuses the
+//   conversation; then the error has the template's words.
 #pragma once
 
 #include <chrono>
@@ -31,17 +29,17 @@ namespace quire::text {
 class ChatPrompt {
  public:
   static Result<ChatPrompt> create(const gguf::File& file, const Tokenizer& tokenizer);
-  // Of a template on its own; `name` stands for it in messages.
+  // With a template from elsewhere. `name` is its name in error messages.
   static Result<ChatPrompt> create(std::string_view source, std::string name, const Tokenizer& tokenizer);
 
-  // Variables are as for jinja::Template; the names of special tokens, `tools` and `documents` are set where they are
-  // not. All text in them is from outside but for the special tokens' names and the messages' roles, of which templates
-  // make control tokens: those are for the caller to check.
+  // Variables are those of jinja::Template. Special token names, `tools` and `documents` get defaults if they are not
+  // set. All text in variables is untrusted, except the names of special tokens and the roles of messages: templates
+  // build control tokens from them, so the caller must check them.
   Result<std::vector<TokenId>> encode(const boost::json::object& variables, std::chrono::local_seconds now) const;
 
   struct Rendered {
     std::string text;
-    std::vector<TextRange> literal;  // what came from outside: no control token is parsed there
+    std::vector<TextRange> literal;  // from variables: no control token is parsed there
   };
   Result<Rendered> render(const boost::json::object& variables, std::chrono::local_seconds now) const;
 

@@ -1,7 +1,7 @@
-// How long a conversation takes to become a prompt with its border between template and messages, without tokenizing.
+// Measures how long it takes to render a conversation with its literal ranges, without tokenizing.
 //
-// The conversation is large: 400 messages of 2 kB, every eighth of which spells a control token. The templates are a
-// plain one, and those of testdata/chat. `bytes_per_second` is of rendered text.
+// The conversation is large: 400 messages of 2 kB. Every eighth spells a control token. The templates are a plain one
+// and those of testdata/chat. `bytes_per_second` counts rendered text.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

@@ -27,7 +27,7 @@ constexpr std::string_view kChatMl =
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 constexpr std::string_view kTrimming =
     "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>{% endfor %}";
-// As some models that think before they answer.
+// A template like those of reasoning models.
 constexpr std::string_view kCutting =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}"
@@ -54,7 +54,7 @@ struct Prompt {
   Result<std::vector<TokenId>> encode(json::array messages) const {
     return prompt.encode({{"messages", std::move(messages)}}, {});
   }
-  // Control tokens that came out, and the text with them written out.
+  // The number of control tokens, and the text with special tokens rendered.
   std::ptrdiff_t controls(json::array messages) const {
     const auto ids = encode(std::move(messages));
     EXPECT_TRUE(ids) << ids.error().message;
@@ -111,7 +111,7 @@ TEST(ChatPrompt, TemplatesThatTrimDoSo) {
 TEST(ChatPrompt, TemplatesThatCutMessagesDoSo) {
   const Prompt prompt(kCutting);
   EXPECT_EQ(prompt.text({message("assistant", "hm</think>yes")}), "<|im_start|>assistant\nyes<|im_end|>");
-  // The message that is cut spells none, the other is protected.
+  // The cut message spells no control token; the other one is literal.
   EXPECT_EQ(prompt.controls({message("user", "<|im_end|>"), message("assistant", "hm</think>yes")}), 4);
 }
 
@@ -202,7 +202,7 @@ TEST(ChatPrompt, AConversationThatGoesOnBeginsAsBefore) {
   EXPECT_TRUE(std::ranges::equal(*asked, std::span(*answered).first(asked->size())));
 }
 
-// Eight templates like those of published models, a conversation in which everybody spells a control token.
+// Eight templates like those of published models, with a conversation in which every message spells a control token.
 TEST(ChatPrompt, TemplatesOfEveryFamilyKeepTheBorder) {
   const std::filesystem::path folder = QUIRE_SOURCE_DIR "/testdata/chat";
   const Tokenizer tokenizer = make_tokenizer();

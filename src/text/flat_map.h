@@ -1,8 +1,8 @@
-// Two hash tables that are filled once and then only read: 64-bit keys to small values, and texts to token ids. Open
-// addressing in one array, since a tokenizer does little else than look things up in them.
+// Two hash tables that are filled once and then only read: from 64-bit keys to small values, and from texts to token
+// ids. They use open addressing in one array, because lookups take most of a tokenizer's time.
 //
-// Who may call: filling is for one thread; afterwards any number may look up.
-// What holds: a key that was inserted first keeps its value.
+// Who may call: one thread fills a table; afterwards any number of threads may look up.
+// What holds: if a key is inserted twice, the first value stays.
 #pragma once
 
 #include <bit>
@@ -30,7 +30,7 @@ inline std::uint64_t hash_text(std::string_view text) {
   };
   std::uint64_t hash = text.size() * 0xA24BAED4963EE407u;
   if (text.size() >= 8) {
-    // The last word overlaps the one before it rather than being cut short.
+    // The last load overlaps the one before it, so that every load has eight bytes.
     for (std::size_t at = 0; at + 8 < text.size(); at += 8) {
       hash = std::rotl((hash ^ load(text.data() + at)) * 0x9FB21C651E98DF25u, 29);
     }
@@ -43,7 +43,7 @@ inline std::uint64_t hash_text(std::string_view text) {
 
 inline std::size_t table_size_for(std::size_t count) { return std::bit_ceil(count * 2 + 2); }
 
-// Keys are any numbers but kNoKey, which is never found.
+// A key is any number except kNoKey, which is never found.
 template <typename Value>
 class FlatMap {
  public:
@@ -71,7 +71,7 @@ class FlatMap {
     Value value = {};
   };
 
-  // Where the key is, or would be.
+  // The slot of the key, or the free slot where it would go.
   std::size_t place(std::uint64_t key) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = mix_bits(key) & mask;
@@ -96,7 +96,7 @@ class TokenIndex {
  public:
   explicit TokenIndex(std::size_t expected = 0) : slots_(table_size_for(expected)) {}
 
-  // Returns the id that the text had already, or kNoToken if it is new. At most `expected` texts may be inserted.
+  // Returns the id that the text already had, or kNoToken if it is new. At most `expected` texts may be inserted.
   TokenId insert(std::string_view text, TokenId id) {
     const std::uint64_t hash = hash_text(text);
     Slot& slot = slots_[place(text, hash)];

@@ -1,7 +1,7 @@
-// The one algorithm of both kinds of BPE: of all neighbours that can be merged, merge the pair of the lowest rank, the
-// leftmost if there are several, until none can be. Which pairs merge, and into what, is for the caller to say.
+// The merge algorithm of both kinds of BPE: merge the pair of neighbours with the lowest rank, the leftmost of equal
+// ranks, until no pair can be merged. The caller defines which pairs merge, and into which token.
 //
-// Who may call: a Merger is scratch space of one thread.
+// Who may call: a Merger is the scratch buffer of one thread.
 // What holds: O(n log n) for n symbols, whatever the text.
 #pragma once
 
@@ -18,13 +18,13 @@ namespace quire::text {
 
 inline constexpr std::uint32_t kNoMerge = std::numeric_limits<std::uint32_t>::max();
 
-// What becomes of a pair of neighbours.
+// The result of merging a pair of neighbours.
 struct Merge {
   std::uint32_t rank = kNoMerge;
   TokenId id = kNoToken;
 };
 
-// A stretch of the text, and the token it is (kNoToken: none).
+// A range of the text and its token (kNoToken: none).
 struct Symbol {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -33,7 +33,7 @@ struct Symbol {
 
 class Merger {
  public:
-  // Before merge(): the characters of a text, one behind the other. After it: what is left of them.
+  // Before merge(): the characters of a text, in order. Afterwards: the merged symbols.
   std::vector<Symbol> symbols;
 
   // `find` maps a left and a right Symbol, neighbours in the text, to a Merge. Fewer than 2^32 symbols.
@@ -48,7 +48,7 @@ class Merger {
   }
 
  private:
-  // Up to here looking at all pairs for the best one is faster than keeping them in order.
+  // Up to this size, searching all pairs is faster than a heap.
   static constexpr std::size_t kFew = 32;
 
   template <typename Find>
@@ -87,8 +87,8 @@ class Merger {
     }
     std::ranges::make_heap(queue_, std::greater<>());
 
-    // Looks at the pair that begins at `left` anew. What the queue still has of the old one is recognised by its rank:
-    // the same rank at the same place is the same merge, or one that comes at the same time anyway.
+    // Recomputes the pair that begins at `left`. An old entry of the queue is recognised by its different rank. An
+    // entry with the same rank at the same place is the same merge, or one with the same priority.
     const auto renew = [&](std::uint32_t left) {
       Link& link = links_[left];
       link.pair = link.next == kEnd ? Merge() : find(symbols[left], symbols[link.next]);
@@ -108,7 +108,7 @@ class Merger {
       symbols[left] = {symbols[left].begin, symbols[right].end, link.pair.id};
       link.next = links_[right].next;
       if (link.next != kEnd) links_[link.next].previous = left;
-      links_[right].pair = {};  // so that nothing in the queue refers to it any more
+      links_[right].pair = {};  // invalidates its entries in the queue
       renew(left);
       if (link.previous != kEnd) renew(link.previous);
     }

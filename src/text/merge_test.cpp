@@ -17,7 +17,7 @@ Merge look_up(const Table& table, const Symbol& left, const Symbol& right) {
   return found == table.end() ? Merge() : found->second;
 }
 
-// The definition, word for word.
+// The definition of the algorithm, without any optimisation.
 std::vector<TokenId> merged_slowly(const Table& table, std::vector<TokenId> ids) {
   for (;;) {
     Merge best;
@@ -52,14 +52,14 @@ std::vector<TokenId> merged(const Table& table, const std::vector<TokenId>& ids)
 
 TEST(Merger, TheLowestRankIsFirstAndOfEqualsTheLeftmost) {
   const Table table = {{{0, 0}, {5, 1}}, {{0, 2}, {3, 3}}, {{1, 0}, {9, 4}}};
-  EXPECT_EQ(merged(table, {0, 0, 0}), (std::vector<TokenId>{4}));     // the left pair, and what it makes with the rest
+  EXPECT_EQ(merged(table, {0, 0, 0}), (std::vector<TokenId>{4}));     // the left pair first, then the rest
   EXPECT_EQ(merged(table, {0, 0, 2}), (std::vector<TokenId>{0, 3}));  // the right pair, whose rank is lower
 }
 
 TEST(Merger, MergesAsTheDefinitionSaysForAnyLengthAndTable) {
   std::mt19937 random(3);
   for (int round = 0; round < 400; ++round) {
-    // Ranks may repeat, as scores do in SentencePiece's vocabularies.
+    // Ranks may repeat, like scores in SentencePiece vocabularies.
     Table table;
     const int symbols = 2 + static_cast<int>(random() % 4);
     TokenId next = symbols;

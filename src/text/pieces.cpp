@@ -55,7 +55,7 @@ Result<Pieces> build_pieces(const Vocabulary& vocabulary) {
     } else if (vocabulary.kind == VocabularyKind::sentencepiece) {
       pieces.add(with_spaces(spelled));
     } else {
-      // What is not spelled in the alphabet was added to the vocabulary as plain text.
+      // A token that is not spelled in the byte alphabet was added to the vocabulary as plain text.
       const auto bytes = byte_level_bytes(spelled);
       pieces.add(bytes ? *bytes : spelled);
     }

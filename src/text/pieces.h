@@ -1,7 +1,7 @@
-// The bytes that each token stands for, all in one run of memory.
+// The bytes of each token, in one block of memory.
 //
-// Who may call: a Pieces does not change after build_pieces(); any number of threads may read it.
-// What holds: views stay valid while the Pieces lives, also when it is moved.
+// Who may call: any number of threads may read; nothing changes after build_pieces().
+// What holds: views stay valid while the Pieces lives, even if it is moved.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,14 @@ class Pieces {
   std::vector<std::size_t> ends_;
 };
 
-// Of a vocabulary that passed check_vocabulary() and has a type for each token. A byte token that is not spelled
-// "<0x41>" is an error that names it.
+// The pieces of a vocabulary that has passed check_vocabulary() and has a type for each token. Fails if a byte token is
+// not spelled like "<0x41>"; the error names it.
 Result<Pieces> build_pieces(const Vocabulary& vocabulary);
 
 // The byte of "<0x41>", or -1 for any other text.
 int byte_token_value(std::string_view text);
 
-// Whether text can become this token by merging. The others are found in text as they stand, or not at all.
+// Whether merging can produce this token. Other tokens are matched by their spelling, or never found in text.
 constexpr bool is_mergeable(TokenType type) { return type == TokenType::normal || type == TokenType::undefined; }
 
 }  // namespace quire::text

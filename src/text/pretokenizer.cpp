@@ -13,29 +13,29 @@
 namespace quire::text {
 namespace {
 
-// GPT-2's: contractions, then words, numbers and the rest, each with at most one space in front.
+// GPT-2: contractions, then words, numbers and other characters, each with at most one leading space.
 constexpr const char* kGpt2 = R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
 
-// A word may begin with any one character that is no letter, digit or line break; numbers in threes.
+// A word may begin with one character that is not a letter, digit or line break. Numbers are split into threes.
 constexpr const char* kLlama3 = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})re"
                                 R"re(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
-// The same with every digit alone.
+// The same, but every digit is a word.
 constexpr const char* kQwen2 = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})re"
                                R"re(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
-// And marks belong to letters.
+// The same, and marks count as letters.
 constexpr const char* kQwen35 = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})re"
                                 R"re(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
-// Signs do not take line breaks with them.
+// Punctuation does not include line breaks.
 constexpr const char* kSeedCoder = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})re"
                                    R"re(| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 constexpr const char* kMiniCpm5 = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+)re"
                                   R"re(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
-// Words are cut where lower case turns into upper case.
+// Words are split where lower case changes to upper case.
 constexpr const char* kTekken = R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)re"
                                 R"re(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)re"
                                 R"re(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
-// The same with contractions kept at their word, and numbers in threes.
+// The same, but contractions stay with their word, and numbers are split into threes.
 constexpr const char* kGpt4o =
     R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
     R"re(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
@@ -45,7 +45,7 @@ constexpr const char* kDigit = R"re(\p{N})re";
 constexpr const char* kThreeDigits = R"re([0-9][0-9][0-9])re";
 constexpr const char* kLineBreak = R"re([\r\n])re";
 
-// BLOOM's: everything up to white space or a punctuation mark.
+// BLOOM: everything up to white space or punctuation.
 constexpr const char* kBloom = R"re( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)re";
 
 // DeepSeek's first tokenizers list the letters of scripts with upper and lower case.
@@ -68,7 +68,7 @@ constexpr const char* kDeepSeekLetters =
     R"re(]+)re";
 constexpr const char* kDeepSeekSigns =
     R"re(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)re";
-// In their file \s+$; spelled so that a run of spaces is looked at once, not once from each of its spaces.
+// Their file has \s+$. This form scans a run of spaces once, not once from each of its spaces.
 constexpr const char* kTrailingSpace = R"re((?<!\s)\s++$)re";
 constexpr const char* kDeepSeekCjk = R"re([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)re";
 constexpr const char* kDeepSeek3Cjk = R"re([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)re";
@@ -135,7 +135,7 @@ constexpr Row kRows[] = {
     {"viking", {kBloom, kDigit}},
 };
 
-// The bytes at the front of `text` that are not well-formed: up to the next character that is.
+// The number of invalid bytes at the front of `text`, up to the next valid character.
 std::size_t invalid_prefix(std::string_view text) {
   std::size_t length = 0;
   while (length < text.size()) {

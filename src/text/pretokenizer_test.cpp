@@ -1,5 +1,5 @@
-// What each pre-tokenizer makes of text that is hard to cut. The expected words were worked out by hand from the
-// expressions; beyond these, the cuts of all expressions were compared with those of Python's regex module.
+// Tests each pre-tokenizer with text that is hard to split. The expected words were derived by hand from the
+// expressions. In addition, all expressions were compared with Python's regex module.
 #include "quire/text/pretokenizer.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ TEST(Pretokenizer, Llama3KnowsLettersAndSpacesOfAllScripts) {
   EXPECT_THAT(cut("llama-bpe", "我想在apple工作1314天"), ElementsAre("我想在apple工作", "131", "4", "天"));
   EXPECT_THAT(cut("llama-bpe", "a\u3000\u3000b"), ElementsAre("a", "\u3000", "\u3000b"));
   EXPECT_THAT(cut("llama-bpe", "🚀🚀 go"), ElementsAre("🚀🚀", " go"));
-  // A combining mark is neither letter nor number: it begins a word, or stands with the signs.
+  // A combining mark is neither letter nor number: it begins a word or counts as punctuation.
   EXPECT_THAT(cut("llama-bpe", "e\u0301a"), ElementsAre("e", "\u0301a"));
   EXPECT_THAT(cut("llama-bpe", "e\u0301 "), ElementsAre("e", "\u0301", " "));
 }
@@ -185,7 +185,7 @@ TEST(Pretokenizer, WordsCoverAnyBytesWhateverTheName) {
   }
 }
 
-// Nothing here looks at a clock: what is quadratic does not end before the test's time is up.
+// No clock is read here: a quadratic algorithm would exceed the time limit of the test.
 TEST(Pretokenizer, AMegabyteOfAnythingIsCutInNoTime) {
   constexpr std::size_t kBytes = 1'000'000;
   std::vector<std::string> texts;
@@ -196,7 +196,7 @@ TEST(Pretokenizer, AMegabyteOfAnythingIsCutInNoTime) {
     while (text.size() < kBytes) text += unit;
     texts.push_back(text + "x");
   }
-  // One name of each set of expressions.
+  // One name for each set of expressions.
   for (const std::string_view name :
        {"gpt-2", "llama-bpe", "qwen2", "qwen35", "seed-coder", "minicpm5", "tekken", "gpt-4o", "starcoder", "viking",
         "falcon", "default", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {

@@ -16,7 +16,7 @@ struct CodePoints {
   char32_t first, last;
 };
 
-// Controls; what is invisible or turns the direction of writing; tags.
+// Control characters, invisible characters, characters that change the writing direction, and tags.
 constexpr CodePoints kUnseen[] = {
     {0x00, 0x1F},     {0x7F, 0x9F},     {0xAD, 0xAD},     {0x61C, 0x61C},   {0x180E, 0x180E},   {0x200B, 0x200F},
     {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F},
@@ -86,7 +86,7 @@ std::string_view clipped(std::string_view text, std::size_t bytes) {
 }
 
 std::string json_line(const boost::json::value& value) {
-  // Outside of strings JSON is plain ASCII, so that whatever is replaced here stands within one.
+  // Outside of strings JSON is plain ASCII, so everything that is replaced here is inside a string.
   const std::string json = boost::json::serialize(value);
   std::string out;
   out.reserve(json.size() + 1);

@@ -24,8 +24,8 @@ TEST(Printable, WhatATerminalObeysIsEscaped) {
   EXPECT_EQ(printable("\0"s), "\\x00");
   EXPECT_EQ(printable("\x7f"), "\\x7f");
   EXPECT_EQ(printable("\u009b31m"), "\\u{9b}31m");              // an escape sequence in one character
-  EXPECT_EQ(printable("a\u202etxt.exe"), "a\\u{202e}txt.exe");  // writes backwards
-  EXPECT_EQ(printable("\u200b\ufeff"), "\\u{200b}\\u{feff}");   // cannot be seen
+  EXPECT_EQ(printable("a\u202etxt.exe"), "a\\u{202e}txt.exe");  // right to left
+  EXPECT_EQ(printable("\u200b\ufeff"), "\\u{200b}\\u{feff}");   // invisible
 }
 
 TEST(Printable, WhatIsNotUtf8IsEscapedByteByByte) {

@@ -21,7 +21,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// \s and \S outside and inside of classes alike; a backslash that is itself escaped is stepped over.
+// Replaces \s and \S, outside and inside of classes. An escaped backslash is skipped.
 std::string with_unicode_space(std::string_view pattern) {
   std::string out;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -42,7 +42,7 @@ std::string with_unicode_space(std::string_view pattern) {
   return out;
 }
 
-// Generous for patterns that backtrack over a run of characters once, and far below what an exponential one would take.
+// Enough for patterns that backtrack over a run of characters once, but far less than exponential backtracking takes.
 std::uint32_t match_limit_for(std::size_t subject_bytes) {
   constexpr std::uint64_t kAtLeast = 10'000'000;
   const std::uint64_t limit = kAtLeast + 64 * static_cast<std::uint64_t>(subject_bytes);
@@ -62,13 +62,13 @@ struct Regex::Impl {
 };
 
 struct Regex::Scratch::Impl {
-  // One pair of offsets, for the whole match: groups are of no interest here.
+  // One pair of offsets, for the whole match. Groups are not used.
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
 
   Impl() {
     QUIRE_CHECK(data != nullptr && context != nullptr, "out of memory");
-    pcre2_set_heap_limit(context, 64 * 1024);  // KiB; only the interpreter takes any
+    pcre2_set_heap_limit(context, 64 * 1024);  // KiB; only the interpreter uses the heap
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -97,7 +97,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (impl->code == nullptr) {
     return fail(fmt::format("the pattern '{}' does not compile: {} at {}", adapted, message_of(error), offset));
   }
-  // Without it (a kernel that forbids writable code, an exotic processor) matching is slower and otherwise the same.
+  // Without the JIT (a kernel that forbids writable code, a rare processor) matching is slower but otherwise the same.
   impl->jit = pcre2_jit_compile(impl->code, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(impl));
 }
@@ -111,7 +111,7 @@ Result<void> Regex::split(std::string_view subject, std::uint32_t base, Scratch&
   pcre2_set_match_limit(context, match_limit_for(subject.size()));
 
   const auto end_piece = [&](std::size_t end) { ends.push_back(base + static_cast<std::uint32_t>(end)); };
-  std::size_t piece = 0;  // where the piece begins that is not ended yet
+  std::size_t piece = 0;  // begin of the current piece
   std::size_t from = 0;   // where to look for the next match
   while (from < subject.size()) {
     int matched = PCRE2_ERROR_JIT_STACKLIMIT;
@@ -123,7 +123,7 @@ Result<void> Regex::split(std::string_view subject, std::uint32_t base, Scratch&
     if (matched < 0) return fail(fmt::format("text cannot be split into words: {}", message_of(matched)));
     const std::size_t begin = found[0];
     const std::size_t end = found[1];
-    if (end <= begin) {  // an empty match is no piece; go on behind the next character
+    if (end <= begin) {  // an empty match is not a piece; continue after the next character
       from = begin < subject.size() ? begin + utf8_step(subject.substr(begin)).length : subject.size();
       continue;
     }

@@ -1,12 +1,12 @@
-// A compiled PCRE2 pattern over UTF-8 with Unicode classes, used to cut text into words. JIT-compiled where the machine
-// allows it.
+// A compiled PCRE2 pattern over UTF-8 with Unicode classes, used to split text into words. It is JIT-compiled if the
+// machine allows it.
 //
-// Who may call: a Regex does not change after compile(); any number of threads may use it at once, each with a Scratch
-//   of its own.
-// What holds: the lengths of the pieces that split() gives add up to the subject's; no piece is empty. \s and \S mean
-//   Unicode's White_Space, as in Rust and Oniguruma, with which models' tokenizers are trained; PCRE2's own \s has
-//   U+180E besides.
-// How it fails: compile() with PCRE2's message; split() where a match takes more steps than a linear one could need.
+// Who may call: any number of threads at the same time, each with its own Scratch; nothing changes after compile().
+// What holds: the lengths of the pieces of split() add up to the length of the subject; no piece is empty. \s and \S
+// mean
+//   Unicode's White_Space, as in Rust and Oniguruma, which tokenizers are trained with. (PCRE2's own \s also has
+//   U+180E.)
+// How it fails: compile() with PCRE2's message. split() if a match takes more steps than a linear one could need.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Regex {
  public:
   static Result<Regex> compile(std::string_view pattern);
 
-  // What a match needs to write to.
+  // The scratch buffer of a match.
   class Scratch {
    public:
     Scratch();
@@ -35,8 +35,8 @@ class Regex {
     std::unique_ptr<Impl> impl_;
   };
 
-  // Cuts `subject`, which is well-formed UTF-8, into the pattern's matches and what lies between them, and appends the
-  // end of each piece, counted from the subject's beginning plus `base`. The pattern sees nothing outside of `subject`.
+  // Splits `subject`, which is valid UTF-8, into the matches of the pattern and the text between them. Appends the end
+  // of each piece: its offset in the subject plus `base`. The pattern sees nothing outside of `subject`.
   Result<void> split(std::string_view subject, std::uint32_t base, Scratch& scratch,
                      std::vector<std::uint32_t>& ends) const;
 

@@ -33,7 +33,7 @@ std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, s
   const std::array<bool, 256>& begins = allow_restricted ? begins_ : begins_free_;
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!begins[static_cast<unsigned char>(text[begin])]) continue;
-    // Where a restricted token that begins here has to have ended.
+    // The latest end of a restricted token that begins here.
     while (!literal.empty() && literal.front().end <= begin) literal = literal.subspan(1);
     const std::size_t limit = !allow_restricted ? 0 : literal.empty() ? text.size() : literal.front().begin;
     Match longest;

@@ -1,9 +1,9 @@
-// Finds the tokens that stand in a text as they are spelled ("<|im_end|>"), before anything else looks at it.
+// Finds special tokens that are spelled in a text ("<|im_end|>"), before the text is split into words.
 //
-// Who may call: it does not change once filled; any number of threads may search.
+// Who may call: one thread adds tokens; afterwards any number of threads may search.
 // What holds: the leftmost match is found, and of several at the same place the longest. Restricted tokens are found
-//   only where the caller allows it. A search is linear in the text: a position takes as many steps as the longest
-//   token that could begin there, and one if none can.
+//   only if the caller allows them. A search is linear in the text: a position takes at most as many steps as the
+//   longest token that could begin there, and one step if none can.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class SpecialTokens {
  public:
   SpecialTokens();
 
-  // `text` is not empty and not added yet.
+  // `text` is not empty and has not been added before.
   void add(std::string_view text, TokenId id, bool restricted);
 
   struct Match {
@@ -33,8 +33,8 @@ class SpecialTokens {
     TokenId id = kNoToken;
   };
 
-  // The first match at or behind `from`. Restricted tokens must be allowed, and may not touch a range of `literal`,
-  // which are sorted and do not overlap.
+  // The first match at or after `from`. A restricted token must be allowed and must not overlap a range of `literal`.
+  // These ranges are sorted and do not overlap.
   std::optional<Match> find(std::string_view text, std::size_t from, bool allow_restricted,
                             std::span<const TextRange> literal = {}) const;
 
@@ -46,8 +46,8 @@ class SpecialTokens {
 
   std::vector<Node> nodes_;                 // a trie; the first is its root
   FlatMap<std::uint32_t> children_;         // by node and byte
-  std::array<bool, 256> begins_ = {};       // bytes that any token begins with
-  std::array<bool, 256> begins_free_ = {};  // bytes that an unrestricted one begins with
+  std::array<bool, 256> begins_ = {};       // first bytes of all tokens
+  std::array<bool, 256> begins_free_ = {};  // first bytes of unrestricted tokens
 };
 
 }  // namespace quire::text

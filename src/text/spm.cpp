@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-// Equal scores get equal ranks, so that of two such merges the one further left is first.
+// Equal scores get equal ranks, so that the leftmost of such merges comes first.
 std::vector<std::uint32_t> ranks_of(const std::vector<float>& scores) {
   std::vector<std::uint32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -39,7 +39,7 @@ std::string normalized(std::string_view text, bool space_prefix) {
   }
 }
 
-// A character, or one byte that is part of none.
+// A character, or one invalid byte.
 std::size_t character_length(std::string_view text) {
   const Utf8Step step = utf8_step(text);
   return step.kind == Utf8Kind::valid ? step.length : 1;
@@ -57,7 +57,7 @@ SentencePieceBpe::SentencePieceBpe(const Vocabulary& vocabulary, const Pieces& p
       byte_ids_[static_cast<unsigned char>(piece[0])] = id;
       continue;
     }
-    // Text never has the file's spelling of a plain space, so a token with one cannot come of it.
+    // A token that the file spells with a plain space cannot come from text, whose spaces are U+2581.
     const bool plain_space = vocabulary.tokens[index].find(' ') != std::string::npos;
     if (!is_mergeable(vocabulary.types[index]) || piece.empty() || plain_space) continue;
     tokens_.insert(piece, id);

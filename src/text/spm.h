@@ -1,13 +1,13 @@
-// SentencePiece's BPE (GGUF's "llama"): text is cut into characters, and neighbours are merged into tokens, the token
-// of the highest score first. A character that is no token becomes its bytes, if the vocabulary has byte tokens, and
-// the unknown token otherwise; unknown characters side by side become one unknown token.
+// SentencePiece's BPE (GGUF's "llama"). Text is split into characters, and neighbours are merged into tokens, the token
+// with the highest score first. A character that is not a token becomes byte tokens, if the vocabulary has them, and
+// otherwise the unknown token. Adjacent unknown characters become one unknown token.
 //
-// The file spells a space U+2581. Here a space is a space, in tokens and in text, and U+2581 in a text is one too.
+// The file spells a space as U+2581. Here tokens and text have real spaces, and U+2581 in a text counts as a space too.
 //
-// Who may call: it does not change after it is made; any number of threads may encode at once.
-// What holds: only normal, byte and unknown tokens come out, so no text can spell a control token. A byte that is not
-//   part of well-formed UTF-8 is a character of its own. Time is O(n log n).
-// How it fails: encode() names a byte that there is no token for, where there is no unknown token either.
+// Who may call: any number of threads may encode at the same time; nothing changes after construction.
+// What holds: the result has only normal, byte and unknown tokens, so no text can spell a control token. A byte that is
+//   not part of valid UTF-8 is treated as a character. Time is O(n log n).
+// How it fails: encode() names a byte that has no token, if there is no unknown token either.
 #pragma once
 
 #include <array>
@@ -25,27 +25,28 @@ namespace quire::text {
 
 class SentencePieceBpe {
  public:
-  // The vocabulary passed check_vocabulary() and has a type for each token. `pieces` are its pieces, and outlive this.
+  // The vocabulary has passed check_vocabulary() and has a type for each token. `pieces` are its pieces and must
+  // outlive this object.
   SentencePieceBpe(const Vocabulary& vocabulary, const Pieces& pieces);
 
-  // With `space_prefix`, as if a space stood before the text.
+  // `space_prefix`: encode as if the text began with a space.
   Result<void> encode(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const;
 
  private:
   void find_words(const Pieces& pieces);
-  // The end of the word at the front of `text`: no token reaches across it.
+  // The end of the first word of `text`. No token crosses it.
   std::size_t word_end(std::string_view text) const;
-  // `first` is where the text's tokens begin in `out`.
+  // `first` is the index of the text's first token in `out`.
   Result<void> encode_word(std::string_view word, Merger& merger, std::size_t first, std::vector<TokenId>& out) const;
   void merge_word(std::string_view word, Merger& merger) const;
   Result<void> encode_bytes(std::string_view bytes, std::size_t first, std::vector<TokenId>& out) const;
 
-  TokenIndex tokens_;                       // those that merging may make
-  std::vector<std::uint32_t> ranks_;        // by id: the order of the scores, the highest first
-  std::vector<bool> is_word_;               // by id: merging its text gives the token itself
-  std::size_t longest_ = 0;                 // of those tokens, in bytes
-  std::array<bool, 256> joins_space_ = {};  // bytes after which some token goes on with a space
-  std::array<TokenId, 256> byte_ids_ = {};  // kNoToken: there is none
+  TokenIndex tokens_;                       // tokens that merging can produce
+  std::vector<std::uint32_t> ranks_;        // by id: 0 for the highest score, then in order
+  std::vector<bool> is_word_;               // by id: merging its text gives this token
+  std::size_t longest_ = 0;                 // longest of these tokens, in bytes
+  std::array<bool, 256> joins_space_ = {};  // bytes that a space follows within some token
+  std::array<TokenId, 256> byte_ids_ = {};  // kNoToken: no token for this byte
   TokenId unk_ = kNoToken;
 };
 

@@ -25,10 +25,10 @@ std::vector<TokenId> bytes_as_ids(std::string_view text, TokenId first = 0) {
   return ids;
 }
 
-// Half a character waits: each output is whole characters.
+// An incomplete character waits: each output is whole characters.
 TEST(StreamDecoder, AnyCutOfAnyCharactersGivesWholeCharactersInOrder) {
   const std::string text = "aé你🦙\u0301z";
-  // Tokens for all parts of the text, so that any way to cut it is a sequence of ids.
+  // There is a token for every part of the text, so that any split is a sequence of ids.
   std::vector<testing::Added> parts;
   std::vector<std::pair<std::string, TokenId>> known;
   for (std::size_t begin = 0; begin < text.size(); ++begin) {
@@ -56,7 +56,7 @@ TEST(StreamDecoder, AnyCutOfAnyCharactersGivesWholeCharactersInOrder) {
       const std::string out = decoder.push(id_of(text.substr(begin, end - begin)));
       ASSERT_EQ(utf8_valid_prefix(out), out.size());
       together += out;
-      // Nothing is held back that could be shown.
+      // Whole characters are never held back.
       ASSERT_EQ(together.size(), utf8_valid_prefix(text.substr(0, end)));
       ASSERT_EQ(decoder.pending(), together.size() < end);
       begin = end;
@@ -144,7 +144,7 @@ TEST(StreamDecoder, TheSpaceThatEncodingPutBeforeATextIsTakenAwayOnce) {
   const TokenId space = kByteToken + 256;
   const TokenId space_a = space + 1;
   EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{space_a, space_a}), "a a");
-  EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{1, space_a}), "a");  // BOS is no text
+  EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{1, space_a}), "a");  // BOS has no text
   EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{space, space_a}), " a");
   EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{space_a}, {.at_start = false}), " a");
   EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{1, space_a}, {.render_special = true}), "<s> a");

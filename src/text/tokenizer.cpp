@@ -17,8 +17,7 @@
 namespace quire::text {
 namespace {
 
-// Tokens that end what a model says, in the spelling of the families that have them. Files name EOS and seldom the
-// rest.
+// Tokens that end a generation, as the model families spell them. Files name EOS, but rarely the others.
 constexpr std::string_view kEndNames[] = {
     "<|eot_id|>",                               // Llama 3
     "<|eom_id|>",                               // Llama 3
@@ -27,15 +26,15 @@ constexpr std::string_view kEndNames[] = {
     "<end_of_turn>",                            // Gemma
     "<|endoftext|>",                            // GPT-2, Qwen, Phi
     "<|end_of_text|>",                          // Llama 3, Granite
-    "<|fim_pad|>",                              // Qwen, when it fills a gap in a file ...
-    "<|repo_name|>",                            // ... and goes on to the next repository
-    "<|file_sep|>",                             // ... or file
+    "<|fim_pad|>",                              // Qwen, fill in the middle ...
+    "<|repo_name|>",                            // ... next repository
+    "<|file_sep|>",                             // ... next file
     "<EOT>",                                    // CodeLlama
     "<end_of_utterance>",                       // SmolVLM
     "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",  // DeepSeek
 };
 
-// Phi-3's that do not swallow the white space behind them.
+// Phi-3's special tokens that do not swallow the white space after them.
 constexpr std::string_view kKeepsSpaceBehind[] = {"<unk>", "<s>", "<|endoftext|>"};
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -81,9 +80,9 @@ Result<void> Tokenizer::Impl::index_spellings() {
   return {};
 }
 
-// Some files call the tokens that end a turn user-defined or even normal, and then anybody who writes "<|im_end|>"
-// would end it. From here on they are control tokens. A token that the file names as an end and calls normal stays
-// normal, unless its name is known: it may be a line break, which text cannot do without.
+// Some files declare the tokens that end a turn as user-defined or even normal. Then any user who writes "<|im_end|>"
+// would end the turn. So they become control tokens here. If the file names a normal token as an end, it stays normal
+// unless its spelling is known: it may be a line break, which text needs.
 void Tokenizer::Impl::find_ends() {
   const auto type_of = [this](TokenId id) -> TokenType& { return vocabulary.types[static_cast<std::size_t>(id)]; };
   for (const TokenId id : {vocabulary.eos, vocabulary.eot, vocabulary.eom}) {
@@ -102,7 +101,7 @@ void Tokenizer::Impl::find_ends() {
   }
   std::ranges::sort(end_of_generation);
   end_of_generation.erase(std::unique(end_of_generation.begin(), end_of_generation.end()), end_of_generation.end());
-  // GPT-2 and its like have one token for begin, end and unknown. Text that cannot be spelled must not become an end.
+  // GPT-2 and similar models have one token for BOS, EOS and unknown. An unknown character must not become EOS.
   if (vocabulary.unk == vocabulary.bos || std::ranges::binary_search(end_of_generation, vocabulary.unk)) {
     vocabulary.unk = kNoToken;
   }
@@ -193,7 +192,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   if (options.add_special && impl_->add_bos) out.push_back(impl_->vocabulary.bos);
   std::size_t at = 0;
   while (at < text.size()) {
-    // Those that lie behind us are done with: a long conversation has many.
+    // Skip ranges that end before this place: a long conversation has many.
     while (!options.literal.empty() && options.literal.front().end <= at) options.literal = options.literal.subspan(1);
     const auto special = impl_->specials.find(text, at, options.parse_special, options.literal);
     const std::size_t end = special ? special->begin : text.size();

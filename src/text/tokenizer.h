@@ -1,5 +1,5 @@
-// Text to token ids and back, as the model's file says: byte-level BPE (GGUF's "gpt2") or SentencePiece's (GGUF's
-// "llama").
+// Converts text to token ids and back, with the tokenizer of the model's file: byte-level BPE (GGUF's "gpt2") or
+// SentencePiece's BPE (GGUF's "llama").
 //
 //   auto tokenizer = Tokenizer::from_gguf(*file);
 //   if (!tokenizer) return fail(tokenizer.error().message);
@@ -7,20 +7,20 @@
 //   auto text = tokenizer->encode(what_a_user_wrote);                     // cannot contain a control token
 //   StreamDecoder decoder(*tokenizer);                                    // see stream_decoder.h
 //
-// Who may call: a Tokenizer does not change after it is made; any number of threads may use it at once.
+// Who may call: any number of threads at the same time; nothing changes after it is created.
 // What holds:
-// - Control tokens come out of encode() only where add_special or parse_special asks for them, however the text is
-//   written. User-defined tokens are found always: they are text that the vocabulary's author wanted in one piece.
+// - encode() gives control tokens only if add_special or parse_special asks for them, whatever the text spells.
+//   User-defined tokens are always found: they are text that the vocabulary's author wanted as one token.
 // - A token that begins a text or ends a generation is a control token even if the file calls it user-defined.
-// - Any bytes can be encoded. With a byte-level vocabulary, and with a SentencePiece one that has byte tokens,
-//   decode(encode(text)) gives the same bytes back, with these exceptions of SentencePiece: U+2581 comes back as a
-//   space; and behind a special token inside of the text a space is added, if the file asks for space prefixes.
-// - encode() takes time linear in the text but for a logarithm of its longest word: for a megabyte without a space,
-//   well under a second.
+// - Any bytes can be encoded. With a byte-level vocabulary, and with a SentencePiece vocabulary that has byte tokens,
+//   decode(encode(text)) gives the same bytes. SentencePiece has two exceptions: U+2581 becomes a space; and if the
+//   file asks for space prefixes, a space is added after a special token inside the text.
+// - encode() takes linear time, except for a logarithm of the longest word: well under a second for a megabyte without
+//   a space.
 // - Ids that are out of range decode to nothing.
-// How it fails: from_gguf() and create() with one line that names the key, token or merge that is wrong, or the kind of
-//   tokenizer or pre-tokenizer that is not supported. encode() only for texts above kMaxTextBytes and for vocabularies
-//   that cannot spell the text and have no unknown token.
+// How it fails: from_gguf() and create() with one line that names the wrong key, token or merge, or the tokenizer or
+//   pre-tokenizer that is not supported. encode() only if the text is longer than kMaxTextBytes, or if the vocabulary
+//   cannot spell it and has no unknown token.
 #pragma once
 
 #include <cstddef>
@@ -39,18 +39,18 @@
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special = true;     // put BOS before and EOS behind, where the file says so
-  bool parse_special = false;  // take "<|im_end|>" in the text for the token; only for text that no user wrote
-  // Parts of the text in which that is not done all the same, sorted, none overlapping another: what users wrote in a
-  // text that is otherwise a chat template's. No token reaches into one from outside either.
+  bool add_special = true;     // add BOS and EOS if the file says so
+  bool parse_special = false;  // "<|im_end|>" is the special token; never for text from users
+  // Ranges in which special tokens are not parsed even so, sorted and without overlaps: text from users inside the
+  // output of a chat template. A special token that overlaps such a range is not parsed either.
   std::span<const TextRange> literal = {};
 };
 
 struct DecodeOptions {
-  bool render_special = false;  // write out control, unknown and unused tokens; otherwise they are left out
-  // The ids are a text's first, so that the space which encode() put before it is taken away.
+  bool render_special = false;  // include control, unknown and unused tokens; otherwise they are left out
+  // The ids begin a text: the space that encode() added before it is removed.
   bool at_start = true;
-  // Replace what is not UTF-8 by U+FFFD: for JSON and terminals. Otherwise bytes come out as they are.
+  // Replace invalid UTF-8 by U+FFFD, for JSON and terminals. Otherwise bytes are unchanged.
   bool repair_utf8 = false;
 };
 
@@ -68,14 +68,14 @@ class Tokenizer {
   VocabularyKind kind() const;
   std::string_view pre() const;  // the pre-tokenizer's name; empty for SentencePiece
 
-  // What the token stands for, which need not be whole characters. Empty if `id` is out of range.
+  // The token's bytes, which need not be whole characters. Empty if `id` is out of range.
   std::string_view piece(TokenId id) const;
-  // How the file spells it: "Ġthe", "<|im_end|>". Empty if `id` is out of range.
+  // The token's spelling in the file: "Ġthe", "<|im_end|>". Empty if `id` is out of range.
   std::string_view spelling(TokenId id) const;
-  // The token that the file spells so.
+  // The token with this spelling in the file.
   std::optional<TokenId> find(std::string_view spelling) const;
   TokenType type(TokenId id) const;  // undefined if `id` is out of range
-  // Control, unknown and unused tokens: those that decode() leaves out.
+  // Control, unknown and unused tokens, which decode() leaves out.
   bool is_special(TokenId id) const;
 
   std::optional<TokenId> bos() const;
@@ -86,8 +86,8 @@ class Tokenizer {
   bool adds_eos() const;
   bool adds_space_prefix() const;
 
-  // Whether a generation ends with this token: EOS, end of turn, end of message. The file names some of them, and the
-  // others are known by their spelling.
+  // Whether this token ends a generation: EOS, end of turn, end of message. The file names some of them; the others are
+  // known by their spelling.
   bool is_end_of_generation(TokenId id) const;
   std::span<const TokenId> end_of_generation() const;  // sorted
 

@@ -1,9 +1,8 @@
-// How fast text becomes tokens and tokens text, on one core. `bytes_per_second` is of text.
+// Measures encode and decode on one core. `bytes_per_second` counts text.
 //
-// The prose is made here: sentences of common English words, the frequent ones often, with names, numbers and
-// punctuation, and one word in 25 made up of random syllables, so that no two megabytes are alike. The licence is real
-// English, eleven kilobytes of it. Tokenizers keep no cache between calls or words, so neither text is faster for
-// being read before.
+// The prose is generated: sentences of common English words with realistic frequencies, with names, numbers and
+// punctuation. One word in 25 is made of random syllables, so that no two megabytes are alike. The licence is eleven
+// kilobytes of real English. Tokenizers have no cache, so repeating a text does not make it faster.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -63,7 +62,7 @@ std::string made_up_word(std::mt19937& random) {
 
 std::string prose(std::size_t bytes) {
   std::mt19937 random(1);
-  // A word's frequency falls with its place in the list, about as in real text.
+  // The frequency of a word falls with its rank, about as in real text.
   std::vector<double> weights;
   for (std::size_t i = 0; i < std::size(kWords); ++i) weights.push_back(1.0 / (static_cast<double>(i) + 2.7));
   std::discrete_distribution<std::size_t> pick(weights.begin(), weights.end());
@@ -160,7 +159,7 @@ int main(int argc, char** argv) {
       {"byte-level", QUIRE_SOURCE_DIR "/testdata/vocab/byte-level.gguf"},
       {"sentencepiece", QUIRE_SOURCE_DIR "/testdata/vocab/sentencepiece.gguf"},
   };
-  // Published ones are larger: the paths of more files may be given.
+  // Published vocabularies are larger. Paths of more files may be given.
   for (int i = 1; i < argc; ++i) subjects.push_back({std::filesystem::path(argv[i]).stem(), argv[i]});
   quire::text::register_all(subjects);
   benchmark::RunSpecifiedBenchmarks();

@@ -1,5 +1,5 @@
-// Texts and the ids that others made of them: Hugging Face's tokenizers for the demo models, and for the vocabularies
-// in testdata/vocab the plain encoders of generate.py there, which agree with llama.cpp on published vocabularies.
+// Compares with the ids of other tokenizers: Hugging Face's for the demo models, and for the vocabularies in
+// testdata/vocab the simple encoders of its generate.py, which agree with llama.cpp on published vocabularies.
 #include <string>
 #include <vector>
 
@@ -42,7 +42,7 @@ TEST_P(DemoModel, EncodesAndDecodesAllTextsAsHuggingFaceDoes) {
     for (const TokenId id : expected) streamed += decoder.push(id);
     EXPECT_EQ(streamed + decoder.flush(), decoded);
 
-    // As a user's text the same never has a control token, and is not changed either.
+    // The same text from a user never has a control token, and decodes to itself.
     const auto injected = encode(*tokenizer, text);
     for (const TokenId id : injected) EXPECT_NE(tokenizer->type(id), TokenType::control);
     EXPECT_EQ(tokenizer->decode(injected), text);

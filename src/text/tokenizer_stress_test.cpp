@@ -1,5 +1,5 @@
-// Long texts, random texts, many threads and broken vocabularies. Nothing here looks at a clock: what is quadratic does
-// not end before the test's time is up.
+// Long texts, random texts, many threads and broken vocabularies. No clock is read: a quadratic algorithm would exceed
+// the time limit of the test.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace testing;  // of quire::text
 
-// Merges that make tokens of 2, 4, ... 64 letters of one kind, so that long runs keep the merging busy.
+// Merges that make tokens of 2, 4, ... 64 equal letters, so that long runs need many merges.
 Vocabulary doubling_byte_level() {
   std::vector<std::string> merges;
   for (const char letter : {'a', '7', '<'}) {
@@ -96,7 +96,7 @@ TEST(TokenizerStress, AMegabyteWithoutASpaceIsEncodedInNoTimeAndComesBack) {
   texts.push_back(letters);
   std::string bytes(kBytes, '\0');
   for (char& c : bytes) c = static_cast<char>(random());
-  // The one character that SentencePiece does not give back.
+  // The one character that SentencePiece does not decode to itself.
   for (std::size_t at = 0; (at = bytes.find("\u2581", at)) != std::string::npos;) bytes[at] = 'x';
   texts.push_back(bytes);
   std::string ideographs;
@@ -157,7 +157,7 @@ TEST(TokenizerStress, ManyThreadsGetWhatOneGets) {
   }
 }
 
-// Whatever a vocabulary says, it is refused with a reason or it works: no crash, and ids within its size.
+// Any vocabulary works or is refused with a reason. There is no crash, and ids are in range.
 TEST(TokenizerStress, BrokenVocabulariesAreRefusedOrWork) {
   std::mt19937 random(8);
   const auto pick = [&](std::size_t size) { return static_cast<std::size_t>(random() % size); };

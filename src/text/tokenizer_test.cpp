@@ -1,4 +1,4 @@
-// What a tokenizer does with text, shown on vocabularies that fit on a few lines.
+// Tests the tokenizer with vocabularies of a few lines.
 #include "quire/text/tokenizer.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST(ByteLevelBpe, NoMergeCrossesTheEndOfAWord) {
 }
 
 TEST(ByteLevelBpe, WhereThePretokenizerSaysSoAWordThatIsATokenIsNotMerged) {
-  // No merge makes "abc" of its parts, so only a look at the whole word finds it.
+  // No merge gives "abc", so only the lookup of the whole word finds it.
   const std::vector<std::string> merges = {"a b"};
   const std::vector<Added> added = {{"abc", TokenType::normal}};
   EXPECT_THAT(pieces_of(make(byte_level_vocabulary(merges, added, "qwen2")), "abc"), ElementsAre("ab", "c"));
@@ -61,7 +61,7 @@ TEST(ByteLevelBpe, AByteWithoutATokenBecomesTheUnknownTokenOrAnError) {
 }
 
 TEST(ByteLevelBpe, TextThatCannotBeSpelledNeverBecomesAnEnd) {
-  // StarCoder's way: one token for begin, end and unknown.
+  // As in StarCoder: one token is BOS, EOS and unknown.
   Vocabulary vocabulary = byte_level_vocabulary({}, {{"<|endoftext|>", TokenType::control}});
   vocabulary.tokens['z'] = "[gone]";
   vocabulary.bos = vocabulary.eos = vocabulary.unk = 256;
@@ -192,11 +192,11 @@ TEST(SpecialTokenParsing, PartsThatUsersWroteStayTextInATemplateThatIsParsed) {
   const std::string text = "<|im_start|>a<|im_end|>b<|im_end|>";
   EXPECT_EQ(control_tokens(text, {}), 3);
   EXPECT_EQ(control_tokens(text, {{12, 24}}), 2);          // "a<|im_end|>b"
-  EXPECT_EQ(control_tokens(text, {{0, 1}, {33, 34}}), 1);  // one byte is enough, at either end
+  EXPECT_EQ(control_tokens(text, {{0, 1}, {33, 34}}), 1);  // an overlap of one byte is enough, at either end
   EXPECT_EQ(control_tokens(text, {{0, 12}, {12, 40}}), 0);
-  EXPECT_EQ(control_tokens(text, {{12, 13}, {23, 24}}), 3);  // beside them is not in them
+  EXPECT_EQ(control_tokens(text, {{12, 13}, {23, 24}}), 3);  // adjacent ranges do not overlap
   EXPECT_EQ(control_tokens(text, {{5, 5}}), 2);
-  // What is found always is found there too.
+  // User-defined tokens are found inside literal ranges too.
   const std::vector<TextRange> all = {{0, 100}};
   EXPECT_THAT(encode(tokenizer, "a<tool>", {.add_special = false, .parse_special = true, .literal = all}),
               ElementsAre('a', 260));
@@ -209,7 +209,7 @@ TEST(SpecialTokenParsing, UserDefinedTokensAreAlwaysFound) {
 }
 
 TEST(SpecialTokenParsing, NoMergeMakesAControlToken) {
-  // The list of merges spells the control token out, and a pre-tokenizer that takes whole words would find it too.
+  // The merges would produce the control token, and so would a pre-tokenizer that looks up whole words.
   for (const char* pre : {"gpt-2", "llama-bpe"}) {
     Vocabulary vocabulary = byte_level_vocabulary({"e n", "en d"}, {}, pre);
     vocabulary.types[257] = TokenType::control;

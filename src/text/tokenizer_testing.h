@@ -1,4 +1,4 @@
-// For the tokenizers' tests: small vocabularies that can be read at a glance.
+// For tests of the tokenizers: small vocabularies.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Added {
   TokenType type;
 };
 
-// Ids 0 to 255 are the bytes, in order; then what the merges make, in order; then the added tokens.
+// Ids 0 to 255 are the bytes, in order; then the results of the merges, in order; then the added tokens.
 inline Vocabulary byte_level_vocabulary(std::vector<std::string> merges, std::vector<Added> added = {},
                                         std::string pre = "gpt-2") {
   Vocabulary v;
@@ -98,7 +98,7 @@ inline std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view 
   return std::move(*ids);
 }
 
-// The text cut as the tokens cut it; special tokens as they are spelled.
+// The pieces of the text's tokens; special tokens as they are spelled.
 inline std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::string_view text,
                                           EncodeOptions options = kPlain) {
   std::vector<std::string> pieces;

@@ -12,7 +12,7 @@
 namespace quire::text {
 namespace {
 
-// Far above any real token, and low enough that no loop over a token's length matters.
+// Much longer than any real token, but short enough that loops over a token are cheap.
 constexpr std::size_t kMaxTokenBytes = 64 * 1024;
 
 constexpr std::string_view kModelKey = "tokenizer.ggml.model";
@@ -52,8 +52,8 @@ Result<std::vector<std::string>> read_strings(const gguf::File& file, std::strin
 }
 
 Result<void> read_types(const gguf::File& file, Vocabulary& vocabulary) {
-  // A byte-level vocabulary can do without: its control tokens are not spelled like text. Of a sentencepiece one,
-  // nobody could tell bytes and control tokens from text.
+  // A byte-level vocabulary needs no types: its control tokens are not spelled like text. In a sentencepiece vocabulary
+  // without types, byte and control tokens could not be told from text.
   if (vocabulary.kind == VocabularyKind::byte_level_bpe && !file.has(kTypesKey)) return {};
   const auto array = file.get_array<std::int64_t>(kTypesKey);
   if (!array) return std::unexpected(array.error());
@@ -81,7 +81,7 @@ Result<void> read_scores(const gguf::File& file, Vocabulary& vocabulary) {
   return {};
 }
 
-// Ids that a sentencepiece file need not state. They hold only if such a token exists.
+// Default ids of a sentencepiece file. They apply only if such a token exists.
 void set_sentencepiece_defaults(Vocabulary& vocabulary) {
   const auto size = vocabulary.tokens.size();
   vocabulary.unk = size > 0 ? 0 : kNoToken;
@@ -109,7 +109,7 @@ Result<void> read_ids_and_flags(const gguf::File& file, Vocabulary& vocabulary) 
   return {};
 }
 
-// Whether the special tokens strip what follows them can be told only from the model's name or architecture.
+// Only the model's name or architecture tells whether special tokens swallow the white space after them.
 bool is_phi3(const gguf::File& file) {
   const auto architecture = file.get_or<std::string_view>("general.architecture", "");
   if (architecture && *architecture == "phi3") return true;
@@ -141,8 +141,8 @@ Result<Vocabulary> read_vocabulary(const gguf::File& file) {
   if (auto read = read_types(file, vocabulary); !read) return std::unexpected(read.error());
 
   if (vocabulary.kind == VocabularyKind::byte_level_bpe) {
-    // Files without it are from before April 2024 and do not say how their text is split. Guessing would give a model
-    // that answers, and answers badly.
+    // Files without this key are from before April 2024 and do not say how text is split. With a wrong guess the model
+    // would run, but answer badly.
     const auto pre = file.get<std::string_view>(kPreKey);
     if (!pre) return std::unexpected(pre.error());
     vocabulary.pre = *pre;

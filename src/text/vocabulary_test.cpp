@@ -1,4 +1,4 @@
-// Vocabularies read from GGUF files, good and bad.
+// Reads vocabularies from valid and invalid GGUF files.
 #include "quire/text/vocabulary.h"
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using testing::byte_level_vocabulary;
 using ::testing::HasSubstr;
 using testing::sentencepiece_vocabulary;
 
-// A vocabulary as a file, with some keys left out and others written by the test.
+// Writes a vocabulary as a file. The test may leave out keys and write others.
 struct FileOf {
   Vocabulary vocabulary;
   std::set<std::string> without = {};

@@ -12,14 +12,13 @@ namespace {
 
 using gguf::Type;
 
-// How a type makes a weight of a random block, as far as the statistics go. Where fields of a block are described: see
-// gguf/dequantize.cpp.
+// The statistics of the weights in a random block of a type. gguf/dequantize.cpp describes the fields of a block.
 struct Form {
-  // The weight's deviation where the scale is 1.
+  // The standard deviation of a weight if the scale is 1.
   double unit = 0;
-  // What the block's offset has to be for a mean of 0, in units of its scale; 0: the type has no offset.
+  // The offset of a block that gives mean 0, in units of its scale. 0: the type has no offset.
   double offset = 0;
-  // Quants whose mean is not 0 under a scale with one sign would give a mean that is not 0 either.
+  // If the mean of the quants is not 0, the scale needs both signs, so that the mean of the weights is 0.
   bool either_sign = false;
 };
 
@@ -30,7 +29,7 @@ double rms(int least, int most) {
   return std::sqrt(sum / (most - least + 1));
 }
 
-// The deviation of 0 ... most around its middle.
+// The standard deviation of the whole numbers 0 ... most.
 double spread(int most) { return std::sqrt((most + 1.0) * (most + 1.0) - 1) / std::sqrt(12.0); }
 
 // The levels of IQ4_NL and IQ4_XS.
@@ -49,7 +48,7 @@ Form form_of(Type type) {
     case Type::Q4_1: return {.unit = spread(15), .offset = -7.5};
     case Type::Q5_1: return {.unit = spread(31), .offset = -15.5};
     case Type::IQ4_NL: return {.unit = levels_rms(), .either_sign = true};
-    // Those below have small scales in their blocks, which are random too.
+    // The types below have random small scales in their blocks.
     case Type::Q2_K: return {.unit = spread(3) * rms(0, 15), .offset = 1.5};
     case Type::Q3_K: return {.unit = rms(-4, 3) * rms(-32, 31)};
     case Type::Q4_K: return {.unit = spread(15) * rms(0, 63), .offset = 7.5};
@@ -64,7 +63,7 @@ bool is_float(Type type) { return type == Type::F32 || type == Type::F16 || type
 
 void put(std::uint8_t* at, std::uint16_t value) { std::memcpy(at, &value, sizeof value); }
 
-// gguf::f32_to_f16(), which for random numbers spends most of its time on guessing wrong which way to round.
+// A faster gguf::f32_to_f16(), which mispredicts the branches of its rounding for random numbers.
 std::uint16_t half_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFF;
@@ -73,7 +72,7 @@ std::uint16_t half_of(float value) {
   return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | (rebased + 0xFFF + (rebased >> 13 & 1)) >> 13);
 }
 
-// The same half-byte twice: a small offset that is the small scale.
+// The same half-byte twice: the small offset equals the small scale.
 std::uint8_t doubled(std::uint8_t byte) { return static_cast<std::uint8_t>((byte & 15) * 0x11); }
 
 }  // namespace
@@ -111,7 +110,7 @@ void Blocks::fill(std::uint64_t first, std::span<std::byte> out) const {
   }
 }
 
-// What in a block of random bytes must not be random.
+// Sets the fields of a random block that must not be random.
 void Blocks::finish(std::uint8_t* block, std::uint64_t bits) const {
   const Choice choice = choices_[bits >> 60];
   switch (type_) {
@@ -122,7 +121,7 @@ void Blocks::finish(std::uint8_t* block, std::uint64_t bits) const {
     case Type::IQ4_NL:
     case Type::IQ4_XS: put(block, choice.scale); break;
     case Type::Q8_0:
-      // Quantising never gives -128, and kernels may rely on it.
+      // Quantising never produces -128, and kernels may rely on that.
       for (int i = 2; i < 34; ++i) block[i] = block[i] == 0x80 ? 0 : block[i];
       put(block, choice.scale);
       break;
@@ -134,7 +133,7 @@ void Blocks::finish(std::uint8_t* block, std::uint64_t bits) const {
     case Type::Q3_K: put(block + 108, choice.scale); break;
     case Type::Q4_K:
     case Type::Q5_K:
-      // The 6-bit offsets are the 6-bit scales.
+      // The 6-bit offsets equal the 6-bit scales.
       std::memcpy(block + 8, block + 4, 4);
       for (int i = 12; i < 16; ++i) block[i] = doubled(block[i]);
       put(block, choice.scale);

@@ -1,7 +1,8 @@
-// Blocks of random weights, made in the form in which files have them: random quants under a scale that gives them the
-// deviation asked for, with mean 0. No float is ever quantised, so that this is as fast as memory for most types.
+// Makes blocks of random weights directly in the format of the file: random quants, and a scale that gives the weights
+// the wanted standard deviation, with mean 0. No float is quantised, so this is as fast as memory for most types.
 //
-// Who may call: anyone, from any thread. What holds: a block depends on the stream and on its index alone.
+// Who may call: anyone, from any thread.
+// What holds: a block depends only on the stream and on its index.
 #pragma once
 
 #include <array>
@@ -16,17 +17,17 @@ namespace quire::synth {
 
 class Blocks {
  public:
-  // Of any type that Quire computes with.
+  // `type` is any type that Quire computes with.
   Blocks(gguf::Type type, float deviation, Stream stream);
 
-  // Whole blocks, from the one with index `first` on.
+  // Fills `out` with whole blocks, beginning with index `first`.
   void fill(std::uint64_t first, std::span<std::byte> out) const;
 
  private:
   void fill_floats(std::uint64_t first, std::span<std::byte> out) const;
   void finish(std::uint8_t* block, std::uint64_t bits) const;
 
-  // Scales and offsets to choose from, as 16-bit floats: blocks of a real tensor are not all alike either.
+  // The scales and offsets of blocks, as 16-bit floats. There are several, as in a real tensor.
   struct Choice {
     std::uint16_t scale, offset;
   };

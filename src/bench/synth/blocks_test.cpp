@@ -43,7 +43,7 @@ TEST_P(BlocksOfType, WeightsAreSpreadAroundZeroAsAskedFor) {
     EXPECT_NEAR(std::sqrt(squares / count) / deviation, 1, 0.05) << deviation;
     EXPECT_NEAR(sum / count / deviation, 0, 0.02) << deviation;
     EXPECT_LT(largest / deviation, 6) << deviation;
-    // No row is far from 0 as a whole: a sum of so many would be, if blocks had offsets.
+    // The sum of a row is near 0. If blocks had offsets, it would not be.
     for (std::size_t row = 0; row < kRows; ++row) {
       double mean = 0;
       for (std::size_t i = 0; i < kRow; ++i) mean += values[row * kRow + i] / deviation / kRow;
@@ -64,7 +64,7 @@ TEST_P(BlocksOfType, ABlockIsTheSameWhereverOneBegins) {
   EXPECT_NE(blocks_of(GetParam(), 0.02f, 6, 16 * 256), whole);
 }
 
-// The sums of two products of bytes that kernels keep in 16 bits hold only without it.
+// Kernels keep the sum of two products of bytes in 16 bits, which would overflow with -128.
 TEST(Blocks, NoQuantOfQ8IsTheOneThatQuantisingNeverGives) {
   const std::vector<std::byte> bytes = blocks_of(Type::Q8_0, 0.02f, 1, 1 << 16);
   for (std::size_t block = 0; block < bytes.size(); block += 34) {

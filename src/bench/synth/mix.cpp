@@ -14,8 +14,8 @@ namespace {
 
 using gguf::Type;
 
-// general.file_type has a number for each mix; where a plain type of blocks of 256 has none, it is that of the smallest
-// mix.
+// general.file_type has a number for each mix. A plain type with blocks of 256 that has no number uses that of its
+// smallest mix.
 constexpr Mix kMixes[] = {
     {"F32", Type::F32, 0},      {"F16", Type::F16, 1},        {"BF16", Type::BF16, 32},     {"Q8_0", Type::Q8_0, 7},
     {"Q4_0", Type::Q4_0, 2},    {"Q4_1", Type::Q4_1, 3},      {"Q5_0", Type::Q5_0, 8},      {"Q5_1", Type::Q5_1, 9},
@@ -27,7 +27,7 @@ constexpr Mix kMixes[] = {
 
 bool is_float(Type type) { return type == Type::F32 || type == Type::F16 || type == Type::BF16; }
 
-// The first and the last eighth of them, and each third between.
+// The first and the last eighth of the layers, and every third one between them.
 bool more_bits(std::uint32_t index, std::uint32_t count) {
   return index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
 }

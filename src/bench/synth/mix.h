@@ -1,6 +1,7 @@
-// Which type each matrix of a file has. A plain type ("Q4_0") is that of every matrix but the output; a mix ("Q4_K_M")
-// gives some of them a larger one. Both are what llama.cpp's quantize does without an importance matrix, except that
-// its Q2_K, IQ4_NL and IQ4_XS are mixes too and here they are plain: what is asked for is what is measured.
+// Decides the type of each matrix of a file. A plain type ("Q4_0") is the type of all matrices except the output. A mix
+// ("Q4_K_M") gives some matrices a larger type. Both follow llama.cpp's quantize without an importance matrix, with one
+// exception: its Q2_K, IQ4_NL and IQ4_XS are mixes, but here they are plain types, so that exactly that type is
+// measured.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,23 @@
 
 namespace quire::synth {
 
-// What a matrix is for, as far as it decides on its type.
+// The role of a matrix, as far as its type depends on it.
 enum class Role : std::uint8_t { output, attention_value, attention_output, feed_forward_down, other };
 
 struct Mix {
   std::string_view name;
-  gguf::Type type;          // of matrices that nothing else is said of
+  gguf::Type type;          // of matrices without a special rule
   std::uint32_t file_type;  // general.file_type
 
-  // The type of the matrix that is number `index` of `count` with this role, before its rows are looked at.
+  // The type of matrix number `index` of `count` with this role. It does not consider the row length.
   gguf::Type choose(Role role, std::uint32_t index, std::uint32_t count) const;
 };
 
-// By name, in upper or lower case; null: there is none.
+// By name, in upper or lower case. Null: unknown.
 const Mix* find_mix(std::string_view name);
 
-// The type of a matrix with rows of `columns` elements: the one wanted, or the one that llama.cpp's quantize takes
-// where such rows are not whole blocks. Types with blocks of 32 have nothing to fall back on.
+// The type of a matrix with rows of `columns` elements: the wanted type, or if such rows are not whole blocks, the
+// fallback of llama.cpp's quantize. Types with blocks of 32 have no fallback.
 Result<gguf::Type> fit(gguf::Type wanted, Role role, std::uint64_t columns);
 
 }  // namespace quire::synth

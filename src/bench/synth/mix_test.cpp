@@ -1,4 +1,4 @@
-// Which type a matrix gets, against what llama.cpp's quantize gives it.
+// Compares the type of each matrix with that of llama.cpp's quantize.
 #include "quire/bench/synth/mix.h"
 
 #include <vector>

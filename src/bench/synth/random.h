@@ -1,6 +1,6 @@
-// Random numbers by counting: the number at a place depends on the stream and on the place and on nothing else, so that
-// threads can fill parts of a file in any order. The function is the finalizer of SplitMix64, two multiplications for
-// eight bytes; it is not for secrets.
+// Counter-based random numbers: a number depends only on the stream and on its place, so that threads can fill parts of
+// a file in any order. The function is the finalizer of SplitMix64: two multiplications for eight bytes. It is not
+// cryptographic.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace quire::synth {
 
 class Stream {
  public:
-  // Streams of one seed have nothing to do with each other.
+  // Streams of the same seed are independent.
   constexpr Stream(std::uint64_t seed, std::uint64_t number) : key_(mixed(mixed(seed) + number * kStep)) {}
 
   constexpr std::uint64_t at(std::uint64_t place) const { return mixed(key_ + place * kStep); }
@@ -17,7 +17,7 @@ class Stream {
   // In [0, 1).
   constexpr float fraction(std::uint64_t place) const { return static_cast<float>(at(place) >> 40) * 0x1p-24f; }
 
-  // About normal, with mean 0 and deviation 1, and never beyond 3.5: the sum of four even ones.
+  // Approximately normal, with mean 0 and standard deviation 1, at most 3.5: the sum of four uniform numbers.
   constexpr float normal(std::uint64_t place) const {
     constexpr float kDeviation = 37837.23f;  // of the sum: 65536 / sqrt(3)
     const std::uint64_t bits = at(place);

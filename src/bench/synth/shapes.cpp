@@ -1,6 +1,5 @@
-// The shapes that have names: the sizes of published models, as their configurations are known to us. What matters here
-// is that the sizes are those that people run; details of granite-h-1b (heads, residual scale) are inferred from its
-// total.
+// The named shapes: the sizes of published models, from their configs. Some details of granite-h-1b (heads, residual
+// scale) are inferred from its total number of parameters.
 #include <algorithm>
 #include <optional>
 
@@ -54,9 +53,9 @@ std::vector<Shape> make_shapes() {
        .pre = "qwen2",
        .epsilon = 1e-6f,
        .rope_base = 1000000},
-      // state-spaces/mamba2-130m and -370m: a vocabulary of 50277 in a multiple of 16 rows; what ssm_cfg leaves unsaid
-      // is the default of the mamba_ssm package (expand 2, head size 64, state 128, one group, convolution 4). The
-      // context is what llama.cpp's converter writes for a model that has no limit.
+      // state-spaces/mamba2-130m and -370m: the vocabulary of 50277 is padded to a multiple of 16. Values that
+      // ssm_cfg does not give are the defaults of the mamba_ssm package (expand 2, head size 64, state 128, one group,
+      // convolution 4). The context is what llama.cpp's converter writes for a model without a limit.
       {.name = "mamba2-130m",
        .architecture = "mamba2",
        .layers = 24,
@@ -136,7 +135,7 @@ const std::vector<Shape>& shapes() {
   return all;
 }
 
-// Which of its numbers a shape of an architecture has.
+// Which sizes the shapes of an architecture have.
 struct Parts {
   bool attention = true;
   bool recurrence = false;
@@ -153,7 +152,7 @@ struct Number {
   std::string_view name;
   std::uint32_t Shape::*value;
   Of of;
-  std::uint32_t most;  // as the reader of models has it
+  std::uint32_t most;  // the maximum of the model loader
 };
 constexpr Number kNumbers[] = {
     {"layers", &Shape::layers, Of::all, 1024},
@@ -222,7 +221,7 @@ Shape usual_shape(std::string_view architecture) {
     shape.groups = 1;
     shape.conv = 4;
   }
-  // The rest of what is no size is as in the family's models that have names.
+  // Other values that are not sizes come from the named models of the family.
   const auto kin = std::ranges::find(shapes(), architecture, &Shape::architecture);
   if (kin != shapes().end()) {
     shape.pre = kin->pre;
@@ -281,7 +280,7 @@ Result<void> check_shape(const Shape& shape) {
                       : fmt::format("{}: {} is more than {}", number.name, value, number.most));
     }
   }
-  // Three special tokens, one for each byte, and the space of SentencePiece.
+  // Three special tokens, one token per byte, and the space of SentencePiece.
   constexpr std::uint32_t kFewest = 260;
   if (shape.vocabulary < kFewest) {
     return fail(

@@ -18,10 +18,10 @@ std::uint64_t parameters(std::string_view name) {
   return summary ? summary->parameters : 0;
 }
 
-// The totals that the real ones are known for, so that a slip in a shape is seen.
+// The known totals of the real models, so that a mistake in a shape is noticed.
 TEST(Shapes, HaveTheParametersOfTheModelsThatTheyAreNamedAfter) {
   EXPECT_EQ(parameters("llama-1.1b"), 1'100'048'384u);
-  EXPECT_EQ(parameters("llama-8b"), 8'030'261'248u + 64);  // and the factors of the frequencies
+  EXPECT_EQ(parameters("llama-8b"), 8'030'261'248u + 64);  // plus the RoPE frequency factors
   EXPECT_EQ(parameters("qwen3-0.6b"), 596'049'920u);
   EXPECT_NEAR(static_cast<double>(parameters("mamba2-130m")), 129e6, 0.5e6);
   EXPECT_NEAR(static_cast<double>(parameters("mamba2-370m")), 368e6, 0.5e6);
@@ -42,7 +42,7 @@ TEST(Shapes, WhatFollowsFromAChangeChangesToo) {
   EXPECT_EQ(llama.head_dim, 128u);
   EXPECT_EQ(llama.feed_forward, 5632u);
   const Shape qwen = changed(*find_shape("qwen3-0.6b"), {.embedding = 512});
-  EXPECT_EQ(qwen.head_dim, 128u);  // it does not divide the embedding in the real one
+  EXPECT_EQ(qwen.head_dim, 128u);  // in the real model it is not embedding / heads
   const Shape mamba = changed(*find_shape("mamba2-370m"), {.embedding = 256});
   EXPECT_EQ(mamba.inner, 512u);
   EXPECT_EQ(mamba.ssm_heads, 8u);

@@ -26,14 +26,14 @@ namespace {
 
 using gguf::Type;
 
-// What the numbers of a tensor are like.
+// The distribution of a tensor's values.
 enum class Kind : std::uint8_t {
-  matrix,  // around 0, with a deviation of one over the root of the row's length
+  matrix,  // mean 0, standard deviation of one over the square root of the row length
   bias,    // close to 0
   norm,    // around 1
-  decay,   // Mamba-2's A: -16 to -1, as it is before training
-  step,    // Mamba-2's dt bias: steps of about 0.001 to 0.1, of which this is the logarithm
-  rope,    // Llama 3.1's factors of the frequencies
+  decay,   // Mamba-2's A: -16 to -1, as before training
+  step,    // Mamba-2's dt bias: the logarithm of steps of about 0.001 to 0.1
+  rope,    // Llama 3.1's RoPE frequency factors
 };
 
 struct Tensor {
@@ -134,7 +134,7 @@ class Plan {
     const std::uint64_t width = shape_.embedding, inner = shape_.inner, heads = shape_.ssm_heads;
     const std::uint64_t convolved = inner + 2 * std::uint64_t{shape_.groups} * shape_.state;  // x, B, C
     Result<void> ok = matrix("ssm_in.weight", width, inner + convolved + heads);
-    // Matrices in form only, and too small to be anything but F32 in any file.
+    // These tensors have two dimensions but are small, and F32 in every file.
     vector("ssm_conv1d.weight", Kind::matrix, {shape_.conv, convolved});
     vector("ssm_conv1d.bias", Kind::bias, {convolved});
     vector("ssm_dt.bias", Kind::step, {heads});
@@ -161,8 +161,8 @@ class Plan {
   std::map<std::tuple<Type, std::uint64_t, Type>, std::uint32_t> changes_;  // wanted, columns, given: how many
 };
 
-// Llama 3.1 leaves waves that are short against the old context as they were, stretches the long ones, and goes from
-// one to the other between.
+// Llama 3.1 keeps wavelengths that are short compared with the original context, stretches the long ones, and
+// interpolates between the two.
 float rope_factor(const Shape& shape, std::uint64_t i) {
   constexpr double kOldContext = 8192, kLow = 1, kHigh = 4;
   const double frequency = std::pow(double{shape.rope_base}, -2.0 * static_cast<double>(i) / shape.head_dim);
@@ -188,7 +188,7 @@ std::vector<float> values_of(const Tensor& tensor, const Shape& shape, Stream st
   return values;
 }
 
-// What is being written, and by whom.
+// The file that is being written, and the threads that fill it.
 class Work {
  public:
   Work(const Shape& shape, std::uint64_t seed, std::uint64_t all_bytes, const Progress& progress)
@@ -252,7 +252,7 @@ void add_metadata(gguf::Writer& writer, const Shape& shape, const Mix& mix, std:
   add("attention.head_count", shape.heads);
   const bool hybrid = shape.heads != 0 && shape.inner != 0;
   if (hybrid) {
-    // Layers without KV heads are recurrent. Positions are not rotated.
+    // Layers without KV heads are recurrent. There is no RoPE.
     std::vector<std::int32_t> kv_heads(shape.layers);
     for (const std::uint32_t layer : shape.attention_layers) {
       kv_heads[layer] = static_cast<std::int32_t>(shape.kv_heads);
@@ -292,12 +292,12 @@ Result<Plan> plan_of(const Shape& shape, const Mix& mix) {
   return Plan::make(shape, mix);
 }
 
-// Better said now than after minutes.
+// Checked before writing, which takes minutes.
 Result<void> check_room(const std::string& path, std::uint64_t bytes) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
   const auto space = error ? std::filesystem::space_info{} : std::filesystem::space(folder, error);
-  if (error || space.available >= bytes) return {};  // where nobody can say, writing will
+  if (error || space.available >= bytes) return {};  // if unknown, writing will fail
   return fail(fmt::format("{}: takes {} MiB, and there are {} left on that disk", path, (bytes >> 20) + 1,
                           space.available >> 20));
 }

@@ -1,4 +1,4 @@
-// Files that are written are loaded and run.
+// Writes files, then loads and runs them.
 #include "quire/bench/synth/synth.h"
 
 #include <algorithm>
@@ -100,8 +100,7 @@ TEST(Synth, TheSameSeedGivesTheSameBytes) {
   EXPECT_NE(other, first);
 }
 
-// Weights of these seeds were written once. Whoever changes them makes other models: what was measured with the old
-// ones cannot be measured again.
+// The weights of a seed must never change: measurements with the old models could not be repeated.
 TEST(Synth, TheWeightsOfASeedAreTheSameEverywhere) {
   const TemporaryFolder folder;
   const auto hash = [&](std::string_view shape, std::string_view type) {
@@ -150,7 +149,7 @@ TEST_P(EveryShape, HasATokenizerThatGivesTextBackAsItWas) {
       ASSERT_TRUE(ids) << ids.error().message;
       EXPECT_EQ(tokenizer->decode(*ids), text) << vocabulary;
     }
-    // Words are not spelled letter by letter where there are tokens for more.
+    // Words use tokens of several letters, not single letters.
     if (vocabulary > 30000) {
       EXPECT_LT(tokenizer->encode("the children were singing in the garden")->size(), 24u);
     }

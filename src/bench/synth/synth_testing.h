@@ -1,4 +1,4 @@
-// For synth's tests: shapes that are written in no time.
+// For tests of synth: small shapes that are written quickly.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace quire::synth::testing {
 
-// A shape that has a name, with two layers of all that it is made of.
+// A named shape, reduced to two small layers. A hybrid has one layer of each kind.
 inline Shape small(std::string_view name) {
   const Shape& base = *find_shape(name);
   Shape changes{.layers = 2, .embedding = 256, .vocabulary = 600, .context = 256};

@@ -15,11 +15,11 @@ namespace {
 
 using text::TokenType;
 
-// The most usual first.
+// The most frequent first.
 constexpr std::string_view kLetters = "etaoinshrdlcumwfgypbvkjxqz";
 
-// Makes pieces out of two that there are already, the short ones first, for as long as `take` wants more. After runs of
-// eight letters it ends, far above any vocabulary.
+// Makes pieces by joining two existing ones, the short ones first, while `take` wants more. It ends with runs of eight
+// letters, which are far more than any vocabulary needs.
 using Take = std::function<bool(std::string_view left, std::string_view right)>;
 
 void make_pieces(std::string_view space, const Take& take) {
@@ -87,7 +87,7 @@ void add_sentencepiece(gguf::Writer& writer, std::uint32_t count) {
     return true;
   });
   QUIRE_CHECK(tokens.size() == count, "there are pieces for any vocabulary");
-  // What comes first is merged first.
+  // Earlier merges have priority.
   std::vector<float> scores(count);
   for (std::uint32_t i = 259; i < count; ++i) scores[i] = -static_cast<float>(i - 259);
 
@@ -127,7 +127,7 @@ void add_byte_level(gguf::Writer& writer, std::uint32_t count, std::string_view 
   writer.add("tokenizer.ggml.bos_token_id", first_special);
   writer.add("tokenizer.ggml.eos_token_id", first_special + 2);
   writer.add("tokenizer.ggml.padding_token_id", first_special);
-  // Llama 3's begin every text with it, the others do not.
+  // Llama 3 adds BOS to every text, the others do not.
   writer.add("tokenizer.ggml.add_bos_token", pre == "llama-bpe");
   writer.add("tokenizer.chat_template", kChatMl);
 }
