@@ -43,7 +43,7 @@ Value forbidden(Runtime& runtime, const Value& object, std::string_view name) {
 
 bool is_internal(std::string_view name) { return name.size() > 4 && name.starts_with("__") && name.ends_with("__"); }
 
-// Where an index falls in so many items, counted from the end if negative.
+// The position of an index in `size` items; a negative index counts from the end.
 std::optional<std::size_t> position(Int index, Int size) {
   if (index < 0) index += size;
   if (index < 0 || index >= size) return std::nullopt;
@@ -55,7 +55,7 @@ Value character_at(Runtime& runtime, const Text& text, std::size_t index) {
   return make_character(runtime.meter, text, text.ascii() ? index : byte_of_character(text.bytes, index));
 }
 
-// An item of a sequence by its number, or of a dict by its key; empty where Python raises a LookupError or TypeError.
+// An item of a sequence by its index, or of a dict by its key. Empty if Python would raise a LookupError or TypeError.
 std::optional<Value> own_item(Runtime& runtime, const Value& object, const Value& key) {
   if (const Dict* dict = object.dict()) {
     if (!hashable(key)) return std::nullopt;
@@ -89,7 +89,7 @@ Int slice_index(const Value& value) {
   require_defined(value);
   const std::optional<Int> index = as_index(value);
   if (!index) fail_operation("slice indices must be integers or None or have an __index__ method");
-  // Far outside of anything is as good as farther.
+  // An index beyond any length may be clamped.
   constexpr Int kFar = std::numeric_limits<std::int64_t>::max();
   return std::clamp(*index, -kFar, kFar);
 }
@@ -230,7 +230,7 @@ Value get_slice(Runtime& runtime, const Value& object, const Value& start, const
   if (const Range* range = object.range()) {
     const Slice slice = resolve(start, stop, step, static_cast<std::size_t>(range->length()));
     const Int first = range->at(slice.first);
-    // One item has no stride; keeping one would let slices of slices grow it without end.
+    // A range of one item has no stride. If it kept one, slices of slices would let it grow without limit.
     const Int stride = slice.count > 1 ? range->step * slice.step : 1;
     return std::make_shared<const Range>(Range{first, first + static_cast<Int>(slice.count) * stride, stride});
   }

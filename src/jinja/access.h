@@ -1,11 +1,10 @@
-// Reaching into values: attributes, items, slices, lengths, iteration.
+// Access to values: attributes, items, slices, lengths, iteration.
 //
-// Who may call: the interpreter, on its rendering's thread.
-//
-// What holds: a template reaches the methods listed in methods.h, the keys of dicts, and nothing else. What
-// does not exist is an undefined value, which fails when it is used; so is what the sandbox forbids (methods that would
-// change a list or dict, names that begin with an underscore).
-// How it fails: with a Fault in Python's words.
+// Who may call: the interpreter, on the thread of its rendering.
+// What holds: a template can access the methods in methods.h, the keys of dicts, and nothing else. Anything else is an
+//   undefined value, which fails when it is used. So are things that the sandbox forbids: methods that would change a
+//   list or dict, and names that begin with an underscore.
+// How it fails: with a Fault that has Python's message.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +16,9 @@
 
 namespace quire::jinja {
 
-// An int or a bool as Python takes either for an index.
+// An int or a bool: Python accepts both as an index.
 std::optional<Int> as_index(const Value& value);
-// Of an argument that must be one; `what` names it in the failure.
+// The same for an argument that must be an index. `what` names it in the error.
 Int require_index(const Value& value);
 
 const Value& require_hashable(const Value& key);
@@ -33,8 +32,7 @@ std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::s
 Value get_item(Runtime& runtime, const Value& object, const Value& key);                           // object[key]
 Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop, const Value& step);
 
-// Walks whatever can be walked: items, characters, keys. Costs a step an item. The value must outlive its cursor's use
-// only as far as the cursor itself holds it.
+// Iterates over any iterable value: items, characters, keys. Each item costs a step. The cursor keeps the value alive.
 class Cursor {
  public:
   Cursor(Runtime& runtime, Value value);  // fails if the value is not iterable
@@ -46,7 +44,7 @@ class Cursor {
   std::size_t at_ = 0;
 };
 
-// All of it as a list's items.
+// All items of an iterable value.
 ListBuilder collect(Runtime& runtime, const Value& value);
 
 }  // namespace quire::jinja

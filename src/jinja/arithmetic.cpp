@@ -1,4 +1,4 @@
-// calculate() and what goes with it.
+// calculate() and its helpers.
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -38,7 +38,7 @@ std::string_view symbol(Arithmetic operation) {
 
 bool zero(Int value) { return value == 0; }
 
-// Python rounds the quotient down, and the remainder has the sign of the divisor.
+// Python rounds the quotient down; the remainder has the sign of the divisor.
 Int floor_divide(Int a, Int b) {
   if (b == -1) {
     Int result = 0;
@@ -218,7 +218,7 @@ Value calculate(Runtime& runtime, Arithmetic operation, const Value& a, const Va
   const std::optional<double> real_y = as_real(b);
   if (real_x && real_y) return calculate_reals(operation, *real_x, *real_y);
 
-  // "..." % value takes the value as it is, defined or not.
+  // "..." % value accepts an undefined value.
   if (operation == Arithmetic::modulo && a.text() != nullptr) return format_percent(runtime, *a.text(), b);
   require_defined(a);
   require_defined(b);

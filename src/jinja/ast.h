@@ -1,7 +1,7 @@
-// A parsed template. Const once made, and shared by all renderings.
+// A parsed template. It does not change after parsing, and all renderings share it.
 //
-// What holds: no expression is deeper than kMaxExpressionDepth and no statement nested deeper than kMaxNesting, so that
-// walking or destroying a template may recurse.
+// What holds: no expression is deeper than kMaxExpressionDepth and no statement is nested deeper than kMaxNesting, so
+//   that code that walks or destroys a template may recurse.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ struct ItemOf {
 
 struct SliceOf {
   ExpressionPtr object;
-  ExpressionPtr start;  // null where it was left out, as are the others
+  ExpressionPtr start;  // each is null if it is left out
   ExpressionPtr stop;
   ExpressionPtr step;
 };
@@ -54,7 +54,7 @@ struct SliceOf {
 struct ArgumentList {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
-  ExpressionPtr more_positional;  // *more; null where there is none
+  ExpressionPtr more_positional;  // *more; null if there is none
   ExpressionPtr more_named;       // **more
 };
 
@@ -63,13 +63,13 @@ struct Call {
   ArgumentList arguments;
 };
 
-// What the filters of a block work on: the text that the block printed.
+// The input of a block's filters: the text that the block printed.
 struct Captured {};
 
 struct FilterUse {
   ExpressionPtr input;
   std::string name;
-  const Filter* filter;  // null where there is none of that name, which matters only once it is used
+  const Filter* filter;  // null if the name is unknown, which is an error only when it is used
   ArgumentList arguments;
 };
 
@@ -127,14 +127,14 @@ struct Expression {
                Comparisons, Concatenation, Conditional, ListDisplay, DictDisplay>
       node;
   int line;
-  int depth;  // of the tree below, itself included
+  int depth;  // of this tree
 };
 
-// What can be assigned to: a name, an attribute of a namespace, or several of these.
+// The target of an assignment: a name, an attribute of a namespace, or several of these.
 struct Target {
   NameId name = -1;
-  std::string attribute;      // not empty: of the namespace that `name` is
-  std::vector<Target> parts;  // not empty, or is_tuple: what is assigned is unpacked
+  std::string attribute;      // not empty: an attribute of the namespace `name`
+  std::vector<Target> parts;  // not empty, or is_tuple: the value is unpacked
   bool is_tuple = false;
 };
 
@@ -166,14 +166,14 @@ struct SetStatement {
 
 struct SetBlock {
   Target target;
-  ExpressionPtr filters;  // of what the body prints; null where there are none
+  ExpressionPtr filters;  // applied to the output of the body; null if there are none
   Block body;
 };
 
 struct Parameter {
   NameId id;
   std::string name;
-  ExpressionPtr otherwise;  // null where there is no default
+  ExpressionPtr otherwise;  // null if there is no default
 };
 
 struct MacroDefinition {
@@ -201,7 +201,7 @@ struct WithStatement {
   Block body;
 };
 
-// {% generation %}: marks what the assistant said, for training; here it only has a scope of its own.
+// {% generation %} marks the assistant's text for training. Here it only opens a scope.
 struct Generation {
   Block body;
 };
@@ -219,7 +219,7 @@ struct Statement {
 struct Program {
   std::vector<std::string> names;  // by NameId
   Block body;
-  NameId loop = -1;  // the names that the interpreter itself sets
+  NameId loop = -1;  // names that the interpreter sets
   NameId caller = -1;
   NameId varargs = -1;
   NameId kwargs = -1;

@@ -179,7 +179,7 @@ ExpressionPtr ExpressionParser::power() {
 
 ExpressionPtr ExpressionParser::filtered_unary() { return postfix_filters(unary()); }
 
-// A sign takes what follows it without its filters: -x | abs is the absolute value of -x.
+// A sign binds tighter than a filter: -x | abs is the absolute value of -x.
 ExpressionPtr ExpressionParser::unary() {
   const int line = tokens_.line();
   ExpressionPtr value;

@@ -1,7 +1,9 @@
-// The expressions of a template. Used by the statement parser alone.
+// Parses the expressions of a template.
 //
+// Who may call: the statement parser.
 // What holds: the grammar is Jinja2's, with its precedences (`~` binds tighter than `+`, a filter tighter than any
-// operator). How it fails: with a Fault of Kind::syntax or Kind::limit that has a line.
+//   operator).
+// How it fails: with a Fault of Kind::syntax or Kind::limit that has a line.
 #pragma once
 
 #include <map>
@@ -15,7 +17,7 @@
 
 namespace quire::jinja {
 
-// Counts how deep the parser stands in brackets, tags and prefixes.
+// Counts the nesting of brackets, tags and prefixes.
 class Nesting {
  public:
   Nesting(int& depth, int line) : depth_(depth) {
@@ -36,16 +38,16 @@ class ExpressionParser {
   NameId name_id(const std::string& name);
 
   ExpressionPtr expression();
-  ExpressionPtr condition();  // without an inline if, which would swallow that of `for x in y if z`
-  // One expression, or several with commas between: a tuple. `end` is a word that may follow the last comma.
+  ExpressionPtr condition();  // without an inline if, which would take the `if` of `for x in y if z`
+  // One expression, or a tuple: several with commas between them. `end` is a word that may follow the last comma.
   ExpressionPtr tuple(bool inline_if, std::string_view end = {});
-  // | filter | filter(arguments): on `input`, or null where there is no filter. `first` begins with a name.
+  // | filter | filter(arguments), applied to `input`. Null if there is no filter. `first` begins with a name.
   ExpressionPtr filters(ExpressionPtr input, bool first = false);
   Target target(std::string_view end, bool with_namespace);
 
-  // Kept by the statement parser: the macros that are open, to which the names caller, varargs and kwargs belong.
+  // The open macros, which the names caller, varargs and kwargs belong to. The statement parser maintains them.
   std::vector<MacroDefinition*> macros;
-  int depth = 0;  // of the nesting, statements included
+  int depth = 0;  // nesting, statements included
 
  private:
   ExpressionPtr make(int line, int below, auto node);
@@ -57,7 +59,7 @@ class ExpressionParser {
     std::string_view text;
     Arithmetic operation;
   };
-  // Operands with any of the symbols between them, from the left.
+  // Operands with these symbols between them, left-associative.
   ExpressionPtr arithmetic(std::span<const ArithmeticSymbol> symbols, ExpressionPtr (ExpressionParser::*operand)());
   ExpressionPtr sum();
   ExpressionPtr concatenation();

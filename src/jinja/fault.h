@@ -1,6 +1,6 @@
-// How the template interpreter fails on the inside. Nearly every operation of a template can fail, at any depth, and
-// all failures end the same way, so inside the interpreter they are thrown; Template's two functions catch them and
-// nothing else of Quire ever sees one.
+// The exception of the template interpreter. Nearly every operation of a template can fail, at any depth, and every
+// failure ends the rendering. So failures are thrown inside the interpreter. Template's two functions catch them; the
+// rest of Quire never sees one.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace quire::jinja {
 struct Fault {
   TemplateError::Kind kind = TemplateError::Kind::runtime;
   std::string message;
-  int line = 0;  // 0: wherever the interpreter stands
+  int line = 0;  // 0: the current line of the interpreter
 };
 
-// An operation failed as it would in Jinja2. Messages are Python's and Jinja2's own, which is what people search for.
+// An operation failed as it would in Jinja2. The messages are those of Python and Jinja2, which people search for.
 [[noreturn]] void fail_operation(std::string message);
 [[noreturn]] void fail_syntax(std::string message, int line);
 [[noreturn]] void fail_limit(std::string message);

@@ -1,6 +1,7 @@
 // Jinja2's filters: value | name(arguments).
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault in Python's words.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault that has Python's message.
 #pragma once
 
 #include <span>
@@ -14,15 +15,14 @@ namespace quire::jinja {
 
 struct Filter {
   std::string_view name;
-  Native apply;  // `self` is what stands before the bar
+  Native apply;  // `self` is the value before the bar
 };
 
-// Null where there is none of that name.
+// Null if the name is unknown.
 const Filter* find_filter(std::string_view name);
 [[noreturn]] void fail_no_filter(std::string_view name);
 
-// The `attribute` of filters that take one: "a.b.0" is what an item has under a, and under b of that, and so on.
-// Without one, the item itself.
+// The `attribute` argument of filters: "a.b.0" is item.a.b[0]. Without it, the item itself.
 class AttributePath {
  public:
   AttributePath(Runtime& runtime, const Value* attribute);

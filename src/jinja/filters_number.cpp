@@ -1,4 +1,4 @@
-// Filters on numbers, conversions to them, and default.
+// Filters for numbers, conversions to numbers, and default.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -19,7 +19,7 @@
 namespace quire::jinja {
 namespace {
 
-// int(text): white space around it, a sign, single underscores between digits.
+// int(text): accepts white space around it, a sign, and single underscores between digits.
 std::optional<Int> parse_integer(std::string_view text) {
   text = strip(text);
   const bool negative = text.starts_with('-');
@@ -61,7 +61,7 @@ std::optional<double> parse_real(std::string_view given) {
     const auto [end, error] = std::from_chars(body.data(), body.data() + body.size(), value);
     if (end != body.data() + body.size() || error == std::errc::invalid_argument) return std::nullopt;
     if (error == std::errc::result_out_of_range) {
-      // Too large or too small, which from_chars does not tell apart.
+      // Too large or too small: from_chars does not say which.
       const bool small = body.find("e-") != std::string_view::npos || body.starts_with("0") || body.starts_with(".");
       value = small ? 0.0 : std::numeric_limits<double>::infinity();
     }

@@ -42,8 +42,8 @@ Value map_items(Runtime& runtime, const Value& self, const Arguments& arguments)
   return make_iterator(runtime.meter, std::move(out.items));
 }
 
-// Keeps the items of which a test holds, or does not; of the item itself, or of an attribute of it. Without a test,
-// being true is the test.
+// Keeps the items that pass a test, or those that fail it. The test applies to the item or to its attribute. Without a
+// test, items that are true pass.
 template <bool wanted, bool of_attribute>
 Value select_items(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (!truthy(self)) return make_iterator(runtime.meter, {});

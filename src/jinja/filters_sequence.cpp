@@ -20,7 +20,7 @@ namespace {
 
 bool given_true(const Value* value) { return value != nullptr && truthy(*value); }
 
-// What is compared: by default without regard to case.
+// The key to compare by. By default it ignores case.
 Value folded(Runtime& runtime, Value value, bool case_sensitive) {
   const Text* text = value.text();
   if (case_sensitive || text == nullptr) return value;
@@ -44,7 +44,7 @@ std::vector<Keyed> with_keys(Runtime& runtime, std::vector<Value> items, const A
 }
 
 void sort_by_key(Runtime& runtime, std::vector<Keyed>& keyed, bool reverse) {
-  // Reversed, equal items still keep their order.
+  // Equal items keep their order even when reversed.
   std::ranges::stable_sort(keyed, [&](const Keyed& a, const Keyed& b) {
     return reverse ? less(runtime.meter, b.key, a.key) : less(runtime.meter, a.key, b.key);
   });
@@ -130,7 +130,7 @@ Value extreme(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return best->item;
 }
 
-// Several attributes, with commas between, order by the first, then the next.
+// Several attributes, separated by commas: sorts by the first, then by the next.
 Value sorted(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto [reverse, case_given, attribute] = bind("sort", arguments, {"reverse", "case_sensitive", "attribute"}, 0);
   std::vector<AttributePath> paths;
@@ -167,7 +167,7 @@ Value unique(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Cursor cursor(runtime, self);
   for (Value item; cursor.next(item);) {
     const Value key = folded(runtime, path.of(runtime, item), case_sensitive);
-    runtime.meter.step(8);  // of comparing it with a few of those before
+    runtime.meter.step(8);  // the cost of comparing it with earlier items
     if (seen.insert(require_hashable(key)).second) out.push(item);
   }
   return make_iterator(runtime.meter, std::move(out.items));

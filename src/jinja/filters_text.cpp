@@ -1,4 +1,4 @@
-// Filters whose result is a text, and what counts in one.
+// Filters whose result is a text, and filters that count in a text.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -20,14 +20,14 @@
 namespace quire::jinja {
 namespace {
 
-// These filters take anything, as its text.
+// These filters accept any value and convert it to text.
 template <auto Convert, bool by_character>
 Value converted(Runtime& runtime, const Value& self, const Arguments& arguments) {
   bind_nothing("this filter", arguments);
   return convert_text(runtime, *to_text(runtime.meter, self).text(), Convert, by_character);
 }
 
-// Every word, which is what white space, a hyphen or an opening bracket stands before.
+// Capitalizes every word. A word begins after white space, a hyphen or an opening bracket.
 std::string title(std::string_view text) {
   std::string out;
   bool inside_word = false;
@@ -93,9 +93,9 @@ Value indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   TextBuilder out(runtime.meter);
   if (first != nullptr && truthy(*first)) out.append(*margin.text());
   runtime.meter.scanned(self.text()->bytes.size());
-  // The line end that is added makes an empty text one line, and a text that ends with one keep it.
+  // The added line end makes an empty text one line, and keeps the line end of a text that has one.
   const std::string text = self.text()->bytes + "\n";
-  std::size_t end = 0;  // of the line before
+  std::size_t end = 0;  // of the previous line
   for (const std::string_view line : lines_of(runtime.meter, text, false)) {
     const auto begin = static_cast<std::size_t>(line.data() - text.data());
     if (begin > 0) {

@@ -19,13 +19,13 @@
 namespace quire::jinja {
 namespace {
 
-// How one value is written.
+// The format of one value.
 struct Layout {
-  bool left = false;   // at the left end of its width
-  bool zeros = false;  // numbers: zeros in front up to the width
+  bool left = false;   // left-aligned
+  bool zeros = false;  // numbers: leading zeros up to the width
   std::size_t width = 0;
   std::optional<std::size_t> precision;
-  char type = 0;  // s r d i f; 0: as the value is
+  char type = 0;  // s r d i f; 0: depends on the value
 };
 
 std::optional<std::size_t> read_number(std::string_view& rest) {
@@ -135,7 +135,7 @@ class PercentFormatter {
       rest_.remove_prefix(percent);
       if (!rest_.empty()) conversion();
     }
-    // What can be asked for an item, other than a tuple, passes for a mapping of which not all need be used.
+    // Python treats any value with items, except a tuple, as a mapping, of which not all items must be used.
     const bool mapping = tuple_ == nullptr && values_.text() == nullptr && sized(values_);
     const bool all_used = mapping || (tuple_ != nullptr ? next_ == tuple_->items.size() : next_ == 1);
     if (!all_used) fail_operation("not all arguments converted during string formatting");
@@ -267,7 +267,7 @@ class BraceFormatter {
   const Arguments& arguments_;
   TextBuilder out_;
   std::size_t next_ = 0;
-  std::optional<bool> numbered_;  // whether fields have said their places
+  std::optional<bool> numbered_;  // whether fields have explicit positions
 };
 
 }  // namespace

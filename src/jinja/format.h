@@ -1,10 +1,12 @@
-// The part of Python's two ways to format that templates use: "..." % values, and "...".format(values).
+// The part of Python's formatting that templates use: "..." % values and "...".format(values).
 //
-// Both have text (s, r), integers (d, i) and fixed-point numbers (f), with a width, zeros in front and a precision; `%`
-// also has a minus for the left side and names in parentheses; braces have places, names and !r. Everything else of
-// either (other types, signs, alignment, groups of digits, fields that reach into a value) fails, and says what.
+// Both support text (s, r), integers (d, i) and fixed-point numbers (f), with a width, leading zeros and a precision.
+// `%` also supports a minus (left alignment) and names in parentheses. Braces support positions, names and !r.
+// Everything else (other types, signs, alignment, digit grouping, attributes and items of fields) fails with an error
+// that names it.
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault.
 #pragma once
 
 #include "quire/jinja/runtime.h"

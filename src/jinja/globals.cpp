@@ -48,7 +48,7 @@ Value make_range(Runtime&, const Value&, const Arguments& arguments) {
   return std::make_shared<const Range>(range);
 }
 
-// What dict(...) makes: of a dict or of pairs, then of names.
+// The result of dict(...): from a dict or pairs, then from named arguments.
 Dict dict_of(Runtime& runtime, std::string_view function, const Arguments& arguments) {
   Dict dict(runtime.meter);
   if (arguments.positional.size() > 1) {
@@ -130,7 +130,7 @@ const Method* find_global(std::string_view name) {
 
 std::string format_time(std::chrono::local_seconds time, const std::string& format) {
   if (format.find('\0') != std::string::npos) fail_operation("embedded null character");
-  // What depends on a zone or on less than seconds, this clock does not have; strftime would ask the environment.
+  // This clock has no time zone and no fractions of a second. strftime would take the zone from the environment.
   std::string prepared;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {
@@ -146,7 +146,7 @@ std::string format_time(std::chrono::local_seconds time, const std::string& form
   }
   static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", nullptr);
   const std::tm fields = calendar(time);
-  // One character more, so that an empty result can be told from one that did not fit.
+  // One more character, so that size 0 means that the result did not fit, not that it is empty.
   prepared += '.';
   std::string out(prepared.size() * 16 + 64, '\0');
   const std::size_t size = strftime_l(out.data(), out.size(), prepared.c_str(), &fields, c_locale);

@@ -1,6 +1,7 @@
-// The functions every template can call: range, dict, namespace, raise_exception, strftime_now.
+// The functions that every template can call: range, dict, namespace, raise_exception, strftime_now.
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault in Python's words.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault that has Python's message.
 #pragma once
 
 #include <chrono>
@@ -11,10 +12,10 @@
 
 namespace quire::jinja {
 
-// Null where there is none of that name.
+// Null if the name is unknown.
 const Method* find_global(std::string_view name);
 
-// strftime() in the C locale, as Python's datetime has it: without a time zone, %z and %Z are empty.
+// strftime() in the C locale, as in Python's datetime: there is no time zone, so %z and %Z are empty.
 std::string format_time(std::chrono::local_seconds time, const std::string& format);
 
 }  // namespace quire::jinja

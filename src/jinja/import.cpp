@@ -1,4 +1,4 @@
-// import_variable(): variables on their way in.
+// import_variable(): converts the caller's variables to values.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@
 namespace quire::jinja {
 namespace {
 
-// The members of an object whose text is the template's own.
+// The members of an object whose text counts as the template's own.
 using Members = std::vector<std::string_view>;
 
 Value import_at(const boost::json::value& value, int depth, Source source, const Members& items_own = {},

@@ -179,7 +179,7 @@ Arguments Interpreter::evaluate(const ArgumentList& list, const ScopeRef& scope)
     }
     for (const auto& [key, value] : more.dict()->entries) {
       if (key.text() == nullptr) fail_operation("keywords must be strings");
-      meter_.step(1 + arguments.named.size());  // each is compared with those before it
+      meter_.step(1 + arguments.named.size());  // each name is compared with those before it
       arguments.names = worst(arguments.names, key.text()->origin.worst());
       add_named(key.text()->bytes, value);
     }

@@ -1,6 +1,7 @@
-// Runs a parsed template once: expressions in interpreter.cpp, statements in statements.cpp.
+// Runs a parsed template once. interpreter.cpp has the expressions, statements.cpp the statements.
 //
-// Who may call: one thread, which owns the Runtime. How it fails: with a Fault; the Runtime knows the line.
+// Who may call: one thread, which owns the Runtime.
+// How it fails: with a Fault; the Runtime knows the line.
 #pragma once
 
 #include <memory>
@@ -35,7 +36,7 @@ class Interpreter {
   using ScopeRef = Ref<Scope>;
   enum class Flow { onward, break_loop, next_iteration };
 
-  // While it lives, what is printed is kept here.
+  // While it lives, output is collected here.
   class Capture {
    public:
     explicit Capture(Interpreter& interpreter)
@@ -102,13 +103,13 @@ class Interpreter {
   const Program& program_;
   Runtime& runtime_;
   Meter& meter_;
-  TextBuilder* out_ = nullptr;       // what is printed goes here
-  const Value* captured_ = nullptr;  // what a block's filters work on
+  TextBuilder* out_ = nullptr;       // output goes here
+  const Value* captured_ = nullptr;  // the input of a block's filters
   std::vector<ScopeRef> kept_;
 };
 
-// A variable as the template sees it. Its texts are from outside, but for those that `own` names (RenderOptions::own).
-// Text that is not well-formed UTF-8 is repaired. Not charged to any meter.
+// A variable as the template sees it. Its texts are from outside, except those that `own` names (RenderOptions::own).
+// Invalid UTF-8 is repaired. Nothing is charged to a meter.
 Value import_variable(std::string_view name, const boost::json::value& value, std::span<const std::string_view> own);
 
 }  // namespace quire::jinja

@@ -1,4 +1,4 @@
-// append_json(): what Python's json.dumps() writes.
+// append_json(): the output of Python's json.dumps().
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -51,11 +51,11 @@ class JsonWriter {
 
   void own(std::string_view text) { out_.append(text, Source::own); }
 
-  // All of it, quotes too, is from where any of it is.
+  // If any byte of the text is from outside, the whole string counts as outside, with its quotes.
   void write_string(std::string_view text, Source source) {
     meter_.scanned(text.size() / 4);
     out_.append("\"", source);
-    std::size_t done = 0;  // written so far: what needs no escape goes out in one piece
+    std::size_t done = 0;  // bytes written so far; text without escapes is written in one piece
     for (std::size_t at = 0; at < text.size();) {
       const auto byte = static_cast<unsigned char>(text[at]);
       const bool plain = byte < 0x80 ? byte >= 0x20 && byte != '"' && byte != '\\' : !style_.ensure_ascii;

@@ -1,5 +1,5 @@
-// What Jinja2 and Python have and this interpreter has not, since no published template uses it (src/jinja/README.md).
-// A template that does fails with the name of it, instead of being told that there is no such thing.
+// Features of Jinja2 and Python that this interpreter leaves out, because no published template uses them
+// (src/jinja/README.md). A template that uses one fails with the message that it is not supported, instead of unknown.
 //
 // Who may call: anyone; there is no state.
 #pragma once

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 26> kSymbols = {"//", "**", "==", "!=", "
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// Of a name, which is ASCII here: no published template has another.
+// Characters of a name. Names are ASCII here; no published template has others.
 bool word_character(char c) { return digit(c) || c == '_' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
 
 int digit_value(char c) {
@@ -33,7 +33,7 @@ int digit_value(char c) {
   return 99;
 }
 
-// Line ends become "\n", and one at the very end is dropped.
+// Line ends become "\n". One at the very end is dropped.
 std::string normalized(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -49,7 +49,7 @@ std::string normalized(std::string_view source) {
   return out;
 }
 
-// The escapes of a Python string literal. What is no escape keeps its backslash.
+// Resolves the escapes of a Python string literal. An unknown escape keeps its backslash.
 class Unescaper {
  public:
   Unescaper(std::string_view text, int line) : text_(text), line_(line) {}
@@ -108,7 +108,7 @@ class Unescaper {
   }
 
   void append(char32_t code) {
-    // A pair of surrogates, as JSON writes characters beyond U+FFFF, is taken for the character that it means.
+    // A surrogate pair, as in JSON, becomes the character beyond U+FFFF that it encodes.
     if (code >= 0xD800 && code < 0xDC00 && text_.substr(at_).starts_with("\\u")) {
       at_ += 2;
       const char32_t low = hexadecimal(4);
@@ -171,8 +171,8 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  // What is left of the text before a tag: '-' takes all white space before it, and a block or comment that is the
-  // first thing on its line takes the line's indentation unless there is a '+'.
+  // The text before a tag, trimmed. '-' removes all white space before the tag. A block or comment that is first on its
+  // line removes the indentation, unless it has a '+'.
   std::string_view trimmed(std::string_view text, char sign, bool is_variable) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || is_variable) return text;
@@ -211,7 +211,7 @@ class Lexer {
     finish_tag(sign);
   }
 
-  // Behind the end of a block or comment: '-' takes all white space, '+' none, nothing takes one line end.
+  // Trims the text after a block or comment: '-' removes all white space, '+' nothing, otherwise one line end.
   void finish_tag(char sign) {
     if (sign == '-') {
       skip_space();
@@ -221,7 +221,7 @@ class Lexer {
     advance_line(at_);
   }
 
-  // Stands behind "{%": where the tag `word` ends, if it is one.
+  // Called after "{%". The end of the tag, if it is the tag `word`.
   std::optional<std::size_t> raw_begin(std::string_view word) const {
     std::string_view rest = strip_left(source_.substr(at_));
     if (!rest.starts_with(word)) return std::nullopt;
@@ -249,14 +249,14 @@ class Lexer {
     fail_syntax("Missing end of raw directive", line_);
   }
 
-  // Tokens up to the end of the tag: "%}" or "}}", where no bracket is open.
+  // Tokens up to the end of the tag: "%}" or "}}" outside of all brackets.
   void read_expression(char end, TokenKind end_kind) {
     const std::string close = {end, '}'};
-    std::string open;  // the closing brackets that are due
+    std::string open;  // the closing brackets that are expected
     while (at_ < source_.size()) {
       skip_space();
       advance_line(at_);
-      if (at_ == source_.size()) return;  // the parser says what is missing
+      if (at_ == source_.size()) return;  // the parser reports what is missing
       if (open.empty()) {
         const char sign = follows("-" + close) || (end == '%' && follows("+%}")) ? source_[at_] : '\0';
         if (sign != '\0' || follows(close)) {
@@ -302,7 +302,7 @@ class Lexer {
     at_ = close + 1;
   }
 
-  // Digits that may be parted by single underscores, from `at`; where they end.
+  // The end of the digits at `at`, which may have single underscores between them.
   std::size_t digits_end(std::size_t at, int base) const {
     while (digit_value(peek(at)) < base || (peek(at) == '_' && digit_value(peek(at + 1)) < base)) ++at;
     return at;
@@ -347,7 +347,7 @@ class Lexer {
         begin = at_ + 2;
         end = digits_end(first, base);
       } else {
-        end = digits_end(at_, 1);  // nothing but zeros: 007 is no number
+        end = digits_end(at_, 1);  // only zeros: 007 is not a number
       }
     }
     Int value = 0;
@@ -388,7 +388,7 @@ class Lexer {
 
   std::string_view source_;
   std::size_t at_ = 0;
-  std::size_t counted_ = 0;  // up to where line_ has been counted
+  std::size_t counted_ = 0;  // line_ is the line of this position
   int line_ = 1;
   std::vector<Token> tokens_;
 };

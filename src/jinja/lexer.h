@@ -1,6 +1,7 @@
-// A template's source as tokens: Jinja2's rules, with trim_blocks and lstrip_blocks on.
+// Splits a template's source into tokens, by Jinja2's rules with trim_blocks and lstrip_blocks on.
 //
-// Who may call: anyone, from any thread; there is no state. How it fails: with a Fault of Kind::syntax that has a line.
+// Who may call: anyone, from any thread; there is no state.
+// How it fails: with a Fault of Kind::syntax that has a line.
 #pragma once
 
 #include <string>
@@ -36,7 +37,7 @@ struct Token {
   bool is_symbol(std::string_view wanted) const { return kind == TokenKind::symbol && text == wanted; }
 };
 
-// Ends with one token of kind `end`. The source is well-formed UTF-8.
+// The last token is of kind `end`. The source must be valid UTF-8.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace quire::jinja

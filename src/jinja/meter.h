@@ -1,6 +1,8 @@
-// What a rendering may spend: steps, and bytes held. One per rendering, used by one thread.
+// The budget of a rendering: steps, and bytes held.
 //
-// What holds: `held` is the sum of all live Charges. How it fails: with a Fault of Kind::limit.
+// Who may call: one thread; there is one Meter per rendering.
+// What holds: `held` is the sum of all live Charges.
+// How it fails: with a Fault of Kind::limit.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +26,8 @@ class Meter {
       out_of_steps();
     steps_left_ -= count;
   }
-  // Work that grows with a text: moved or searched as a whole, or looked at character by character. The rates are such
-  // that a step is never much more than a tenth of a microsecond.
+  // Work that grows with the length of a text: copying or searching it, or visiting each character. The rates are such
+  // that a step never takes much more than a tenth of a microsecond.
   void copied(std::size_t bytes) { step(bytes / 256); }
   void scanned(std::size_t bytes) { step(bytes / 16); }
 
@@ -51,7 +53,7 @@ class Meter {
   std::size_t max_text_;
 };
 
-// Bytes held for as long as this lives. An empty one (of constants, which belong to the template) holds nothing.
+// Bytes that are held while this object lives. An empty Charge holds nothing; constants of the template have one.
 class Charge {
  public:
   Charge() = default;

@@ -41,7 +41,7 @@ Value index_of_item(Runtime& runtime, const Value& self, const Arguments& argume
 
 Value itself(Runtime&, const Value& self, const Arguments& arguments) {
   bind_nothing("copy", arguments);
-  return self;  // nothing can change it, so it is its own copy
+  return self;  // lists and dicts are immutable, so no copy is needed
 }
 
 Value dict_get(Runtime&, const Value& self, const Arguments& arguments) {

@@ -1,6 +1,7 @@
-// The methods of texts, lists, tuples and dicts that a template can call, and the binding of arguments to parameters.
+// The methods of texts, lists, tuples and dicts that a template can call, and binding of arguments to parameters.
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault in Python's words.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault that has Python's message.
 #pragma once
 
 #include <array>
@@ -17,17 +18,17 @@ namespace quire::jinja {
 
 struct Method {
   std::string_view name;
-  Native native;  // null: it would change its object, and the sandbox forbids it
+  Native native;  // null: it would change its object, which the sandbox forbids
 };
 
-// Null where the type of `object` has no method of that name.
+// Null if the type of `object` has no such method.
 const Method* find_method(const Value& object, std::string_view name);
 
 std::span<const Method> text_methods();        // methods_text.cpp
 std::span<const Method> text_shape_methods();  // methods_shape.cpp
 
-// One pointer for each parameter, null where it was not given. The first `required` must be given. A parameter whose
-// name is empty can only be given by its place. Too many, too few or unknown arguments fail.
+// One pointer per parameter, null if it was not given. The first `required` parameters must be given. A parameter with
+// an empty name can only be given by position. Too many, too few or unknown arguments fail.
 void bind_arguments(std::string_view function, const Arguments& arguments, std::span<const std::string_view> parameters,
                     std::size_t required, std::span<const Value*> bound);
 
@@ -39,23 +40,23 @@ std::array<const Value*, N> bind(std::string_view function, const Arguments& arg
   return bound;
 }
 
-// For functions that take none.
+// For functions without parameters.
 void bind_nothing(std::string_view function, const Arguments& arguments);
 
-// At most `limit` times, or always if that is negative.
+// Replaces at most `limit` times, or all if it is negative.
 Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text, const Text& new_text, Int limit);
 
-// A text of other letters. What becomes of a character may depend on that character alone (by_character); if not, a
-// text of which some came from outside is taken to be from outside as a whole.
+// Converts the letters of a text. by_character: the result of a character depends only on that character. Otherwise, if
+// any part of the text is from outside, the whole result counts as outside.
 Value convert_text(Runtime& runtime, const Text& text, std::string (*convert)(std::string_view), bool by_character);
 
-// str.isupper(), or islower(): some letters, and none of the other case.
+// str.isupper() or islower(): there are letters, and none of the other case.
 bool has_case(std::string_view text, bool is_upper_case);
 
 // str.splitlines().
 std::vector<std::string_view> lines_of(Meter& meter, std::string_view text, bool keep_ends);
 
-// An argument that must be a text. `function` names who wants it.
+// An argument that must be a text. `function` is the name for the error.
 const std::string& require_text(std::string_view function, const Value& value);
 
 }  // namespace quire::jinja

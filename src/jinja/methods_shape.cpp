@@ -1,4 +1,4 @@
-// Methods of texts that change their letters, or ask what they are.
+// Methods of texts that change or test their letters.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -42,7 +42,7 @@ std::string title(std::string_view text) {
   });
 }
 
-// Not empty, and true of every character.
+// Whether the text is not empty and the predicate holds for every character.
 template <auto Predicate>
 Value all_are(Runtime& runtime, const Value& self, const Arguments& arguments) {
   bind_nothing("this method", arguments);

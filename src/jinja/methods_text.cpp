@@ -1,4 +1,4 @@
-// Methods of texts that search, cut and join.
+// Methods of texts that search, split and join.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kNowhere = std::string_view::npos;
 
-// For searching as a whole, and for looking at each character.
+// Return the bytes and charge their cost: of searching the text, and of visiting each character.
 std::string_view searched(Runtime& runtime, const Value& self) {
   runtime.meter.copied(self.text()->bytes.size());
   return self.text()->bytes;
@@ -32,7 +32,7 @@ std::string_view scanned(Runtime& runtime, const Value& self) {
   return self.text()->bytes;
 }
 
-// Searching from the right has no bound but the product of both sizes.
+// In the worst case, searching from the right takes time proportional to the product of both sizes.
 std::size_t find_from_right(Runtime& runtime, std::string_view text, std::string_view part) {
   runtime.meter.step((text.size() / 64) * (part.size() / 32));
   return text.rfind(part);
@@ -42,7 +42,7 @@ std::size_t find_from(Runtime& runtime, bool from_right, std::string_view text, 
   return from_right ? find_from_right(runtime, text, part) : find_part(text, part);
 }
 
-// A piece of `self`: `bytes` is one of its bytes.
+// A piece of `self`. `bytes` must point into its bytes.
 Value piece(Runtime& runtime, const Value& self, std::string_view bytes) {
   const Text& text = *self.text();
   const std::size_t begin = bytes.empty() ? 0 : static_cast<std::size_t>(bytes.data() - text.bytes.data());
@@ -80,11 +80,11 @@ Value strip_text(Runtime& runtime, const Value& self, const Arguments& arguments
   return piece(runtime, self, text);
 }
 
-// The part of a text between two positions, as the methods that search take them: find(what, start, stop).
+// The part of a text between two positions, for methods like find(what, start, stop).
 struct Window {
   std::string_view text;
   std::size_t first_byte = 0;
-  bool empty_matches = true;  // where the start lies behind the end, not even nothing is found
+  bool empty_matches = true;  // false if start is after the end: then not even an empty text is found
 };
 
 Window window(Runtime& runtime, const Text& text, const Value* start, const Value* stop) {
@@ -184,7 +184,7 @@ Value remove_suffix(Runtime& runtime, const Value& self, const Arguments& argume
   return piece(runtime, self, text);
 }
 
-// Cuts at white space, or at `separator`, at most `limit` times, from one end.
+// Splits at white space or at `separator`, at most `limit` times, from one end.
 std::vector<std::string_view> split_at_space(Meter& meter, std::string_view text, Int limit, bool from_right) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -192,7 +192,7 @@ std::vector<std::string_view> split_at_space(Meter& meter, std::string_view text
     text = from_right ? strip_right(text) : strip_left(text);
     if (text.empty()) return parts;
     if (limit-- == 0) {
-      parts.push_back(text);  // with the white space at its far end
+      parts.push_back(text);  // with the white space at its other end
       return parts;
     }
     std::size_t size = 0;
@@ -323,7 +323,7 @@ Value replace_all(Runtime& runtime, const Text& text, std::string_view old_text,
   std::size_t done = 0;
   TextBuilder out(runtime.meter);
   if (limit < 0) limit = std::numeric_limits<std::int64_t>::max();
-  // Nothing is found before every character and at the end.
+  // An empty text is found before every character and at the end.
   while (limit > 0) {
     const std::size_t at = find_part(bytes, old_text, done);
     if (at == kNowhere) break;

@@ -73,7 +73,7 @@ bool order(Meter& meter, Comparison which, const Value& a, const Value& b, Opera
   meter.step();
   if (is_number(a) && is_number(b)) return compare_numbers(a, b, operation);
   if (a.text() != nullptr && b.text() != nullptr) {
-    // Code points compare as the bytes of their UTF-8 do.
+    // The order of UTF-8 bytes is the order of code points.
     meter.copied(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
     return operation(a.text()->bytes.compare(b.text()->bytes), 0);
   }

@@ -1,7 +1,8 @@
 // Python's operators on values.
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault in Python's words where a type
-// does not support an operation, where an undefined value is used, and at the limits.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault that has Python's message, if a type does not support an operation, an undefined value is
+//   used, or a limit is reached.
 #pragma once
 
 #include <string_view>
@@ -15,7 +16,7 @@ enum class Arithmetic { add, subtract, multiply, divide, floor_divide, modulo, p
 enum class Comparison { equal, not_equal, less, less_equal, greater, greater_equal, in, not_in };
 
 [[noreturn]] void fail_undefined(const Undefined& undefined);
-// Uses the value: fails if it is undefined.
+// Fails if the value is undefined.
 void require_defined(const Value& value);
 
 bool truthy(const Value& value);
@@ -29,7 +30,7 @@ Value calculate(Runtime& runtime, Arithmetic operation, const Value& a, const Va
 Value negate(const Value& value);
 Value plus(const Value& value);
 
-// `count` times the text.
+// The text repeated `count` times.
 Value repeat(Runtime& runtime, const Text& text, Int count);
 
 }  // namespace quire::jinja

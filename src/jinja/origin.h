@@ -1,9 +1,9 @@
-// Where the bytes of a text came from: the template itself, or outside (a message, a tool, a document). Control tokens
-// are parsed in what the template wrote and nowhere else, so this must not get lost on the way through an operation.
+// The origin of the bytes of a text: the template itself, or outside (a message, a tool, a document). Control tokens
+// are parsed only in the template's own text, so every operation must preserve the origin.
 //
 // Who may call: anyone; an Origin is a value and belongs to one text.
-// What holds: the ranges are sorted, not empty, and neither overlap nor touch. An operation that cannot say where a
-//   byte came from takes worst() for all of its result.
+// What holds: the ranges are sorted, not empty, and neither overlap nor touch. An operation that cannot track
+//   single bytes uses worst() for its whole result.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 namespace quire::jinja {
 
 enum class Source {
-  own,      // the template wrote it, or the interpreter did (numbers, punctuation)
-  outside,  // it came with a variable
+  own,      // from the template, or from the interpreter (numbers, punctuation)
+  outside,  // from a variable
 };
 
 inline Source worst(Source a, Source b) { return a == Source::outside ? a : b; }
@@ -26,7 +26,7 @@ class Origin {
   Origin() = default;  // all own
   Origin(Source source, std::size_t size) { append(source, 0, size); }
 
-  // What came from outside.
+  // The ranges from outside.
   const std::vector<TextRange>& outside() const { return outside_; }
   std::vector<TextRange> take() { return std::move(outside_); }
 
@@ -34,13 +34,13 @@ class Origin {
   Source at(std::size_t byte) const;
   Origin piece(std::size_t begin, std::size_t size) const;
 
-  // The text had `size` bytes; now it has so many more.
+  // Bytes of one source were appended to a text that had `size` bytes.
   void append(Source source, std::size_t size, std::size_t more);
-  // And now a piece of another text is behind it.
+  // A piece of another text was appended.
   void append(const Origin& other, std::size_t begin, std::size_t more, std::size_t size);
 
  private:
-  // The first range that ends behind `byte`.
+  // The first range that ends after `byte`.
   std::vector<TextRange>::const_iterator behind(std::size_t byte) const;
   void add(std::size_t begin, std::size_t end);
 

@@ -37,7 +37,8 @@ class StatementParser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  // Up to a tag that begins with one of `ends`, which stays current; up to the end of the template if there are none.
+  // Statements up to a tag that begins with one of `ends`, which stays current. If `ends` is empty: up to the end of
+  // the template.
   Block statements(Words ends) {
     Block block;
     while (true) {
@@ -64,14 +65,14 @@ class StatementParser {
     }
   }
 
-  // The rest of an opening tag, and what is inside it.
+  // The rest of an opening tag, and the body.
   Block body(Words ends) {
     tokens_.skip_symbol(":");
     tokens_.expect(TokenKind::block_end);
     return statements(ends);
   }
 
-  // The same, and the closing tag's word.
+  // The same, and the word of the closing tag.
   Block whole_body(std::string_view end) {
     Block block = body({end});
     tokens_.next();
@@ -265,7 +266,7 @@ class StatementParser {
   Program& program_;
   ExpressionParser expressions_;
   std::vector<std::string> open_tags_;
-  int loops_ = 0;  // that a break here could end
+  int loops_ = 0;  // enclosing loops that a break could end
 };
 
 }  // namespace

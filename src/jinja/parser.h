@@ -1,6 +1,7 @@
-// From source to a parsed template.
+// Parses the source of a template.
 //
-// Who may call: anyone, from any thread. How it fails: with a Fault of Kind::syntax or Kind::limit that has a line.
+// Who may call: anyone, from any thread.
+// How it fails: with a Fault of Kind::syntax or Kind::limit that has a line.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace quire::jinja {
 
-// The source is well-formed UTF-8.
+// The source must be valid UTF-8.
 std::shared_ptr<const Program> parse_program(std::string_view source);
 
 }  // namespace quire::jinja

@@ -22,13 +22,13 @@ bool is_callable(const Value& value) {
          value.undefined() != nullptr;
 }
 
-// len(value) and value[...] both work, which an undefined value allows until it is used.
+// Whether len(value) and value[...] both work. Jinja2 says so of an undefined value too.
 bool is_sequence(const Value& value) {
   const Sequence* sequence = value.sequence();
   return sequence != nullptr ? sequence->indexable() : sized(value);
 }
 
-// Tests of the value alone.
+// Tests without arguments.
 template <auto Predicate>
 bool plain(Runtime&, const Value& value, const Arguments& arguments) {
   bind_nothing("this test", arguments);
@@ -58,7 +58,7 @@ bool divisible_by(Runtime& runtime, const Value& value, const Arguments& argumen
 
 bool same_as(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto [other] = bind("sameas", arguments, {"other"}, 1);
-  // Python keeps equal constants as one object.
+  // In Python, equal constants are one object.
   if (value.text() != nullptr && other->text() != nullptr) return equal(runtime.meter, value, *other);
   return same_object(value, *other);
 }

@@ -1,6 +1,7 @@
 // Jinja2's tests: value is name(arguments).
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault in Python's words.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault that has Python's message.
 #pragma once
 
 #include <string_view>
@@ -15,7 +16,7 @@ struct Test {
   bool (*holds)(Runtime& runtime, const Value& value, const Arguments& arguments);
 };
 
-// Null where there is none of that name.
+// Null if the name is unknown.
 const Test* find_test(std::string_view name);
 
 }  // namespace quire::jinja

@@ -16,7 +16,7 @@
 namespace quire::jinja {
 namespace {
 
-// Namespaces may contain themselves, so the depth of values does not bound this walk.
+// Namespaces may contain themselves, so the depth of values does not limit this recursion.
 constexpr int kMaxPrintDepth = 2 * kMaxDepth;
 
 void append_escape(std::string& out, char32_t c) {
@@ -47,7 +47,7 @@ class Printer {
   void print(const Ref<const Text>& text) {
     meter_.scanned(2 * text->bytes.size());
     const std::string literal = quoted(text->bytes);
-    // An escape has no place in the text of its own: all of it is from where any of it is.
+    // Escapes do not map to bytes of the text. So if any byte is from outside, the whole literal counts as outside.
     out_.append(text->markup ? fmt::format("Markup({})", literal) : literal, text->origin.worst());
   }
   void print(const Ref<const Sequence>& value) {
@@ -64,7 +64,7 @@ class Printer {
     own(fmt::format("range({}, {}", int_to_string(range->start), int_to_string(range->stop)));
     own(range->step != 1 ? fmt::format(", {})", int_to_string(range->step)) : ")");
   }
-  // Python shows an address here; nothing can depend on it.
+  // Python shows an address here. No template can depend on it.
   void print(const Ref<Iterator>& iterator) { own(fmt::format("<{} object>", iterator->type)); }
   void print(const Ref<Namespace>& value) {
     out_.append("<Namespace ");

@@ -1,7 +1,7 @@
-// Values as text: Python's str() and repr(), and json.dumps().
+// Converts values to text: Python's str() and repr(), and json.dumps().
 //
-// Who may call: the interpreter, on its rendering's thread. How it fails: with a Fault, where a value has no JSON, and
-// at the limits.
+// Who may call: the interpreter, on the thread of its rendering.
+// How it fails: with a Fault, if a value cannot be JSON, or a limit is reached.
 #pragma once
 
 #include <optional>
@@ -21,9 +21,9 @@ std::string quoted(std::string_view text);
 void append_str(TextBuilder& out, Meter& meter, const Value& value);
 void append_repr(TextBuilder& out, Meter& meter, const Value& value);
 
-// str(value), as a text that is no markup.
+// str(value), as a text that is not markup.
 Value to_plain_text(Meter& meter, const Value& value);
-// The value itself where it is a text, else str(value).
+// The value itself if it is a text, otherwise str(value).
 Value to_text(Meter& meter, const Value& value);
 Value to_repr(Meter& meter, const Value& value);
 std::string repr(Meter& meter, const Value& value);  // for messages
@@ -31,7 +31,7 @@ std::string repr(Meter& meter, const Value& value);  // for messages
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::optional<std::string> indent;  // of one level; absent: all on one line
+  std::optional<std::string> indent;  // of one level; absent: everything on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   Source source = Source::own;  // of indent and separators
@@ -39,7 +39,7 @@ struct JsonStyle {
 
 void append_json(TextBuilder& out, Meter& meter, const Value& value, const JsonStyle& style);
 
-// & < > ' " as HTML entities, as the filter `escape` writes them.
+// Replaces & < > ' " by HTML entities, as the filter `escape` does.
 std::string escape_html(std::string_view text);
 void append_escaped(TextBuilder& out, const Text& text);
 

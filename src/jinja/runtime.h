@@ -1,7 +1,8 @@
-// What one rendering carries along: its meter, its clock, where it stands. One thread, one rendering.
+// The state of one rendering: its meter, its clock, its current line.
 //
-// What holds: namespaces, the only objects that may refer to themselves, live until the rendering ends and are emptied
-// then, so nothing leaks and nothing is destroyed by deep recursion.
+// Who may call: one thread; there is one Runtime per rendering.
+// What holds: namespaces are the only objects that may refer to themselves. They live until the rendering ends and are
+//   emptied then. So nothing leaks, and no destructor recurses deeply.
 #pragma once
 
 #include <chrono>
@@ -14,8 +15,8 @@
 
 namespace quire::jinja {
 
-// Each level is a few stack frames of the interpreter. Recursive macros in Jinja2 end at Python's recursion limit,
-// after about as many.
+// Each level takes a few stack frames of the interpreter. In Jinja2, recursive macros end at Python's recursion limit,
+// after about as many levels.
 inline constexpr int kMaxEvaluationDepth = 800;
 
 class Runtime {
@@ -37,14 +38,14 @@ class Runtime {
 
   Meter meter;  // first, so that it outlives every value
   const std::chrono::local_seconds now;
-  int line = 1;   // of the operation under way, for errors
+  int line = 1;   // of the current operation, for errors
   int depth = 0;  // of evaluation; see Deeper
 
  private:
   std::vector<Ref<Namespace>> namespaces_;
 };
 
-// One level of evaluation, against the end of the stack.
+// Counts one level of evaluation, so that the stack cannot overflow.
 class Deeper {
  public:
   explicit Deeper(Runtime& runtime) : depth_(runtime.depth) {

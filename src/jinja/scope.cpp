@@ -61,7 +61,7 @@ std::optional<Value> loop_attribute(Runtime& runtime, const Value& value, std::s
   if (name == "previtem") return loop.index0 > 0 ? loop.previous : runtime.undefined("there is no previous item");
   if (name == "nextitem") return loop.peek() ? loop.ahead.front() : runtime.undefined("there is no next item");
   if (name == "cycle") return make_function(runtime.meter, "cycle", value, cycle);
-  // Loops are not recursive here.
+  // Recursive loops are not supported.
   if (name == "depth") return 1;
   if (name == "depth0") return 0;
   if (is_left_out(kLeftOutLoopAttributes, name)) return runtime.undefined(left_out_message("loop attribute", name));

@@ -1,10 +1,9 @@
-// What names stand for while a template runs: scopes, the loop variable, macros.
+// The names of a running template: scopes, the loop variable, macros.
 //
-// Who may call: the interpreter, on its rendering's thread.
-//
-// What holds: a scope is searched from the inside out and set only on the inside, which is Jinja2's rule (what a loop
-// body sets is gone with the iteration). A scope that a macro may still come back to is kept by the interpreter until
-// the rendering ends. A loop refers to values and to its source only while it runs.
+// Who may call: the interpreter, on the thread of its rendering.
+// What holds: names are searched from the inner scope outwards, but set only in the innermost scope. That is Jinja2's
+//   rule: a variable that a loop body sets is gone after the iteration. If a macro may still use a scope, the
+//   interpreter keeps it until the rendering ends. A loop refers to values and to its source only while it runs.
 #pragma once
 
 #include <cstddef>
@@ -50,19 +49,19 @@ struct Scope {
 
   Ref<Scope> outer;
   std::vector<std::pair<NameId, Value>> variables;
-  bool kept = false;  // by the interpreter, until the end
+  bool kept = false;  // the interpreter keeps it until the end
   Charge charge;
 };
 
 struct Macro {
   std::string_view name;
   const MacroDefinition* definition = nullptr;
-  Ref<Scope> scope;  // in which it was defined
+  Ref<Scope> scope;  // where it was defined
   Charge charge;
 };
 
-// Where a loop's items come from, one at a time: the condition of `for x in y if condition` is evaluated only when its
-// turn comes, and may depend on what the body did before.
+// The items of a loop, one at a time. The condition of `for x in y if condition` is evaluated just before each item, so
+// it may depend on earlier iterations.
 class LoopSource {
  public:
   LoopSource() = default;
@@ -78,16 +77,16 @@ struct Loop {
   std::optional<std::int64_t> known_length;
   Value previous;
   Value current;
-  std::list<Value> ahead;        // looked at already, by loop.last or loop.length
+  std::list<Value> ahead;        // already fetched, for loop.last or loop.length
   LoopSource* source = nullptr;  // null once the loop has ended
 
   bool advance();  // to the next item; false at the end
-  bool peek();     // is there another?
+  bool peek();     // whether there is another item
   std::int64_t length();
-  void end();  // lets go of everything but the numbers
+  void end();  // releases everything except the numbers
 };
 
-// An attribute of `loop`; empty where it has none of that name.
+// An attribute of `loop`. Empty if the name is unknown.
 std::optional<Value> loop_attribute(Runtime& runtime, const Value& loop, std::string_view name);
 
 }  // namespace quire::jinja

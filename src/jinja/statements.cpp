@@ -1,4 +1,4 @@
-// The statements of a template, macros, and the way in: Interpreter::run().
+// Statements, macros, and the entry point Interpreter::run().
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -13,7 +13,7 @@
 
 namespace quire::jinja {
 
-// The items of a for statement for which its condition holds.
+// The items of a for statement that satisfy its condition.
 class ItemSource final : public LoopSource {
  public:
   ItemSource(Interpreter& interpreter, const ForStatement& statement, const Value& items, const Ref<Scope>& scope)

@@ -21,7 +21,7 @@ std::unexpected<TemplateError> failure(Fault fault, int line) {
   error.line = fault.line != 0 ? fault.line : line;
   const bool raised = fault.kind == TemplateError::Kind::raised;
   error.message = fmt::format("line {}: {}{}", error.line, raised ? "the template refuses: " : "", fault.message);
-  // An Error is one line; what a template raises, or quotes from its variables, may have several.
+  // An Error is one line, but the message of a template may have several.
   for (char& c : error.message) {
     if (c == '\n' || c == '\r') c = ' ';
   }

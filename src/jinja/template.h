@@ -1,30 +1,28 @@
-// Chat templates: an interpreter for the part of Jinja2 that published models' templates use, set up as Hugging Face
-// transformers sets up Jinja2 (trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson without HTML
-// escapes, the immutable sandbox). What it prints is what Jinja2 prints, to the byte.
+// Chat templates: an interpreter for the part of Jinja2 that the templates of published models use. It is configured
+// like Jinja2 in Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson without
+// HTML escapes, the immutable sandbox). Its output is the same as Jinja2's, byte for byte.
 //
-// Who may call: a Template is const once parsed; any number of threads may render it at once.
+// Who may call: any number of threads may render a Template at the same time; it does not change after parsing.
 //
 // What holds:
-// - A template sees its variables and `now`, and nothing else: no files, no environment, no clock, no state kept from
-//   one rendering to the next.
-// - It ends: every step, every byte of text and every byte held is counted against RenderOptions. A template that loops
-//   forever stops with an error, after a fraction of a second at the default limits.
-// - Text keeps its origin through every operation: the rendering says which bytes came from variables. Where an
-// operation
-//   cannot tell, its result counts as from outside if any part of its input was. Numbers carry no origin.
-// - The order of keys in objects is kept, integers stay integers, and text is counted in code points as Python does.
-//   Variables that are not well-formed UTF-8 are repaired with U+FFFD.
+// - A template sees its variables and `now`, and nothing else: no files, no environment, no clock, no state from an
+//   earlier rendering.
+// - Rendering ends: every step, every byte of text and every byte held counts against RenderOptions. With the default
+//   limits, a template that loops forever stops with an error after a fraction of a second.
+// - Text keeps its origin through every operation: the rendering says which bytes came from variables. If an operation
+//   cannot track it, its result counts as from outside if any part of its input was. Numbers carry no origin.
+// - The order of keys in objects is kept, integers stay integers, and text is counted in code points as in Python.
+//   Invalid UTF-8 in variables is repaired with U+FFFD.
 //
-// How it fails: with a TemplateError, whose message begins "line N: ". A template that refuses a conversation
-// (raise_exception) is told apart from one that is broken by `kind`.
+// How it fails: with a TemplateError, whose message begins "line N: ". Its `kind` tells whether the template is broken
+//   or refuses the conversation (raise_exception).
 //
-// What is left out: README.md beside this header lists what is there and what is not, and why. Integers end at 127
-// bits. map, select and their like work at once and not when their result is walked, so a failure in one shows even if
-// nobody looks at the result.
+// What is left out: README.md beside this header lists what is supported and what is not, and why. Integers have at
+// most 127 bits. map, select and similar filters are not lazy, so they fail even if their result is not used.
 //
-// Variables are the caller's to set, under the names templates read: messages, tools, documents, bos_token, eos_token,
-// add_generation_prompt and whatever else. A name that is not set is undefined, which is not the same as null:
-// transformers always sets `tools` and `documents`, to null where there are none.
+// The caller sets the variables, under the names that templates use: messages, tools, documents, bos_token, eos_token,
+// add_generation_prompt and others. A name that is not set is undefined, which is not the same as null: transformers
+// always sets `tools` and `documents`, to null if there are none.
 #pragma once
 
 #include <chrono>
@@ -46,18 +44,18 @@ namespace quire::jinja {
 
 struct Program;
 
-// An Error, so that it passes for one wherever the difference does not matter.
+// Derived from Error, so that callers who do not need `kind` can treat it as one.
 struct TemplateError : Error {
   enum class Kind {
     syntax,   // the template cannot be parsed
     runtime,  // an expression failed, as it would in Jinja2
-    raised,   // the template called raise_exception: the conversation is not one it accepts
-    limit,    // steps, memory, output or nesting ran out
+    raised,   // the template called raise_exception: it does not accept the conversation
+    limit,    // the limit of steps, memory, output or nesting was reached
   };
 
   Kind kind = Kind::runtime;
   int line = 0;        // counted from 1
-  std::string raised;  // of Kind::raised: the template's own words, fit to be shown to whoever sent the conversation
+  std::string raised;  // of Kind::raised: the template's message, which may be shown to the client
 };
 
 template <typename T>
@@ -65,23 +63,22 @@ using TemplateResult = std::expected<T, TemplateError>;
 
 struct Rendered {
   std::string text;
-  // Which bytes of it came from outside: from a variable that RenderOptions::own does not name. Sorted, and no two
-  // touch. The rest is the template's own, and may be trusted as far as the template is: this is where control tokens
-  // are.
+  // The bytes from outside: from variables that RenderOptions::own does not name. Sorted; no two ranges touch. The rest
+  // is the template's own text, as trusted as the template itself. Only there control tokens are parsed.
   std::vector<TextRange> outside;
 };
 
 struct RenderOptions {
-  // What strftime_now() says.
+  // The time of strftime_now().
   std::chrono::local_seconds now{};
-  // An operation, an element visited, or some hundred bytes copied are a step: some 20 to 100 ns.
+  // A step is an operation, a visited element, or about a hundred copied bytes: 20 to 100 ns.
   std::uint64_t max_steps = 4'000'000;
-  // Of the rendering, and of any single text on the way to it.
+  // The limit of the output, and of any single text during the rendering.
   std::size_t max_output_bytes = std::size_t{16} << 20;
-  // Of everything the template makes and still holds; the variables themselves are not counted.
+  // The limit of everything that the template creates and still holds. The variables themselves do not count.
   std::size_t max_memory_bytes = std::size_t{128} << 20;
-  // Variables whose text counts as the template's own: "bos_token" is a variable with all that is in it,
-  // "messages[].role" a member of every object in an array. Text of any other is from outside.
+  // Variables whose text counts as the template's own. "bos_token" is a whole variable, "messages[].role" a member of
+  // every object in an array. All other text is from outside.
   std::span<const std::string_view> own = {};
 };
 

@@ -1,5 +1,5 @@
-// What Jinja2 itself made of templates: chat templates of our own, with the constructs of published ones, in
-// testdata/chat, and single constructs in testdata/templates. generate.py in each folder asks Jinja2.
+// Compares with Jinja2's own output: testdata/chat has chat templates with the constructs of published ones,
+// testdata/templates has single constructs. generate.py in each folder runs Jinja2.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -54,7 +54,7 @@ TEST(ChatTemplates, RenderOrRefuseConversationsAsJinja2Does) {
         ++renderings;
       } else {
         ASSERT_FALSE(result) << result->text;
-        // What Python itself says is not repeated word for word.
+        // Messages of Python itself are not repeated word for word.
         const bool raised = variables.at("raised").as_bool();
         EXPECT_EQ(result.error().kind == TemplateError::Kind::raised, raised) << result.error().message;
         if (raised) {
@@ -86,7 +86,7 @@ TEST_P(JinjaFixture, RendersOrFailsAsJinja2Does) {
   }
 }
 
-// What no published template uses: src/jinja/README.md.
+// Features that no published template uses: see src/jinja/README.md.
 TEST(LeftOut, IsNamedWhereATemplateUsesIt) {
   json::object fixture = read_json(fs::path(QUIRE_SOURCE_DIR) / "testdata/templates/left_out.json");
   ASSERT_FALSE(fixture.at("cases").as_array().empty());

@@ -1,7 +1,6 @@
-// Any bytes as a template, rendered over one conversation at the default limits: whatever they are, parsing and
-// rendering end, with a text or with one line of reasons. And whatever a template does with its variables, it is known
-// of the result: every text of the conversation has a mark in it that no template can spell, and no mark is ever found
-// in what the rendering calls the template's own.
+// Renders any bytes as a template, with one conversation and the default limits. Parsing and rendering always end, with
+// a text or with one line of error. The origin of text is never lost: every text of the conversation has a mark that no
+// template can spell, and no mark may appear in the part that the rendering calls the template's own.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -51,10 +50,10 @@ boost::json::value with_marks(const boost::json::value& value) {
   if (!value.is_object()) return value;
   boost::json::object out;
   for (const auto& [key, item] : value.get_object()) {
-    // Templates compare these, and go different ways.
+    // Templates branch on these values.
     out[key] = key == "role" || key == "type" ? item : with_marks(item);
   }
-  // A key too; the others are those that templates ask for.
+  // A key with a mark too. The other keys stay, because templates look them up.
   out[kMark] = kMark;
   return out;
 }

@@ -1,4 +1,4 @@
-// A template is data from a stranger: whatever it does, it ends soon, in bounded memory, with a reason.
+// A template is untrusted data. Whatever it does, rendering ends soon, in bounded memory, with an error that says why.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -31,7 +31,7 @@ void expect_limit(std::string_view source, std::string_view reason) {
   const TemplateError error = failure(source);
   EXPECT_EQ(error.kind, Kind::limit) << error.message;
   EXPECT_THAT(error.message, HasSubstr(reason));
-  // A second by itself; sanitizers and a busy machine have their share.
+  // About a second. The rest is for sanitizers and a busy machine.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
@@ -146,7 +146,7 @@ TEST(TemplateLimits, AreTheCallersToSet) {
 TEST(TemplateLimits, MemoryIsGivenBackAsATemplateLetsGoOfIt) {
   RenderOptions options = fixed_options();
   options.max_memory_bytes = 2'000'000;
-  // A hundred times a text of 100 kB, one at a time.
+  // A hundred texts of 100 kB, but only one at a time.
   EXPECT_EQ(*try_render("{% for i in range(100) %}{% set s = 'a' * 100000 %}{% endfor %}x", {}, options), "x");
 }
 

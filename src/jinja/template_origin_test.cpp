@@ -1,4 +1,4 @@
-// Text keeps its origin through every operation: what came with a variable is between « and » below, the rest is the
+// Text keeps its origin through every operation. Below, text from variables is between « and »; the rest is the
 // template's own.
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace quire::jinja {
 namespace {
 
 constexpr std::string_view kOwn[] = {"bos", "messages[].role"};
-// x, s and the like are from outside; bos and the messages' roles are not.
+// x, s and similar variables are from outside; bos and the roles of messages are not.
 constexpr std::string_view kVariables = R"({
   "x": "User", "s": " a,b ", "p": "<p>", "u": "ß'é", "e": "", "n": 5, "l": ["a", "b"], "lines": "a\nb",
   "d": {"key": "value", "k2": 2}, "bos": "<s>", "key": "key",
@@ -87,7 +87,7 @@ TEST(TemplateOrigin, TheCallerSaysWhichVariablesAreTheTemplatesOwn) {
   expect_all({{"{{ bos }}", "<s>"},
               {"{% for m in messages %}<{{ m.role }}>{% endfor %}", "<user><tool>"},
               {"{{ messages[0].content }}", "«Hi»"},
-              {"{{ messages[0].inner.role }}", "«evil»"},  // deeper than what was named
+              {"{{ messages[0].inner.role }}", "«evil»"},  // nested deeper than the named member
               {"{{ messages[1].content[0] }}", "«c»"}});
 }
 
@@ -138,7 +138,7 @@ TEST(TemplateOrigin, OtherLettersKeepIt) {
       {{"{{ x | upper }}{{ x.lower() }}{{ 'a' | upper }}", "«USERuser»A"},
        {"{{ ('a' + x) | upper }}|{{ ('A' + x + 'B').lower() }}|{{ ('-' + u) | upper }}", "A«USER»|a«user»b|-«SS'É»"},
        {"{{ x | title }}{{ x.capitalize() }}{{ 'own' | title }}{{ 'own'.capitalize() }}", "«UserUser»OwnOwn"},
-       // These look at neighbours: a text of both is from outside as a whole.
+       // These depend on neighbours: a text of both origins counts as outside as a whole.
        {"{{ ('a-' + x) | title }}|{{ ('a' + x).capitalize() }}|{{ ('a' + x).title() }}", "«A-User»|«Auser»|«Auser»"}});
 }
 
@@ -239,7 +239,7 @@ TEST(TemplateOrigin, IsCountedAgainstTheLimits) {
   const auto own = Template::parse("{{ (['ab'] * 20000) | join('-') | length }}")->render(variables, options);
   ASSERT_TRUE(own) << own.error().message;
   EXPECT_EQ(own->text, "59999");
-  // 60 kB of text, and 20,000 ranges of 16 bytes, twice while the text is being made.
+  // 60 kB of text and 20,000 ranges of 16 bytes; both exist twice while the text is built.
   const auto outside = Template::parse("{% set t = ([x] * 20000) | join('-') %}{{ ([t] * 3) | join | length }}")
                            ->render(variables, options);
   ASSERT_FALSE(outside);

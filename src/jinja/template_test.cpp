@@ -1,5 +1,5 @@
-// What a template means: expectations that follow from Jinja2's and Python's documentation. template_fixtures_test.cpp
-// has many more, made by Jinja2 itself.
+// Expectations that follow from the documentation of Jinja2 and Python. template_fixtures_test.cpp has many more, which
+// Jinja2 itself produced.
 #include "quire/jinja/template.h"
 
 #include <string>
@@ -159,7 +159,7 @@ TEST(Template, ToolsAndToolResultsPassThrough) {
 
 TEST(Template, FiltersOverListsAreWalkedOnce) {
   EXPECT_EQ(render("{% set g = [1, 2] | map('string') %}{{ g | list }}{{ g | list }}"), "['1', '2'][]");
-  EXPECT_EQ(render("{{ 'yes' if [] | select }}"), "yes");  // what is lazy is true, even with nothing in it
+  EXPECT_EQ(render("{{ 'yes' if [] | select }}"), "yes");  // a lazy sequence is true even if it is empty
 }
 
 TEST(Template, MarkedAsSafeEscapesWhatIsAddedToIt) {

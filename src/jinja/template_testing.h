@@ -1,4 +1,4 @@
-// For the template interpreter's tests: rendering in one line.
+// For tests of the template interpreter: renders in one line.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ inline TemplateResult<std::string> try_render(std::string_view source, const boo
   return std::move(rendered->text);
 }
 
-// Variables as JSON text. A failure is a failed test, and its message the result.
+// Variables are JSON text. If rendering fails, the test fails and the message is returned.
 inline std::string render(std::string_view source, std::string_view variables = "{}") {
   const auto result = try_render(source, boost::json::parse(variables).as_object());
   if (result) return *result;
@@ -39,7 +39,7 @@ inline std::string render(std::string_view source, std::string_view variables = 
   return result.error().message;
 }
 
-// How it fails. A success is a failed test.
+// The error of a rendering. If it succeeds, the test fails.
 inline TemplateError failure(std::string_view source, std::string_view variables = "{}",
                              const RenderOptions& options = fixed_options()) {
   auto result = try_render(source, boost::json::parse(variables).as_object(), options);

@@ -1,6 +1,7 @@
-// The tokens of a template as its parser takes them: one at a time, with one more in sight.
+// The tokens of a template for its parser: one at a time, with one token of lookahead.
 //
-// Who may call: the parser that owns it. How it fails: with a Fault of Kind::syntax that has a line.
+// Who may call: the parser that owns it.
+// How it fails: with a Fault of Kind::syntax that has a line.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ class TokenStream {
   const Token& current() const { return tokens_[at_]; }
   const Token& look() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
   int line() const { return current().line; }
-  Token next();  // the current token; the one behind it becomes current
+  Token next();  // returns the current token and advances
 
   bool skip_name(std::string_view name);
   bool skip_symbol(std::string_view symbol);
@@ -35,7 +36,7 @@ class TokenStream {
   std::size_t at_ = 0;
 };
 
-// How a token is called in messages.
+// The name of a token for messages.
 std::string describe(const Token& token);
 
 }  // namespace quire::jinja

@@ -66,7 +66,7 @@ std::string_view last_character(std::string_view text) {
 }
 
 std::size_t count_characters(std::string_view text) {
-  // A continuation byte has its top bit set and the one below clear; eight bytes are asked at once.
+  // A continuation byte has its top bit set and the next one clear. Eight bytes are tested at the same time.
   constexpr std::uint64_t kOnes = 0x0101010101010101;
   std::size_t continuations = 0;
   std::size_t at = 0;
@@ -142,7 +142,7 @@ void append_upper(std::string& out, char32_t c) {
 void append_lower(std::string& out, char32_t c) {
   if (c < 0x80) {
     out.push_back(static_cast<char>(ascii_letter(c, U'A') ? c + 32 : c));
-  } else if (c == 0x130) {  // the one character whose lower case is two: an i and its dot
+  } else if (c == 0x130) {  // the only character with two characters in lower case: an i and its dot
     append_literal(out, u8"i\u0307");
   } else {
     append_utf8(out, mapped(unicode_tables().lower, c).value_or(c));

@@ -1,7 +1,9 @@
-// Characters as Python's str sees them: classes, case, and positions counted in code points.
+// Characters as in Python's str: classes, case, and positions counted in code points.
 //
-// Who may call: anyone, from any thread; there is no state. Every text given here is well-formed UTF-8 (the lexer and
-// the import of variables see to that), so the length of a character follows from its first byte.
+// Who may call: anyone, from any thread; there is no state.
+// What holds: every text must be valid UTF-8 (the lexer and the import of variables ensure that), so the first byte of
+// a
+//   character gives its length.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +17,11 @@ namespace quire::jinja {
 // Bytes of the character that starts with `lead`.
 std::size_t character_bytes(char lead);
 
-// The first character of `text`, which is not empty, as bytes.
+// The bytes of the first character of `text`, which must not be empty.
 std::string_view first_character(std::string_view text);
 std::string_view last_character(std::string_view text);
 
-// Calls `visit` with each character's code point, in order.
+// Calls `visit` with the code point of each character, in order.
 template <typename Visit>
 void for_each_character(std::string_view text, Visit visit) {
   for (std::size_t at = 0; at < text.size();) {
@@ -36,15 +38,15 @@ void for_each_character(std::string_view text, Visit visit) {
 
 std::size_t count_characters(std::string_view text);
 
-// The byte at which character `index` starts; the size of the text where it has no more than `index` characters.
+// The byte where character `index` starts. The size of the text if it has at most `index` characters.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
 
-// Where `part` first occurs in `text` at or behind `from`, in time that grows with the sum of their sizes and not, as
-// std::string_view::find may, with the product; npos if it does not occur.
+// The first occurrence of `part` in `text` at or after `from`, or npos. Its time grows with the sum of the sizes, while
+// std::string_view::find may need their product.
 std::size_t find_part(std::string_view text, std::string_view part, std::size_t from = 0);
 
 bool is_space(char32_t c);
-bool is_line_break(char32_t c);  // where str.splitlines() cuts
+bool is_line_break(char32_t c);  // where str.splitlines() splits
 bool is_digit(char32_t c);
 bool is_printable(char32_t c);
 bool is_upper(char32_t c);

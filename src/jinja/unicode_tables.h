@@ -1,4 +1,4 @@
-// The tables behind template_unicode.h, and nothing else: sorted, of characters outside ASCII, const.
+// The tables of unicode.h: sorted, only for characters outside ASCII.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace quire::jinja {
 namespace {
 
-// What an object costs beside its contents: itself, its reference counts, the allocator's share.
+// The cost of an object besides its contents: the object itself, its reference counts, the allocator's overhead.
 constexpr std::size_t kObjectBytes = 96;
 
 int deepest(const std::vector<Value>& items) {
@@ -61,7 +61,7 @@ std::weak_ordering compare_numbers(const Value& a, const Value& b) {
   if (exact_a && exact_b) return x <=> y;
   const double left = exact_a ? static_cast<double>(x) : *a.real();
   const double right = exact_b ? static_cast<double>(y) : *b.real();
-  // A NaN must have a place in the order, or the index is not one: above everything.
+  // The index needs a total order, so NaN is above everything.
   if (std::isnan(left) || std::isnan(right)) return std::isnan(left) <=> std::isnan(right);
   return left < right ? std::weak_ordering::less
                       : (left > right ? std::weak_ordering::greater : std::weak_ordering::equivalent);

@@ -1,16 +1,15 @@
-// The values a template computes with: Python's, as far as templates reach them.
+// The values of a template: those of Python, as far as templates use them.
 //
-// Who may call: values belong to one rendering and its thread; constants of a template (made without a Meter) are
-// shared by all renderings and never change.
+// Who may call: values belong to one rendering and its thread. Constants of a template (made without a Meter) never
+//   change, and all renderings share them.
 //
 // What holds:
-// - Text is well-formed UTF-8. Everything is immutable but namespaces, loops and iterators, as in Jinja2's immutable
-//   sandbox, which is what makes sharing by reference safe.
-// - No value is nested deeper than kMaxDepth, so that walking one (printing, comparing, destroying) may recurse.
-//   Namespaces count as depth 0 and may form cycles; the Runtime keeps each alive and takes the cycles apart at the
-//   end.
-// - A text knows which of its bytes came from outside. Whoever makes one says so; there is no default.
-// - What a value holds is charged to its Meter until it is gone.
+// - Text is valid UTF-8. Everything except namespaces, loops and iterators is immutable, as in Jinja2's immutable
+//   sandbox. So sharing by reference is safe.
+// - No value is nested deeper than kMaxDepth, so that printing, comparing and destroying may recurse. Namespaces count
+//   as depth 0 and may form cycles. The Runtime keeps them alive and breaks the cycles at the end.
+// - A text knows which of its bytes came from outside. The code that makes a text must say so; there is no default.
+// - The memory of a value is charged to its Meter until it is destroyed.
 // How it fails: with a Fault (limits only).
 #pragma once
 
@@ -43,8 +42,8 @@ struct Sequence;
 struct Text;
 struct Undefined;
 
-// Python's integers have no end. These hold all that JSON has (signed and unsigned 64 bits) and the products of those;
-// beyond that an operation fails rather than wraps.
+// Python's integers are unlimited. These hold all integers of JSON (signed and unsigned 64 bits) and their products. An
+// operation with a larger result fails; it does not wrap.
 __extension__ typedef __int128 Int;
 
 template <typename T>
@@ -84,7 +83,7 @@ class Value {
   const Function* function() const { return object<const Function>(); }
   const Undefined* undefined() const { return object<const Undefined>(); }
 
-  // The object itself, to be kept; null for another type.
+  // A reference to the object, which may be kept. Null for another type.
   template <typename T>
   Ref<T> share() const {
     const auto* ref = std::get_if<Ref<T>>(&data_);
@@ -112,7 +111,7 @@ struct Text {
   std::string bytes;
   std::size_t length = 0;  // in characters
   Origin origin;
-  bool markup = false;  // of the filters `safe` and `escape`: added to plain text, it escapes that text
+  bool markup = false;  // from the filters `safe` and `escape`: plain text that is joined with it is escaped
   Charge charge;
 
   bool ascii() const { return length == bytes.size(); }
@@ -139,7 +138,7 @@ struct Sequence {
   bool is_tuple() const { return kind == SequenceKind::tuple; }
 };
 
-// Orders whatever may be a key, numbers by value whatever their type, so that 1, 1.0 and True are one key as in Python.
+// The order of keys. Numbers are ordered by value, whatever their type: as in Python, 1, 1.0 and True are one key.
 struct KeyLess {
   using is_transparent = void;
   bool operator()(const Value& a, const Value& b) const;
@@ -147,10 +146,10 @@ struct KeyLess {
   bool operator()(std::string_view a, const Value& b) const;
 };
 
-// May it be a key? Lists and dicts may not, nor tuples of them.
+// Whether the value may be a key. Lists and dicts may not, nor tuples that contain them.
 bool hashable(const Value& value);
 
-// Keys keep the order in which they were first set.
+// Keys keep the order of their first insertion.
 struct Dict {
   Dict() = default;
   explicit Dict(Meter& meter) : charge(meter, 128) {}
@@ -161,13 +160,13 @@ struct Dict {
 
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  void set(Value key, Value value);  // the key is hashable
+  void set(Value key, Value value);  // the key must be hashable
 
  private:
   template <typename Key>
-  std::size_t position(const Key& key) const;  // the number of entries where it is absent
+  std::size_t position(const Key& key) const;  // the number of entries if it is absent
 
-  // Small dicts are searched as they are; an index of hashes could be made slow by whoever chooses the keys.
+  // Small dicts are searched linearly. The index is ordered, because chosen keys could make a hash index slow.
   static constexpr std::size_t kUnindexed = 8;
   std::map<Value, std::size_t, KeyLess> index_;
 };
@@ -181,7 +180,7 @@ struct Range {
   Int at(Int index) const { return start + index * step; }
 };
 
-// What Python would compute lazily (generators, reversed()): can be walked once, has no length, cannot be indexed.
+// A lazy sequence of Python (generator, reversed()): it can be iterated once, has no length and no index.
 struct Iterator {
   std::string_view type;  // "generator"
   Ref<const Sequence> items;
@@ -193,14 +192,14 @@ struct Namespace {
 };
 
 struct Undefined {
-  std::string message;  // what is raised where it is used: "'x' is undefined"
+  std::string message;  // the error when it is used: "'x' is undefined"
   Charge charge;
 };
 
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
-  Source names = Source::own;  // outside: some of the names are keys of a dict from there
+  Source names = Source::own;  // outside: some names are keys of a dict from outside
 };
 
 using Native = Value (*)(Runtime& runtime, const Value& self, const Arguments& arguments);
@@ -214,12 +213,12 @@ struct Function {
 };
 
 Value make_text(Meter& meter, std::string bytes, Origin origin, bool markup = false);
-// All of it from one source.
+// A text from one source.
 Value make_text(Meter& meter, std::string bytes, Source source, bool markup = false);
 Value make_constant_text(std::string bytes, Source source);
-// A part of a text, with what is known of it.
+// A part of a text, with its origin.
 Value make_piece(Meter& meter, const Text& text, std::size_t begin, std::size_t size);
-// The character that begins at a byte. Those of ASCII are made once.
+// The character that begins at a byte. ASCII characters are cached.
 Value make_character(Meter& meter, const Text& text, std::size_t begin);
 Value make_sequence(Meter& meter, SequenceKind kind, std::vector<Value> items);
 Value make_dict(Dict dict);
@@ -234,12 +233,12 @@ inline Value make_tuple(Meter& meter, std::vector<Value> items) {
   return make_sequence(meter, SequenceKind::tuple, std::move(items));
 }
 
-// A text that grows, counted as it does.
+// Builds a text and charges its bytes as it grows.
 class TextBuilder {
  public:
   explicit TextBuilder(Meter& meter) : meter_(&meter), charge_(meter, 0) {}
 
-  // Whoever appends bytes says where they came from; a literal of this source is the interpreter's own.
+  // The caller says where the bytes came from. Literals in this code are the interpreter's own.
   template <std::size_t N>
   void append(const char (&literal)[N]) {
     append_bytes({literal, N - 1});
@@ -253,9 +252,9 @@ class TextBuilder {
     if (text.origin.worst() == Source::outside) append_origin(text.origin, begin, size);
     append_bytes(std::string_view(text.bytes).substr(begin, size));
   }
-  // `count` times; a negative count is none.
+  // Appends it `count` times; nothing if negative.
   void append_repeated(const Text& text, Int count);
-  // So much will come: one allocation instead of several. Promises nothing.
+  // A hint of the expected size, to save allocations.
   void reserve(std::size_t bytes) { out_.reserve(bytes); }
   std::string take() { return std::move(out_); }
   Origin take_origin() { return std::move(origin_); }
@@ -268,7 +267,7 @@ class TextBuilder {
     meter_->copied(bytes.size());
     out_.append(bytes);
   }
-  // Of the bytes that are appended next.
+  // The source of the next bytes.
   void append_origin(const Origin& origin, std::size_t begin, std::size_t size);
 
   Meter* meter_;
@@ -289,7 +288,7 @@ void Text::for_each_run(Visit visit) const {
   if (done < all.size()) visit(all.substr(done), Source::own);
 }
 
-// A list that grows, counted as it does.
+// Builds a list and charges its items as it grows.
 class ListBuilder {
  public:
   explicit ListBuilder(Meter& meter) : meter_(&meter), charge_(meter, 0) {}

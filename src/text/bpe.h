@@ -3,9 +3,8 @@
 //
 // Who may call: any number of threads may encode at the same time; nothing changes after create().
 // What holds: every byte of the text, valid UTF-8 or not, is in exactly one token, in order. Merges that would produce
-// a
-//   control token are left out, so no text can spell one. Time is O(n log n) in the longest word. There is no cache, so
-//   the result does not depend on earlier calls. Words that are one token are looked up in a table. The table holds
+//   a control token are left out, so no text can spell one. Time is O(n log n) in the longest word. There is no cache,
+//   so the result does not depend on earlier calls. Words that are one token are looked up in a table. The table holds
 //   only words whose merges were checked to give that token.
 // How it fails: create() names a merge that is malformed or has a part that is not a token. encode() names a byte that
 //   has no token, if there is no unknown token either.

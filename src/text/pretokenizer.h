@@ -7,8 +7,7 @@
 //
 // Who may call: any number of threads may use it at the same time; nothing changes after create().
 // What holds: for any bytes, the lengths of the words add up to the length of the text, and no word is empty. Valid
-// UTF-8
-//   and other bytes never share a word, and each run is split as if it were the whole text. So nothing is lost or
+//   UTF-8 and other bytes never share a word, and each run is split as if it were the whole text. So nothing is lost or
 //   replaced, and any bytes survive a round trip.
 // How it fails: an unknown name is an error that repeats it; there is no default.
 #pragma once

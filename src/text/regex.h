@@ -3,8 +3,7 @@
 //
 // Who may call: any number of threads at the same time, each with its own Scratch; nothing changes after compile().
 // What holds: the lengths of the pieces of split() add up to the length of the subject; no piece is empty. \s and \S
-// mean
-//   Unicode's White_Space, as in Rust and Oniguruma, which tokenizers are trained with. (PCRE2's own \s also has
+//   mean Unicode's White_Space, as in Rust and Oniguruma, which tokenizers are trained with. (PCRE2's own \s also has
 //   U+180E.)
 // How it fails: compile() with PCRE2's message. split() if a match takes more steps than a linear one could need.
 #pragma once

@@ -7,8 +7,7 @@
 //
 // Who may call: one thread at a time. The Tokenizer must outlive it and must not move.
 // What holds: the outputs of push() and flush() together equal Tokenizer::decode() for the same ids and options. At
-// most
-//   three bytes wait. With repair_utf8 every single output is valid UTF-8.
+//   most three bytes wait. With repair_utf8 every single output is valid UTF-8.
 // How it fails: it does not. Ids that are out of range are ignored.
 #pragma once
 

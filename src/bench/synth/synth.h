@@ -5,8 +5,8 @@
 //
 // Who may call: anyone, from any thread; there is no state.
 // What holds: the same shape, type and seed give the same bytes. Weights have mean 0 and a standard deviation of one
-// over
-//   the square root of the row length, norms are around 1, and recurrences decay. So logits are finite at any depth.
+//   over the square root of the row length, norms are around 1, and recurrences decay. So logits are finite at any
+//   depth.
 // How it fails: with one line that says what is wrong: an impossible shape, a type that does not fit the row length, a
 //   full disk. Then no file is written.
 #pragma once
