@@ -331,7 +331,7 @@ Result<ReadMeter> ReadMeter::create(const LimitOptions& options) {
   const std::uint64_t bytes = std::max(options.buffer_bytes / piece, std::uint64_t{1}) * piece;
   auto memory = std::make_unique<Memory>(Memory{.loops = *loops, .threads = options.threads});
   auto buffer = DeviceBuffer::create(memory->device, bytes);
-  if (!buffer) return fail(std::to_string(bytes) + " bytes to measure the memory with cannot be had");
+  if (!buffer) return fail("no memory for a buffer of " + std::to_string(bytes) + " bytes to measure with");
   memory->buffer = std::move(*buffer);
   // Not left as zeros: a hypervisor may map all zero pages to one page of memory.
   for (std::uint64_t at = 0; at < bytes; at += sizeof at) std::memcpy(memory->buffer.data() + at, &at, sizeof at);

@@ -37,7 +37,7 @@ TEST(MachineLimits, AVariantThatTheMachineDoesNotHaveIsRefused) {
 TEST(MachineLimits, MemoryThatCannotBeHadIsAnError) {
   const auto limits = measure_limits({.seconds = 0, .buffer_bytes = std::uint64_t{1} << 60});
   ASSERT_FALSE(limits.has_value());
-  EXPECT_EQ(limits.error().message, "1152921504606846976 bytes to measure the memory with cannot be had");
+  EXPECT_EQ(limits.error().message, "no memory for a buffer of 1152921504606846976 bytes to measure with");
 }
 
 TEST(ReadMeter, LooksWithTheThreadsOfATeam) {

@@ -188,7 +188,7 @@ Result<void> long_decode(const WorkloadOptions& options, const MakeHost& make, c
   tell.row(whole);
   const double more_bytes = kv_bytes(steps.cost(), far.context) - kv_bytes(steps.cost(), near.context);
   if (more_bytes <= 0) {
-    tell.note(fmt::format("long-decode: no attention part, {} tokens are no long sequence", context));
+    tell.note(fmt::format("long-decode: no attention part, {} tokens are not a long sequence", context));
     return {};
   }
   BenchRow attention{.workload = "long-decode", .phase = "attention", .context = context};

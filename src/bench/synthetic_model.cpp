@@ -58,7 +58,7 @@ class TemporaryFolder {
     std::string folder = parent + "/quire-bench-XXXXXX";
     errno = ENAMETOOLONG;
     if (folder.size() + std::strlen(kEndings[1]) >= PATH_MAX || ::mkdtemp(folder.data()) == nullptr) {
-      return fail(fmt::format("{}: cannot hold a model for a while: {}", text::printable(parent),
+      return fail(fmt::format("{}: cannot hold a temporary model: {}", text::printable(parent),
                               std::generic_category().message(errno)));
     }
     for (std::size_t i = 0; i < names.size(); ++i) {

@@ -62,7 +62,7 @@ TEST_F(Synthetic, AFolderThatIsNotThereIsNamed) {
   ::setenv("TMPDIR", (folder_ / "nowhere").c_str(), 1);
   const auto model = make(testing::tiny_llama(), "Q8_0");
   ASSERT_FALSE(model.has_value());
-  EXPECT_THAT(model.error().message, HasSubstr("nowhere: cannot hold a model for a while: No such file or directory"));
+  EXPECT_THAT(model.error().message, HasSubstr("nowhere: cannot hold a temporary model: No such file or directory"));
 }
 
 }  // namespace

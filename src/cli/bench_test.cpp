@@ -176,7 +176,7 @@ TEST(BenchOnShapes, AShortSequenceHasNoAttentionPart) {
   options.workload = {.repeat = 1, .context = 30, .tokens = 3};
   ASSERT_TRUE(bench(options, {.out = out, .err = err}).has_value());
   EXPECT_EQ(std::ranges::count(out.text(), '\n'), 1);
-  EXPECT_EQ(err.text(), "quire: tiny-llama Q8_0: long-decode: no attention part, 30 tokens are no long sequence\n");
+  EXPECT_EQ(err.text(), "quire: tiny-llama Q8_0: long-decode: no attention part, 30 tokens are not a long sequence\n");
 }
 
 // --- targets

@@ -91,11 +91,11 @@ TEST(SynthCommand, WhatCannotBeMeantIsRefusedByFlag) {
   EXPECT_THAT(refusal(with(kSmall, {"-o", path})), HasSubstr("--type is required"));
   EXPECT_THAT(refusal(with(kSmall, {"--type", "Q8_0"})), HasSubstr("--output is required"));
   EXPECT_THAT(refusal(with({"synth", "--arch", "llama", "--layers", "2"}, rest)),
-              HasSubstr("--embedding: a model of architecture llama has to have it"));
+              HasSubstr("--embedding: a model of architecture llama needs it"));
   const auto changed = [&](const std::string& shape, const std::string& flag, const std::string& value) {
     return refusal(with({"synth", "--shape", shape, flag, value}, rest));
   };
-  EXPECT_THAT(changed("llama-1.1b", "--kv-heads", "5"), HasSubstr("--kv-heads: 32 heads are no multiple of 5"));
+  EXPECT_THAT(changed("llama-1.1b", "--kv-heads", "5"), HasSubstr("--kv-heads: 32 heads are not a multiple of 5"));
   EXPECT_THAT(changed("llama-1.1b", "--layers", "0"), HasSubstr("--layers: \"0\" is not a whole number"));
   EXPECT_THAT(changed("llama-1.1b", "--layers", "many"), HasSubstr("--layers: \"many\" is not a whole number"));
   EXPECT_THAT(changed("llama-1.1b", "--state", "16"), HasSubstr("--state: a model of architecture llama has none"));

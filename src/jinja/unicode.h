@@ -2,8 +2,7 @@
 //
 // Who may call: anyone, from any thread; there is no state.
 // What holds: every text must be valid UTF-8 (the lexer and the import of variables ensure that), so the first byte of
-// a
-//   character gives its length.
+//   a character gives its length.
 #pragma once
 
 #include <cstddef>

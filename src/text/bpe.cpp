@@ -52,7 +52,7 @@ Result<void> ByteLevelBpe::add_merges(const Vocabulary& vocabulary, const TokenI
       ids[i] = spelled.find(text);
       if (ids[i] == kNoToken) {
         return fail(
-            fmt::format("tokenizer.ggml.merges: {} at {}: {} is no token", in_quotes(merge), rank, in_quotes(text)));
+            fmt::format("tokenizer.ggml.merges: {} at {}: {} is not a token", in_quotes(merge), rank, in_quotes(text)));
       }
       // A vocabulary may have an added token with the same spelling as a merge. The merge still applies to text.
       makes_text = makes_text && (is_mergeable(type_of(ids[i])) || type_of(ids[i]) == TokenType::user_defined);
@@ -104,7 +104,7 @@ Result<void> ByteLevelBpe::encode(std::string_view text, std::vector<TokenId>& o
     for (const Symbol& symbol : merger.symbols) {
       const TokenId id = symbol.id != kNoToken ? symbol.id : unk_;
       if (id == kNoToken) {
-        return fail(fmt::format("the vocabulary has no token for the byte 0x{:02X}, and none for the unknown",
+        return fail(fmt::format("the vocabulary has no token for the byte 0x{:02X}, and no unknown token",
                                 static_cast<unsigned>(static_cast<unsigned char>(word[symbol.begin]))));
       }
       out.push_back(id);

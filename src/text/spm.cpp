@@ -145,7 +145,7 @@ Result<void> SentencePieceBpe::encode_bytes(std::string_view bytes, std::size_t 
     return {};
   }
   if (unk_ == kNoToken) {
-    return fail(fmt::format("the vocabulary has no token for {}, and none for the unknown", in_quotes(bytes)));
+    return fail(fmt::format("the vocabulary has no token for {}, and no unknown token", in_quotes(bytes)));
   }
   if (out.size() == first || out.back() != unk_) out.push_back(unk_);
   return {};

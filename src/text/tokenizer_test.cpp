@@ -81,9 +81,9 @@ TEST(ByteLevelBpe, BadMergesAreNamed) {
   };
   EXPECT_EQ(with_merge("ab"), "tokenizer.ggml.merges: \"ab\" at 1 is not two tokens with a space between");
   for (const char* merge : {"", " ", " a", "a "}) EXPECT_THAT(with_merge(merge), HasSubstr("at 1 is not two tokens"));
-  EXPECT_EQ(with_merge("xy a"), "tokenizer.ggml.merges: \"xy a\" at 1: \"xy\" is no token");
-  EXPECT_EQ(with_merge("a xy"), "tokenizer.ggml.merges: \"a xy\" at 1: \"xy\" is no token");
-  EXPECT_EQ(with_merge("x y"), "tokenizer.ggml.merges: \"x y\" at 1: \"xy\" is no token");
+  EXPECT_EQ(with_merge("xy a"), "tokenizer.ggml.merges: \"xy a\" at 1: \"xy\" is not a token");
+  EXPECT_EQ(with_merge("a xy"), "tokenizer.ggml.merges: \"a xy\" at 1: \"xy\" is not a token");
+  EXPECT_EQ(with_merge("x y"), "tokenizer.ggml.merges: \"x y\" at 1: \"xy\" is not a token");
 }
 
 TEST(ByteLevelBpe, AnUnknownPretokenizerIsNamed) {

@@ -266,7 +266,7 @@ Shape changed(Shape shape, const Shape& changes) {
 Result<void> check_shape(const Shape& shape) {
   const auto parts = parts_of(shape.architecture);
   if (!parts) {
-    return fail(fmt::format("arch: '{}' is none of {}", shape.architecture, fmt::join(architecture_names(), ", ")));
+    return fail(fmt::format("arch: '{}' is not one of {}", shape.architecture, fmt::join(architecture_names(), ", ")));
   }
   for (const Number& number : kNumbers) {
     const std::uint32_t value = shape.*number.value;
@@ -275,9 +275,8 @@ Result<void> check_shape(const Shape& shape) {
       return fail(fmt::format("{}: a model of architecture {} has none", number.name, shape.architecture));
     }
     if (has && (value == 0 || value > number.most)) {
-      return fail(value == 0
-                      ? fmt::format("{}: a model of architecture {} has to have it", number.name, shape.architecture)
-                      : fmt::format("{}: {} is more than {}", number.name, value, number.most));
+      return fail(value == 0 ? fmt::format("{}: a model of architecture {} needs it", number.name, shape.architecture)
+                             : fmt::format("{}: {} is more than {}", number.name, value, number.most));
     }
   }
   // Three special tokens, one token per byte, and the space of SentencePiece.
@@ -288,7 +287,7 @@ Result<void> check_shape(const Shape& shape) {
   }
   if (parts->attention) {
     if (shape.heads % shape.kv_heads != 0) {
-      return fail(fmt::format("kv-heads: {} heads are no multiple of {}", shape.heads, shape.kv_heads));
+      return fail(fmt::format("kv-heads: {} heads are not a multiple of {}", shape.heads, shape.kv_heads));
     }
     if (shape.head_dim % 2 != 0) {
       return fail(fmt::format("head-dim: {} elements of a head cannot be rotated in pairs", shape.head_dim));

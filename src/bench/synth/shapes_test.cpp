@@ -61,15 +61,15 @@ TEST(Shapes, WhatCannotBeIsRefusedByName) {
   };
   Shape shape = small("llama-1.1b");
   shape.architecture = "mamba3";
-  EXPECT_THAT(refusal(shape), StartsWith("arch: 'mamba3' is none of granitehybrid, llama, mamba2, qwen3"));
+  EXPECT_THAT(refusal(shape), StartsWith("arch: 'mamba3' is not one of granitehybrid, llama, mamba2, qwen3"));
   const auto with = [&](std::string_view name, std::uint32_t Shape::*number, std::uint32_t value) {
     Shape changed = small(name);
     changed.*number = value;
     return refusal(changed);
   };
-  EXPECT_EQ(with("llama-1.1b", &Shape::layers, 0), "layers: a model of architecture llama has to have it");
+  EXPECT_EQ(with("llama-1.1b", &Shape::layers, 0), "layers: a model of architecture llama needs it");
   EXPECT_EQ(with("llama-1.1b", &Shape::layers, 1025), "layers: 1025 is more than 1024");
-  EXPECT_EQ(with("llama-1.1b", &Shape::kv_heads, 3), "kv-heads: 4 heads are no multiple of 3");
+  EXPECT_EQ(with("llama-1.1b", &Shape::kv_heads, 3), "kv-heads: 4 heads are not a multiple of 3");
   EXPECT_THAT(with("llama-1.1b", &Shape::head_dim, 63), StartsWith("head-dim: 63 "));
   EXPECT_THAT(with("llama-1.1b", &Shape::vocabulary, 259), StartsWith("vocabulary: 259 tokens are too few"));
   EXPECT_EQ(with("llama-1.1b", &Shape::state, 16), "state: a model of architecture llama has none");

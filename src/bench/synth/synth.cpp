@@ -284,7 +284,7 @@ void add_metadata(gguf::Writer& writer, const Shape& shape, const Mix& mix, std:
 
 Result<const Mix*> mix_of(std::string_view type) {
   if (const Mix* mix = find_mix(type)) return mix;
-  return fail(fmt::format("'{}' is none of the types {}", type, fmt::join(type_names(), ", ")));
+  return fail(fmt::format("'{}' is not one of the types {}", type, fmt::join(type_names(), ", ")));
 }
 
 Result<Plan> plan_of(const Shape& shape, const Mix& mix) {

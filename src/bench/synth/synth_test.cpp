@@ -177,7 +177,7 @@ TEST(Synth, FailuresLeaveNoFile) {
     return ok ? "was written" : ok.error().message;
   };
   const Shape shape = small("llama-1.1b");
-  EXPECT_THAT(failure(shape, "Q9_0", folder / "a.gguf"), HasSubstr("'Q9_0' is none of the types F32, F16"));
+  EXPECT_THAT(failure(shape, "Q9_0", folder / "a.gguf"), HasSubstr("'Q9_0' is not one of the types F32, F16"));
   EXPECT_THAT(failure({}, "Q8_0", folder / "a.gguf"), HasSubstr("arch: ''"));
   EXPECT_THAT(failure(shape, "Q8_0", folder / "no/such/a.gguf"), HasSubstr("cannot be created"));
   Shape huge = *find_shape("llama-8b");
