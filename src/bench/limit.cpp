@@ -6,8 +6,7 @@
 namespace quire::bench {
 namespace {
 
-// The matrices of a layer, without "blk.7.". The other tensors of a layer are small: norms, biases, a short
-// convolution.
+// The matrices of a layer, without "blk.7.". The other tensors of a layer are small (norms, biases, ...).
 constexpr std::string_view kMatrices[] = {
     "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_qkv.weight", "attn_output.weight",
     "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "ssm_in.weight",   "ssm_out.weight",

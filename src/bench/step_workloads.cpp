@@ -113,8 +113,7 @@ class Steps {
 // Tokens that best_of() decodes.
 std::uint32_t decoded_tokens(const WorkloadOptions& options) { return 1 + options.repeat * options.tokens; }
 
-// The best moment of a set of sequences, or of several sets in turn. A first step, which touches all memory, does not
-// count.
+// The best moment of a set of sequences, or of several sets in turn. The first step only warms up.
 template <std::size_t kSets>
 Result<std::array<Steps::Timed, kSets>> best_of(Steps& steps,
                                                 const std::array<std::span<const SequenceId>, kSets>& sets,

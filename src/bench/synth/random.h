@@ -1,6 +1,6 @@
 // Counter-based random numbers: a number depends only on the stream and on its place, so that threads can fill parts of
-// a file in any order. The function is the finalizer of SplitMix64: two multiplications for eight bytes. It is not
-// cryptographic.
+// a file in any order. The function is the finalizer of SplitMix64: two multiplications for eight bytes. Not for
+// secrets.
 #pragma once
 
 #include <cstdint>
