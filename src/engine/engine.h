@@ -5,12 +5,14 @@
 //   while ((*engine)->step()) {}                       // events reach the listener in here
 //
 // A step schedules, computes, samples and commits. Decoding sequences get their token first. The rest of the step's
-// token budget goes to prefill, in the order of rank: priority, then first come, first served. If another request is
-// computing the same prefix right now, a prompt waits for those pages instead of computing them again.
+// token budget goes to prefill, in the order of rank: time of arrival, less some seconds for each level of priority. If
+// another request is computing the same prefix right now, a prompt waits for those pages instead of computing them
+// again.
 //
 // When memory is full, the pool first evicts cached pages and checkpoints. Then the engine suspends the running
 // sequence that is cheapest to resume. Its state is copied to host memory or recomputed later, whichever was measured
-// cheaper. It resumes where it was. A resumed sequence decodes a token before it can be suspended again.
+// cheaper. It resumes where it was. A resumed sequence decodes a token before it can be suspended again, unless nobody
+// could get on otherwise.
 //
 // When the device fails, the requests of that step end with Finish::Failed and the error. Everything else on the device
 // is thrown away and recomputed, and the engine continues.

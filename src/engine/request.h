@@ -68,7 +68,7 @@ struct Refusal {
 enum class Finish : std::uint8_t {
   Stop,       // a stop token or stop string
   Length,     // max_tokens is reached, or the context is full
-  Cancelled,  // by its client
+  Cancelled,  // by its client, or because the engine shuts down
   Deadline,   // its deadline has passed
   Failed,     // the device failed, or all logits are NaN: Event::error says which
 };
@@ -112,7 +112,8 @@ struct Event {
   const Refusal* refusal = nullptr;  // Refused
 };
 
-// Called on the engine's thread, inside Engine::step() and cancel(). It must return quickly and must not call the
+// Called on the engine's thread, inside Engine::step() and cancel(). Service also calls it when it hands a request to
+// the engine, or on the caller's thread if the engine's thread has ended. It must return quickly and must not call the
 // engine.
 class Listener {
  public:

@@ -5,12 +5,12 @@
 // Then it fills the rest of the token budget with chunks of prompts. When it returns, all memory that the step needs is
 // reserved.
 //
-// Memory. A choice is admitted only if there is room for all its tokens, and beside them for a block for every decoding
-// choice and for the rest of every running prompt. When a running choice needs more memory and there is none, it
-// preempts a choice behind it in rank: the one that is cheapest to resume is suspended. A choice that was resumed and
-// has not decoded a token since is not preempted. If there is none to preempt, the choice keeps its pages and waits in
-// place. If all choices wait in place, the last in rank is suspended. The first in rank fits alone (the engine refuses
-// a request that does not), so there is always progress.
+// Memory. A waiting choice may preempt running choices of lower priority. It is admitted only if there is room for all
+// its tokens, and beside them for a block for every decoding choice and for the rest of every running prompt. When a
+// running choice needs more memory and there is none, it preempts a choice behind it in rank: the one that is cheapest
+// to resume is suspended. A choice that was resumed and has not decoded a token since is not preempted. If there is
+// none to preempt, the choice keeps its pages and waits in place. If all choices wait in place, the last in rank is
+// suspended. The first in rank fits alone (the engine refuses a request that does not), so there is always progress.
 //
 // Device errors. An operation that the device refuses concerns one choice: failures() reports it. Work that failed
 // after it was submitted (PoolError::Code::WorkFailed) voids everything on the device: lost() returns true, and the

@@ -36,7 +36,7 @@ class Api {
       std::function<HttpCounts()> counts);
 
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
-  // Refuses new requests and ends the streams of /pool/events.
+  // The server is stopping: /health says so, and the streams of /pool/events end. The engine refuses new requests.
   void stop();
 
  private:

@@ -2,9 +2,9 @@
 // client, streamed or whole.
 //
 // Who may call: the loop's thread.
-// What holds: if the client goes away or does not read, its requests are cancelled at once. A stream that has begun
-// ends
-//   with "data: [DONE]". If the answer is not complete, an error before it says why.
+// What holds: if the client goes away, its requests are cancelled at once; if it does not read, they are cancelled when
+//   the stream's buffer is full. A stream that has begun ends with "data: [DONE]". If the answer is not complete, an
+//   error before it says why.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Moves the engine's events from the engine's thread to the loop's. The events of a step travel together, so the loop
-// wakes once per step and not once per event.
+// Moves the engine's events from the engine's thread to the loop's. Events that arrive before the loop has
+// taken the last ones travel together, so the loop wakes about once per step and not once per event.
 //
 // Who may call: push() any thread; deliver() runs on the loop's thread.
 // What holds: the events of one sender arrive in their order.

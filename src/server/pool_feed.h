@@ -2,9 +2,8 @@
 // are watchers.
 //
 // Who may call: the loop's thread.
-// What holds: a watcher first gets the whole pool, then every change in order. If it reads too slowly, or the pool's
-// log
-//   was too short for it, it gets the whole pool again instead of the changes it missed.
+// What holds: a watcher first gets the whole pool, then every change in order. If it reads too slowly, or the log of
+//   the pool was too short for it, it gets the whole pool again instead of the changes it missed.
 #pragma once
 
 #include <chrono>

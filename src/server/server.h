@@ -4,9 +4,8 @@
 //   (*server)->run();       // until stop(), or a signal if enabled in the options
 //
 // Who may call: stop() from any thread, the rest from the thread that created it.
-// What holds: stop() refuses new requests. Running requests have the grace time to finish; then they are cut off with
-// an
-//   error that says so. A second stop() does not wait. After run() no request is left.
+// What holds: stop() refuses new requests. Running requests have the grace time to finish. Then they are cut off, with
+//   an error that says so. A second stop() does not wait. After run() no request is left.
 // How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key is
 //   invalid.
 #pragma once

@@ -1,8 +1,7 @@
 // The text side of the model: its names, its tokenizer, its chat template.
 //
 // Who may call: any thread; it does not change after creation.
-// How it fails: create() returns one line if the file's tokenizer cannot be used. A model without a usable chat
-// template
+// How it fails: create() returns one line if the file's tokenizer cannot be used. A model without a usable template
 //   is served all the same; chats are then refused with why_no_chat().
 #pragma once
 

@@ -306,15 +306,11 @@ class SequencePool {
   void publish(Sequence& sequence);
   void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
   void keep_checkpoint(Sequence& sequence, bool asked);
-  [[gnu::noinline]] void pass_boundary(Sequence& sequence, bool checkpoint);
   std::uint32_t blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const;
 
   // sequences (sequence_pool.cpp)
   Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;
   PoolResult<Created> create_from(const Request& request, const Match& found, bool looked);
-  PoolResult<Created> create_and_reserve(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
-                                         std::uint32_t chunk, std::span<const BatchEntry> others);
-  Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
   void build_views();
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
@@ -325,12 +321,18 @@ class SequencePool {
   std::uint32_t match_saved(const SavedSequence& saved, std::span<std::uint32_t> path) const;
   Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
   PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
+  // admission (sequence_pool_admit.cpp)
+  Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
   PoolResult<void> fits_beside(Need need, std::span<const BatchEntry> others) const;
+  PoolResult<Created> create_and_reserve(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
+                                         std::uint32_t chunk, std::span<const BatchEntry> others);
+  // fork and rewind (sequence_pool_fork.cpp)
   struct ResumePoint {
     std::uint32_t position = 0;
     bool in_place = true;  // the sequence's own tables and state can be used
   };
   ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
+  // reservation and commit (sequence_pool_reserve.cpp)
   struct Plan {
     Need need{};
     bool unpublish = false;  // there is room only if half-full pages that only the index shares are removed from it
@@ -339,6 +341,8 @@ class SequencePool {
   bool copies(std::span<const BatchEntry> entries, std::size_t index, std::uint32_t group, bool copy_kept) const;
   void unpublish_last_page(std::span<const BatchEntry> entries, std::size_t index);
   void note_pages(Sequence& sequence, std::uint32_t group, const PagedSeqState::Growth& growth);
+  [[gnu::noinline]] void pass_boundary(Sequence& sequence, bool checkpoint);
+
   RequestId request_or_own(RequestId request) {
     return request != 0 ? request : ++own_requests_ | (RequestId{1} << 63);
   }

@@ -2,7 +2,7 @@
 // from the text of messages: "<|im_end|>" is a control token in the template, but plain characters in a message.
 //
 //   auto prompt = ChatPrompt::create(*file, tokenizer);
-//   auto ids = prompt->encode({{"messages", messages}, {"add_generation_prompt", true}});
+//   auto ids = prompt->encode({{"messages", messages}, {"add_generation_prompt", true}}, now);
 //
 // The interpreter tracks the origin of every text (quire/jinja/origin.h), so one rendering tells which bytes came from
 // the variables. They are always plain text, also after the template has cut, joined or changed them.
