@@ -1,5 +1,6 @@
 // Bringing a model to a device that fails: one line that names the file, and another try works.
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,18 +30,20 @@ std::vector<float> logits_of(Model& model, Device& device) {
 TEST(Prepare, AFaultAtAnyCallOfTheDeviceNamesTheFileAndCanBeTriedAgain) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/testdata/golden/granite-hybrid/model.gguf";
   HostDevice host;
+  CpuBackend plain(1), last(1);  // backends outlive their models
+  std::vector<std::unique_ptr<CountingDevice>> devices;
+  std::vector<std::unique_ptr<CpuBackend>> backends;
   auto right = *Model::load(path);
-  CpuBackend plain(1);
   ASSERT_TRUE(right->prepare(plain, 8, 8));
   const std::vector<float> expected = logits_of(*right, host);
 
   auto model = *Model::load(path);
   int faults = 0;
   for (std::uint64_t call = 0; call < 10'000; ++call) {
-    CountingDevice device;
-    CpuBackend backend(1, cpu::best_kernels(), &device);
+    CountingDevice& device = *devices.emplace_back(std::make_unique<CountingDevice>());
+    backends.push_back(std::make_unique<CpuBackend>(1, cpu::best_kernels(), &device));
     device.fail_after(call);
-    const auto ok = model->prepare(backend, 8, 8);
+    const auto ok = model->prepare(*backends.back(), 8, 8);
     const bool fired = !device.armed();
     EXPECT_EQ(ok.has_value(), !fired) << call;
     if (!fired) break;
@@ -51,8 +54,7 @@ TEST(Prepare, AFaultAtAnyCallOfTheDeviceNamesTheFileAndCanBeTriedAgain) {
     (void)device.fence();
   }
   EXPECT_GT(faults, 10);
-  CpuBackend backend(1);
-  ASSERT_TRUE(model->prepare(backend, 8, 8));
+  ASSERT_TRUE(model->prepare(last, 8, 8));
   const std::vector<float> logits = logits_of(*model, host);
   ASSERT_EQ(logits.size(), expected.size());
   EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)), 0);

@@ -41,10 +41,10 @@ std::string written(const TemporaryFolder& folder, const Shape& shape, std::stri
 
 // Logits of the last of a few tokens.
 std::vector<float> logits_of(const std::string& path) {
+  CpuBackend backend(1);  // outlives the model
   auto model = model::Model::load(path);
   EXPECT_TRUE(model) << model.error().message;
   if (!model) return {};
-  CpuBackend backend(1);
   const std::vector<Token> tokens = {1, 300, 17, 599, 42};
   EXPECT_TRUE((*model)->prepare(backend, 8, 8));
   PoolConfig config{.layout = *(*model)->layout(16, ElementType::F16), .max_sequences = 2, .max_tokens = 64};
