@@ -120,7 +120,7 @@ for (const size of sizes) {
     await until('nothing is held, much is cached', async () => await number(page, 'held') === 0 && await number(page, 'cached') > 0);
     await look(page, size, 'chat');
     const story = await page.textContent('.answer .text');
-    assert.match(await page.textContent('.answer .facts'), /tokens.*(seen|found)/);
+    assert.match(await page.textContent('.answer .facts'), /tokens.*(seen|reused)/);
     await wellLaid(page);
 
     // The same question again reuses the first prompt.
