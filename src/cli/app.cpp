@@ -42,7 +42,7 @@ constexpr std::string_view kUsages[] = {
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",
-    "quire tokenize -m FILE [--ids] [--special] [--no-bos] [--json] TEXT|-",
+    "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
     "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
 };
 
@@ -86,7 +86,7 @@ Command add_info(CLI::App& app) {
   command->add_flag("--json", options->json, kJsonHelp);
   command->footer(
       "The state is the memory that a sequence takes from the pool: keys and values of\n"
-      "every token in attention layers, a state of fixed size in recurrent layers. It is\n"
+      "every token in attention layers, a block of fixed size in recurrent layers. It is\n"
       "shown for keys and values in f16 (the default) and in f32.");
   return [options](const Style& style) { return info(*options, style); };
 }
@@ -133,7 +133,7 @@ Command add_render(CLI::App& app) {
       ->required()
       ->type_name("FILE");
   command->add_flag("--add-generation-prompt", options->add_generation_prompt,
-                    "End with the beginning of the model's answer");
+                    "Append the header that begins the assistant's turn");
   command
       ->add_option_function<std::string>(
           "--now",

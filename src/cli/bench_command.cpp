@@ -91,13 +91,14 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
                             "Measure N times and report the best (default: 3)");
   command
       ->add_flag("--targets", named->targets,
-                 "Measure the workloads that have performance targets (only of --shape\nand --type, if given), and "
+                 "Measure the workloads that have performance targets (limited to --shape\nand --type, if given), and "
                  "report which targets are met")
       ->excludes(model)
       ->excludes(workload);
   command
       ->add_option("--report", options->report,
-                   "Like --targets, and write the table into this page, between its two\nmarker lines")
+                   "Like --targets, and write the table into this file, between the lines\n'<!-- bench: begin ... -->' "
+                   "and '<!-- bench: end -->'")
       ->type_name("FILE")
       ->excludes(model)
       ->excludes(workload);
@@ -106,12 +107,13 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
                     "(default: what the workload needs)");
   command->add_flag("--json", options->json, "Print one JSON object per row");
   command->footer(
-      "TTFT is the time to the first token (shared-prefix, later: the longest of them).\n"
+      "TTFT is the time to the first token. In the row \"later\" of shared-prefix it is the\n"
+      "longest of all requests after the first.\n"
       "Overhead is the share of a step spent outside the model: scheduler, pool,\n"
       "sampling. Prompts are random tokens.\n\n"
       "The limit is the most that this machine could reach, measured in the same run.\n"
-      "The bound says what sets it: reading weights and state (read) or multiplying\n"
-      "(int8, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
+      "The column \"bound\" names what sets this limit: reading memory (read) or\n"
+      "arithmetic (int8, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
       "  quire bench --shape llama-1.1b --type Q8_0,Q4_K_M -w prefill,decode");
   command->callback([options, named] { choose(*named, *options); });
   return [options, &console](const Style&) { return bench(*options, console); };

@@ -45,8 +45,9 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
   constexpr std::uint32_t kMostThreads = 1024;
   add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},
                             "Number of threads (default: one per core)");
-  add_number<std::uint32_t>(command, "--ctx", options.context, {1},
-                            "Context length in tokens (default: the model's, or as much as fits\ninto the memory)");
+  add_number<std::uint32_t>(
+      command, "--ctx", options.context, {1},
+      "Context length in tokens (default: the model's, or what fits into the\npool if that is less)");
   add_bytes(command, "--memory", options.memory, memory);
   command
       .add_option_function<std::string>(

@@ -135,9 +135,9 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   add_seconds(*command, "--header-timeout", http.header_timeout, "Time for a request header to arrive (default: 10)");
   add_seconds(*command, "--body-timeout", http.body_timeout, "Time for a request body to arrive (default: 60)");
   add_seconds(*command, "--idle-timeout", http.idle_timeout,
-              "Time until the next request of a connection (default: 75)");
+              "Close a connection that sends no new request for this long\n(default: 75)");
   add_seconds(*command, "--write-timeout", http.write_timeout,
-              "Time for a client to accept any of the buffered output\n(default: 30)");
+              "Time that a client may go without reading any output (default: 30)");
   add_seconds(*command, "--request-timeout", server.request_timeout,
               "Time for an answer to be complete (default: 600)");
   add_seconds(

@@ -134,11 +134,11 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
   command->add_option("-o,--output", options->output, "The file to write")->required()->type_name("FILE.gguf");
   add_number<std::uint64_t>(*command, "--seed", options->seed, {}, "The same seed gives the same file (default: 1)");
   command->footer(
-      "The text of such a model means nothing, but it is as fast as a real model, and\n"
-      "other engines can load it. A plain type is the type of all matrices except the\n"
-      "output, which is Q6_K if the type is smaller than Q8_0. Norms are F32. Sizes\n"
+      "Such a model writes nonsense, but runs as fast as a real one, and other engines\n"
+      "can load it. With a single type (not a mix like Q4_K_M) all matrices have it,\n"
+      "except that the output is Q6_K for types smaller than Q8_0. Norms are F32. Sizes\n"
       "given together with --shape replace those of the shape.\n\n"
-      "  quire synth --shape llama-1.1b --type Q4_K_M -o tiny.gguf\n"
+      "  quire synth --shape llama-1.1b --type Q4_K_M -o model.gguf\n"
       "  quire synth --shape llama-8b --layers 4 --type Q8_0 -o short.gguf\n"
       "  quire synth --arch llama --layers 4 --embedding 256 --heads 4 \\\n"
       "    --feed-forward 768 --type F16 -o small.gguf");
