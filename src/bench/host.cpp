@@ -79,7 +79,7 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
   if (kernels == nullptr) return fail("this machine cannot run the variant '" + choice.variant + "'");
   auto backend = std::make_unique<CpuBackend>(choice.threads != 0 ? choice.threads : available_cores(), *kernels);
   ThreadTeam* team = &backend->team();
-  auto hosted = engine::HostedModel::create(std::move(model), std::move(backend), std::move(host));
+  auto hosted = engine::HostedModel::create(std::move(model), std::move(backend), host);
   if (!hosted) return std::unexpected(hosted.error());
   return BenchHost{std::move(*hosted), team};
 }

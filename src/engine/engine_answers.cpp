@@ -108,6 +108,7 @@ void Engine::finish(Choice& choice, Ending ending) {
 // equal choices the first wins. A choice without a token comes last.
 void Engine::tell_best(Job& job) {
   std::vector<Choice*> order;
+  order.reserve(job.choices.size());
   for (auto& choice : job.choices) order.push_back(choice.get());
   const auto mean = [](const Choice* c) {
     const std::size_t picked = c->told.size() + (c->finish_token >= 0 ? 1 : 0);

@@ -22,14 +22,15 @@ constexpr std::uint32_t kContexts = 16;
 HostedModel::HostedModel() = default;
 HostedModel::~HostedModel() = default;
 
-Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model, HostOptions options) {
+Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
+                                                         const HostOptions& options) {
   auto backend = make_backend(options.backend);
   if (!backend) return std::unexpected(backend.error());
-  return create(std::move(model), std::move(*backend), std::move(options));
+  return create(std::move(model), std::move(*backend), options);
 }
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
-                                                         std::unique_ptr<Backend> backend, HostOptions options) {
+                                                         std::unique_ptr<Backend> backend, const HostOptions& options) {
   if (options.max_sequences == 0) return fail("max_sequences is 0: the pool needs room for at least one sequence");
   if (!backend->stores(options.kv_type)) {
     return fail(

@@ -42,10 +42,10 @@ struct HostOptions {
 
 class HostedModel {
  public:
-  static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, HostOptions options);
+  static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, const HostOptions& options);
   // On the caller's backend; options.backend is ignored.
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model,
-                                                     std::unique_ptr<Backend> backend, HostOptions options);
+                                                     std::unique_ptr<Backend> backend, const HostOptions& options);
   ~HostedModel();
   HostedModel(const HostedModel&) = delete;
   HostedModel& operator=(const HostedModel&) = delete;
