@@ -16,7 +16,7 @@ endfunction()
 
 # The state library: each of its types can be used alone.
 file(GLOB state_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/state/*.h)
-list(FILTER state_headers EXCLUDE REGEX "_(testing|internal)\\.h$")
+list(FILTER state_headers EXCLUDE REGEX "(_testing|_internal|reference_[a-z]+)\\.h$")
 quire_public_headers(state ${state_headers})
 
 install(TARGETS quire-base quire-state EXPORT quire-targets

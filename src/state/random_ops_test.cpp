@@ -1,4 +1,4 @@
-// Random operations on pools, compared with a naive model. Every test run has a thousand seeds of a thousand operations
+// Random operations on pools, compared with a reference model. Every test run has a thousand seeds of a thousand operations
 // each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
 #include <cstdlib>
 #include <iostream>
@@ -37,8 +37,8 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     static constexpr const char* kModels[] = {"attention", "windowed",   "recurrent",
                                               "hybrid",    "everything", "windows only"};
     const std::string model = kModels[static_cast<std::size_t>(ops.model())];
-    if (ops.has_naive_model()) seen["lives beside the naive model: " + model] += 1;
-    if (!ops.has_naive_model()) seen["lives with plain objects: " + model] += 1;
+    if (ops.has_reference_model()) seen["lives beside the reference model: " + model] += 1;
+    if (!ops.has_reference_model()) seen["lives with plain objects: " + model] += 1;
     add("hit tokens", s.hit_tokens);
     add("blocks evicted", s.blocks_evicted);
     add("window pages evicted", s.window_pages_evicted);

@@ -1,7 +1,7 @@
 // For tests: random operations on a pool. A list of numbers is read as operations on a ToyEngine. After each operation
-// the pool is recounted, and every answer and count is compared with the naive model. After each commit every byte of
-// the sequence is read back. One run in four uses plain pages and slots instead, which the naive model does not know.
-// Used by the property tests, the failure tests and the fuzzer.
+// the pool is recounted, and every answer and count is compared with the reference model. After each commit every byte
+// of the sequence is read back. One run in four uses plain pages and slots instead, which the reference model does not
+// know. Used by the property tests, the failure tests and the fuzzer.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "quire/state/naive_pool_testing.h"
+#include "quire/state/reference_pool.h"
 #include "quire/state/toy_engine_testing.h"
 
 namespace quire::testing {
@@ -43,16 +43,16 @@ class RandomOps {
     config.hash_seed = hash_seed;
     config.event_capacity = 64;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
-    if ((seed >> 23) % 4 != 0) naive_ = std::make_unique<NaivePool>(pool());
+    if ((seed >> 23) % 4 != 0) reference_ = std::make_unique<ReferencePool>(pool());
   }
 
-  // Whether the device may refuse calls. Then DeviceFailure is a valid answer, and the naive model
+  // Whether the device may refuse calls. Then DeviceFailure is a valid answer, and the reference model
   // is not compared, because it has no device.
-  void expect_device_failures() { device_may_fail_ = true, naive_.reset(); }
+  void expect_device_failures() { device_may_fail_ = true, reference_.reset(); }
 
   SequencePool& pool() { return engine_->pool(); }
   Model model() const { return model_; }
-  bool has_naive_model() const { return naive_ != nullptr; }
+  bool has_reference_model() const { return reference_ != nullptr; }
   const std::string& difference() const { return difference_; }  // empty if there is none
 
   // Runs one operation. Returns false once a difference was found.
@@ -102,7 +102,7 @@ class RandomOps {
     }
     if (stats.states.held + stats.states.cached != 0) report("states are left over after everything was released");
     if (stats.prefix_blocks != 0) report("prefixes are left over after everything was released");
-    naive_.reset();
+    reference_.reset();
     check();
     return difference_.empty();
   }
@@ -162,8 +162,8 @@ class RandomOps {
     const Hit before = pool().lookup(prompt, name_space);
     auto created = engine_->create(prompt, name_space);
     if (refused_by_device(created)) return;
-    if (naive_) {
-      const auto predicted = naive_->create(next_name_, prompt, name_space);
+    if (reference_) {
+      const auto predicted = reference_->create(next_name_, prompt, name_space);
       if (predicted.has_value() != created.has_value())
         return report("create: naive and pool disagree whether it fits");
       if (created && engine_->last_hit().tokens != *predicted) {
@@ -193,7 +193,7 @@ class RandomOps {
     const auto ok = pool().reserve(live->sequence.id, count);
     if (refused_by_device(ok)) return verify_all();
     if (ok.has_value() != promised) report("reserve: can_reserve had said otherwise");
-    if (naive_ && naive_->reserve({{live->name, count}}) != ok.has_value()) {
+    if (reference_ && reference_->reserve({{live->name, count}}) != ok.has_value()) {
       return report("reserve: naive and pool disagree whether it fits");
     }
     if (!ok) return check_refusal(ok.error(), {demand});
@@ -206,24 +206,24 @@ class RandomOps {
     if (refused_by_device(done)) return verify_all();
     if (!done) return report("commit: " + done.error().message());
     consume(live.sequence, tokens.size());
-    if (naive_) naive_->commit(live.name, tokens, checkpoint);
+    if (reference_) reference_->commit(live.name, tokens, checkpoint);
     verify(live);
   }
 
   void append_batch() {
     if (live_.size() < 2) return append();
     std::vector<BatchEntry> demands;
-    std::vector<std::pair<int, std::uint32_t>> naive_demands;
+    std::vector<std::pair<int, std::uint32_t>> reference_demands;
     const std::size_t many = std::min<std::size_t>(live_.size(), 2 + a_ % 3);
     for (std::size_t i = 0; i < many; ++i) {
       const std::uint32_t count = (b_ >> i) % 6;
       demands.push_back({live_[i].sequence.id, count});
-      naive_demands.emplace_back(live_[i].name, count);
+      reference_demands.emplace_back(live_[i].name, count);
     }
     const PoolStats before = pool().stats();
     const auto ok = pool().reserve(demands);
     if (refused_by_device(ok)) return verify_all();
-    if (naive_ && naive_->reserve(naive_demands) != ok.has_value()) {
+    if (reference_ && reference_->reserve(reference_demands) != ok.has_value()) {
       return report("batch: naive and pool disagree whether it fits");
     }
     if (!ok) {
@@ -269,8 +269,8 @@ class RandomOps {
     const auto position = static_cast<std::uint32_t>(b_ % (live->sequence.tokens.size() + 1));
     auto child = engine_->fork(live->sequence, position);
     if (refused_by_device(child)) return verify_all();
-    if (naive_) {
-      const auto predicted = naive_->fork(live->name, next_name_, position);
+    if (reference_) {
+      const auto predicted = reference_->fork(live->name, next_name_, position);
       if (predicted.has_value() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
       if (child && child->tokens.size() != *predicted) {
         return report("fork: stands at " + std::to_string(child->tokens.size()) + ", naive says " +
@@ -292,8 +292,8 @@ class RandomOps {
     const auto ok = engine_->rewind(live->sequence, position);
     if (refused_by_device(ok)) return verify_all();
     if (!ok) return report("rewind: " + ok.error().message());
-    if (naive_) {
-      const std::uint32_t predicted = naive_->rewind(live->name, position);
+    if (reference_) {
+      const std::uint32_t predicted = reference_->rewind(live->name, position);
       if (live->sequence.tokens.size() != predicted) {
         return report("rewind: stands at " + std::to_string(live->sequence.tokens.size()) + ", naive says " +
                       std::to_string(predicted));
@@ -307,7 +307,7 @@ class RandomOps {
     const std::size_t which = a_ % live_.size();
     const SequenceId id = live_[which].sequence.id;
     if (const auto ok = pool().release(id); !ok) report("release: " + ok.error().message());
-    if (naive_) naive_->release(live_[which].name);
+    if (reference_) reference_->release(live_[which].name);
     live_.erase(live_.begin() + static_cast<long>(which));
     if (pool().release(id).has_value()) report("release: a stale id was taken");
     if (pool().reserve(id, 1).has_value()) report("reserve: a stale id was taken");
@@ -333,8 +333,8 @@ class RandomOps {
     if (refused_by_device(id)) return verify_all();
     if (id.has_value() != promised) return report("restore: can_restore had said otherwise");
     const ToyEngine::Sequence& sequence = back.live.sequence;
-    if (naive_ &&
-        naive_->restore(next_name_, sequence.tokens, sequence.name_space, back.saved.first_blocks) != id.has_value()) {
+    if (reference_ && reference_->restore(next_name_, sequence.tokens, sequence.name_space, back.saved.first_blocks) !=
+                          id.has_value()) {
       return report("restore: naive and pool disagree whether it fits");
     }
     if (!id) {
@@ -349,7 +349,7 @@ class RandomOps {
 
   // Plain pages and slots outside any sequence, in the same arena.
   void plain() {
-    if (naive_) return;
+    if (reference_) return;
     const auto groups = static_cast<std::uint32_t>(pool().layout().groups.size());
     if (a_ % 2 == 0 && pool().layout().has_attention()) {
       if (plain_pages_.size() < 2) {
@@ -377,7 +377,7 @@ class RandomOps {
   void odd() {
     if (a_ % 8 == 0) {
       pool().drop_cache();
-      if (naive_) naive_->drop_cache();
+      if (reference_) reference_->drop_cache();
       verify_all();
       return;
     }
@@ -414,25 +414,25 @@ class RandomOps {
 
   void check() {
     if (const auto ok = pool().check_integrity(); !ok) report("integrity: " + ok.error());
-    if (!naive_) return;
+    if (!reference_) return;
     const PoolStats stats = pool().stats();
     const auto same = [&](const std::string& what, std::uint64_t counted, std::uint64_t predicted) {
       if (counted == predicted) return;
       report(std::to_string(counted) + " " + what + ", naive says " + std::to_string(predicted));
     };
     for (std::size_t g = 0; g < stats.pages.size(); ++g) {
-      same("pages of group " + std::to_string(g) + " held", stats.pages[g].held, naive_->held(g));
-      same("pages of group " + std::to_string(g) + " cached", stats.pages[g].cached, naive_->cached(g));
+      same("pages of group " + std::to_string(g) + " held", stats.pages[g].held, reference_->held(g));
+      same("pages of group " + std::to_string(g) + " cached", stats.pages[g].cached, reference_->cached(g));
     }
-    same("states held", stats.states.held, naive_->held_states());
-    same("checkpoints", stats.states.cached, naive_->checkpoints());
-    same("blocks known", stats.prefix_blocks, naive_->known_blocks());
+    same("states held", stats.states.held, reference_->held_states());
+    same("checkpoints", stats.states.cached, reference_->checkpoints());
+    same("blocks known", stats.prefix_blocks, reference_->known_blocks());
   }
 
   Model model_;
   CountingDevice own_device_;
   std::unique_ptr<ToyEngine> engine_;
-  std::unique_ptr<NaivePool> naive_;
+  std::unique_ptr<ReferencePool> reference_;
   bool device_may_fail_ = false;
   std::vector<Live> live_;
   std::vector<Away> away_;

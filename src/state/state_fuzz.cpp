@@ -1,5 +1,5 @@
 // Random operations from libFuzzer: the first four bytes choose the pool, every further four bytes are one operation.
-// The checks are those of the property tests. A difference from the naive model is a crash.
+// The checks are those of the property tests. A difference from the reference model is a crash.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

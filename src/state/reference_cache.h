@@ -1,5 +1,5 @@
-// For tests: a naive model of what a pool keeps, without its sequences: pages with their references, the tree of known
-// blocks, checkpoints, and the order of eviction. The lower half of NaivePool.
+// The lower half of ReferencePool: what a pool keeps, without its sequences. Pages with their references, the tree of
+// known blocks, checkpoints, and the order of eviction.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 #include "quire/state/sequence_pool.h"
 
-namespace quire::testing {
+namespace quire {
 
-class NaiveCache {
+class ReferenceCache {
  public:
   using Tokens = std::vector<Token>;
 
@@ -46,7 +46,7 @@ class NaiveCache {
     std::uint64_t touched = 0;  // last use of its checkpoint; 0: it has none
   };
   // A model with the size of this pool, which must be empty.
-  explicit NaiveCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
+  explicit ReferenceCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
     const StateLayout& layout = pool.layout();
     block_ = layout.block_size;
     groups_ = layout.groups.size();
@@ -250,4 +250,4 @@ class NaiveCache {
   std::uint64_t clock_ = 0;
 };
 
-}  // namespace quire::testing
+}  // namespace quire

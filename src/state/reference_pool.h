@@ -1,6 +1,6 @@
-// For tests: a naive model of SequencePool, written with maps and vectors as simply as possible. It predicts every hit,
-// every refusal, every position after a fork or rewind, and every count, for all kinds of models: sliding windows,
-// recurrent states with checkpoints, and both beside full attention.
+// The reference model of SequencePool, written with maps and vectors as simply as possible. Tests run it beside the
+// pool. It predicts every hit, every refusal, every position after a fork or rewind, and every count, for all kinds of
+// models: sliding windows, recurrent states with checkpoints, and both beside full attention.
 //
 // It does not know where objects are. It can predict evictions because they depend on counts alone: objects can be
 // moved, so what fits is what fits when packed. Objects of the plain operations cannot be moved and are not modelled.
@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "quire/state/naive_cache_testing.h"
+#include "quire/state/reference_cache.h"
 
-namespace quire::testing {
+namespace quire {
 
-class NaivePool : public NaiveCache {
+class ReferencePool : public ReferenceCache {
  public:
-  explicit NaivePool(const SequencePool& pool) : NaiveCache(pool) {}
+  explicit ReferencePool(const SequencePool& pool) : ReferenceCache(pool) {}
 
   // --- the operations of a pool. The caller chooses names. A refusal is nullopt or false.
 
@@ -410,4 +410,4 @@ class NaivePool : public NaiveCache {
   std::map<int, Sequence> sequences_;
 };
 
-}  // namespace quire::testing
+}  // namespace quire
