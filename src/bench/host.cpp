@@ -56,7 +56,7 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
                            .prefix_cache = needs.prefix_cache};
   if (!needs.smooth) {
     // Decode does not delay the prefill of other sequences.
-    host.engine.patience = 0;
+    host.engine.target_itl = std::chrono::microseconds(0);
     host.step_tokens += host.max_sequences;
   }
   const std::uint32_t trained = model->hyperparameters().context_length;

@@ -60,11 +60,13 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
     options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
   }
+  std::optional<std::chrono::microseconds> target_itl;
+  if (options.target_itl >= 0) target_itl = std::chrono::milliseconds(options.target_itl);
   auto host = load(options.model,
                    {.max_sequences = options.max_sequences,
                     .step_tokens = options.step_tokens,
                     .prefix_cache = !options.no_cache,
-                    .engine = {.queue_limit = options.queue}},
+                    .engine = {.queue_limit = options.queue, .target_itl = target_itl}},
                    console);
   if (!host) return std::unexpected(host.error());
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
@@ -105,6 +107,10 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
                             "Sequences in one batch (default: 64)");
   add_number<std::uint32_t>(*command, "--step-tokens", options->step_tokens, {1, 65536},
                             "Tokens in one step, prefill and decode together (default: 256)");
+  add_number<std::int32_t>(*command, "--target-itl", options->target_itl, {0, 600'000},
+                           "Milliseconds between two tokens of an answer: prompts of others make\na step no longer "
+                           "than this. 0: throughput at any price\n(default: twice a step without prompts, at least "
+                           "100)");
   add_number<std::uint32_t>(*command, "--queue", options->queue, {0, 1'000'000},
                             "Requests that may wait; further ones are refused with 429\n(default: 256)");
   command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");

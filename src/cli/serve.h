@@ -29,6 +29,7 @@ struct ServeOptions {
   std::uint32_t max_sequences = 64;
   std::uint32_t step_tokens = 256;
   std::uint32_t queue = 256;
+  std::int32_t target_itl = -1;  // milliseconds; negative: the engine's default
   bool no_cache = false;
 };
 

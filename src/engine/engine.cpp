@@ -216,8 +216,8 @@ bool Engine::idle() const { return jobs_.empty(); }
 // --- the step
 
 bool Engine::step() {
-  const Clock::time_point start = Clock::now();
-  expire(now());
+  const Clock::time_point start = now();
+  expire(start);
   Step& step = scheduler_->schedule();
   const bool failed = !scheduler_->failures().empty();
   const bool worked = failed || !step.batch.empty();
@@ -225,9 +225,9 @@ bool Engine::step() {
     end_failed();  // this may end choices of the planned step, so the next call schedules again
   } else if (!step.batch.empty()) {
     note_admissions(step);
-    const Clock::time_point computing = Clock::now();
+    const Clock::time_point computing = now();
     const auto logits = executor_->forward(step.batch);
-    const double model_seconds = seconds(Clock::now() - computing);
+    const double model_seconds = seconds(now() - computing);
     if (logits) {
       scheduler_->measure(model_seconds);
       sample(step, *logits);
@@ -237,7 +237,7 @@ bool Engine::step() {
     }
     ++stats_.steps;
     stats_.model_seconds += model_seconds;
-    stats_.total_seconds += seconds(Clock::now() - start);
+    stats_.total_seconds += seconds(now() - start);
   }
   forget_ended();
   if (options_.check_integrity) {

@@ -51,14 +51,16 @@ struct EngineOptions {
   // The most tokens in one step. It also limits how many sequences run at once. 0: as many as the executor takes.
   std::uint32_t step_tokens = 0;
   std::uint32_t queue_limit = 256;  // waiting requests; more are refused
-  // While sequences decode, prefill makes a step longer by about this fraction of a pure decode step. The size of the
-  // chunks follows from that. 0: chunks as large as the budget.
-  double patience = 0.5;
+  // The longest time between two tokens of an answer that prompts may cause. While sequences decode, chunks of prompts
+  // fill a step until its predicted time reaches this. Empty: twice the time of a step that only decodes, at least
+  // 100 ms. 0: throughput at any price; chunks are as large as the budget.
+  std::optional<std::chrono::microseconds> target_itl = {};
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
-  bool check_integrity = false;                 // check the pool after every step (tests)
-  std::function<Clock::time_point()> now = {};  // empty: Clock::now
+  bool check_integrity = false;  // check the pool after every step (tests)
+  // The time, also for measuring how long a step took. Empty: Clock::now. A simulation has its own.
+  std::function<Clock::time_point()> now = {};
 };
 
 struct EngineStats {

@@ -32,7 +32,7 @@ TEST_P(EngineSuspends, ASuspendedSequenceResumesWhereItWasAndTheAnswerIsTheSame)
   const bool pages = kind != Kind::Recurrent;
   Fixture fixture({.kind = kind,
                    .budget = pages ? 24u << 10 : 1u << 10,
-                   .engine = {.patience = 0, .suspend_by = by, .check_integrity = true}});
+                   .engine = {.target_itl = std::chrono::microseconds(0), .suspend_by = by, .check_integrity = true}});
   std::vector<Request> requests;
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint64_t i = 0; i < 12; ++i) {
@@ -57,8 +57,9 @@ TEST_P(EngineSuspends, ASuspendedSequenceResumesWhereItWasAndTheAnswerIsTheSame)
 
 TEST_P(EngineSuspendsGrowing, AResumedSequenceDecodesATokenBeforeItIsSuspendedAgain) {
   const auto [kind, by] = GetParam();
-  Fixture fixture(
-      {.kind = kind, .budget = 16 << 10, .engine = {.patience = 0, .suspend_by = by, .check_integrity = true}});
+  Fixture fixture({.kind = kind,
+                   .budget = 16 << 10,
+                   .engine = {.target_itl = std::chrono::microseconds(0), .suspend_by = by, .check_integrity = true}});
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint64_t i = 0; i < 8; ++i) heard.push_back(fixture.submit(seeded(some_tokens(20, i), 60, i)));
   while (fixture.engine->step()) {
@@ -79,7 +80,10 @@ TEST_P(EngineSuspends, ASequenceThatIsSuspendedDuringPrefillIsResumed) {
   for (std::uint64_t budget = 6 << 10; budget <= 16 << 10; budget += 256) {
     Fixture fixture({.kind = kind,
                      .budget = budget,
-                     .engine = {.step_tokens = 16, .patience = 0, .suspend_by = by, .check_integrity = true}});
+                     .engine = {.step_tokens = 16,
+                                .target_itl = std::chrono::microseconds(0),
+                                .suspend_by = by,
+                                .check_integrity = true}});
     std::vector<Request> requests;
     std::vector<std::shared_ptr<Collector>> heard;
     for (std::uint64_t i = 0; i < 4; ++i) {

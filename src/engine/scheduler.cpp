@@ -1,6 +1,8 @@
 #include "quire/engine/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "quire/base/check.h"
 
@@ -15,11 +17,14 @@ constexpr std::uint32_t kLooks = 128;
 constexpr std::uint32_t kMostWaits = 4;
 // Weight of the earlier measurements in a moving average.
 constexpr double kMemory = 0.8;
-constexpr double kRise = 0.1;
-constexpr std::uint32_t kMeasureEvery = 16;  // steps
-// Prefill may always make a step this many seconds longer. Users do not notice it, and it is enough for small models to
-// prefill short prompts.
-constexpr double kUnseen = 3e-3;
+// The target of a step if none was given: so many times a step that only decodes, but at least kLeastTarget seconds.
+constexpr double kTargetSteps = 2;
+constexpr double kLeastTarget = 0.1;
+// Prompts always get on, even if decode alone takes longer than the target: by this part of the time of decode.
+constexpr double kLeastPrefill = 0.1;
+// How much a second of waiting counts against a second of computing when prompts are put in order. A prompt of s
+// seconds is overtaken by shorter ones for 1 / kAge * s seconds at most.
+constexpr double kAge = 0.5;
 // Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
@@ -50,6 +55,7 @@ Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint
   entries_.reserve(max_running);
   step_.choices.reserve(max_running);
   others_.reserve(max_running);
+  prompts_.reserve(max_running);
   failures_.reserve(max_running);
   waiting_.reserve(std::min<std::size_t>(options.queue_limit, kQueue) + max_running);
 }
@@ -301,26 +307,54 @@ void Scheduler::add_decodes() {
   }
 }
 
+// What a prompt's place depends on: the seconds of computing it still needs, and how long ago it came (a level of
+// priority counts like some seconds of waiting). The smallest goes first.
+double Scheduler::prefill_order(const Choice& choice) const {
+  return cost_model_.costs().prefill_seconds(choice.position, choice.pending()) +
+         kAge * static_cast<double>(choice.rank.time) * 1e-9;
+}
+
+// How many seconds of this step prompts may take.
+double Scheduler::prefill_seconds() const {
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  const bool throughput = options_->target_itl && options_->target_itl->count() == 0;
+  if (entries_.empty() || throughput || !cost_model_.knows_anything()) return kNoLimit;
+  const double decode = cost_model_.costs().seconds(shape());
+  const double target = options_->target_itl ? std::chrono::duration<double>(*options_->target_itl).count()
+                                             : std::max(kTargetSteps * decode, kLeastTarget);
+  return std::max(target / cost_model_.lateness() - decode, kLeastPrefill * decode);
+}
+
 void Scheduler::add_prefills() {
   const auto decodes = static_cast<std::uint32_t>(entries_.size());
   std::uint32_t budget = step_tokens_ - std::min(step_tokens_, decodes);
   std::uint32_t logits = max_logits_ - std::min(max_logits_, decodes);
-  if (decodes > 0 && options_->patience > 0 && decode_step_seconds_ > 0 && prefill_seconds_ > 0) {
-    // Now and then a step has no prefill, to measure a pure decode step again.
-    if (++mixed_steps_ % kMeasureEvery == 0) return;
-    const double tokens = std::max(options_->patience * decode_step_seconds_, kUnseen) / prefill_seconds_;
-    if (tokens < budget) budget = std::max(1u, static_cast<std::uint32_t>(tokens));  // prefill always progresses
+  double seconds = prefill_seconds();
+  prompts_.clear();
+  for (Choice* choice : running_) {
+    if (choice->state == State::Prefill) prompts_.push_back({prefill_order(*choice), choice});
   }
-  for (std::size_t i = 0; i < running_.size() && budget > 0 && logits > 0; ++i) {
-    Choice& choice = *running_[i];
-    if (choice.state != State::Prefill) continue;
-    const std::uint32_t end = chunk_end(choice, choice.all_logits ? std::min(budget, logits) : budget);
+  // Equal ones stay in the order of rank.
+  std::ranges::sort(prompts_, [](const Prompt& a, const Prompt& b) {
+    return a.order != b.order ? a.order < b.order : a.choice->rank < b.choice->rank;
+  });
+  bool any = false;
+  for (std::size_t i = 0; i < prompts_.size() && budget > 0 && logits > 0; ++i) {
+    Choice& choice = *prompts_[i].choice;
+    if (choice.state != State::Prefill) continue;  // suspended by one before it
+    const StepCosts& costs = cost_model_.costs();
+    std::uint32_t rows = std::isinf(seconds) ? budget : costs.prefill_rows_within(seconds, choice.position, budget);
+    if (!any) rows = std::max(rows, 1u);  // prefill always progresses
+    if (rows == 0) break;
+    const std::uint32_t end = chunk_end(choice, choice.all_logits ? std::min(rows, logits) : rows);
     const std::uint32_t tokens = end - choice.position;
     if (!reserve(choice, tokens)) continue;
+    any = true;
     const bool complete = end == choice.tokens.size();
     const Logits wanted = choice.all_logits ? Logits::All : complete ? Logits::Last : Logits::None;
     plan(choice, tokens, wanted, std::ranges::binary_search(choice.checkpoint_positions, end));
     budget -= tokens;
+    seconds -= costs.prefill_seconds(choice.position, tokens);
     logits -= wanted == Logits::All ? tokens : wanted == Logits::Last ? 1 : 0;
   }
 }
@@ -376,7 +410,8 @@ std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   const auto holding = pool_->holding(choice.sequence);
   if (!holding || holding->own_bytes == 0) return std::nullopt;
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
-  const double recompute = prefill_seconds_ * (choice.position - holding->shared_tokens);
+  const double recompute =
+      cost_model_.costs().prefill_seconds(holding->shared_tokens, choice.position - holding->shared_tokens);
   // A sequence without tokens has nothing to copy. In a model with windows, can_restore() wants room for the whole rest
   // of a half computed prompt at once, and there may never be that much.
   const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Prefill);
@@ -424,23 +459,19 @@ void Scheduler::suspend_all() {
   lost_ = false;
 }
 
-void Scheduler::measure(double model_seconds) {
-  std::uint32_t decoded = 0, prefilled = 0;
-  for (std::size_t i = 0; i < step_.choices.size(); ++i) {
-    (step_.choices[i]->decodes() ? decoded : prefilled) += step_.batch.entries()[i].rows;
-  }
-  if (prefilled == 0) {
-    // Something else on this machine may have delayed the step. So the average falls at once and rises slowly.
-    if (decode_step_seconds_ == 0 || model_seconds < decode_step_seconds_) {
-      decode_step_seconds_ = model_seconds;
+StepShape Scheduler::shape() const {
+  StepShape shape;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Choice& choice = *step_.choices[i];
+    if (choice.decodes()) {
+      shape.add_decode(choice.position);
     } else {
-      decode_step_seconds_ += kRise * (model_seconds - decode_step_seconds_);
+      shape.add_prefill(choice.position, entries_[i].rows);
     }
-  } else if (decoded == 0) {
-    blend(prefill_seconds_, model_seconds / prefilled);
-  } else if (const double prefill = model_seconds - decode_step_seconds_; prefill > 0) {
-    blend(prefill_seconds_, prefill / prefilled);
   }
+  return shape;
 }
+
+void Scheduler::measure(double model_seconds) { cost_model_.learn(shape(), model_seconds); }
 
 }  // namespace quire::engine

@@ -2,8 +2,11 @@
 //
 // Every choice is in one of two lists, both in the order of rank: waiting (new, or suspended) and running (its sequence
 // is in the pool). schedule() first admits waiting choices that fit. Then it gives every decoding choice its token.
-// Then it fills the rest of the token budget with chunks of prompts. When it returns, all memory that the step needs is
-// reserved.
+// Then it fills the step with chunks of prompts. When it returns, all memory that the step needs is reserved.
+//
+// Time. While choices decode, prompts fill a step until its predicted time reaches the target (cost_model.h predicts).
+// Several prompts share a step. The prompt with the least left to compute goes first, so that a short one is not stuck
+// behind a long one. Age counts against that: see prefill_order().
 //
 // Memory. A waiting choice may preempt running choices of lower priority. It is admitted only if there is room for all
 // its tokens, and beside them for a block for every decoding choice and for the rest of every running prompt. When a
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include "quire/engine/choice.h"
+#include "quire/engine/cost_model.h"
 
 namespace quire::engine {
 
@@ -68,6 +72,7 @@ class Scheduler {
   std::uint32_t queued() const { return queued_; }  // waiting choices that were never admitted
   std::span<Choice* const> running() const { return running_; }
   std::uint64_t host_bytes() const { return host_bytes_; }
+  const CostModel& cost_model() const { return cost_model_; }
 
  private:
   enum class Admission : std::uint8_t { Done, NoRoom, Failed };
@@ -80,6 +85,9 @@ class Scheduler {
 
   void add_decodes();
   void add_prefills();
+  double prefill_order(const Choice& choice) const;
+  double prefill_seconds() const;
+  StepShape shape() const;
   std::uint32_t chunk_end(const Choice& choice, std::uint32_t budget) const;
   bool reserve(Choice& choice, std::uint32_t tokens);
   void plan(Choice& choice, std::uint32_t tokens, Logits logits, bool checkpoint);
@@ -109,6 +117,11 @@ class Scheduler {
   // The step that is being planned. Entry i belongs to step_.choices[i]. pack() makes the batch from the entries.
   std::vector<BatchEntry> entries_;
   Step step_;
+  struct Prompt {
+    double order;
+    Choice* choice;
+  };
+  std::vector<Prompt> prompts_;     // scratch: the choices in prefill, in the order in which they get their chunks
   std::vector<BatchEntry> others_;  // scratch: memory that must stay free for the running choices
   std::vector<Failure> failures_;
   bool lost_ = false;
@@ -116,10 +129,8 @@ class Scheduler {
   Counters counters_;
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
-  double decode_step_seconds_ = 0;  // of a step without prefill
-  std::uint32_t mixed_steps_ = 0;   // steps with both decode and prefill
-  double prefill_seconds_ = 0;      // per token of a prompt
-  double copy_seconds_ = 2.5e-10;   // per byte, one way; a guess until the first copy
+  CostModel cost_model_;
+  double copy_seconds_ = 2.5e-10;  // per byte, one way; a guess until the first copy
 };
 
 }  // namespace quire::engine

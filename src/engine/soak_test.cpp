@@ -158,6 +158,8 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
       while (count-- > 0) to.push_back(static_cast<Token>(below(kVocabulary)));
     };
     Clock::time_point time{};
+    const std::optional<std::chrono::microseconds> targets[] = {
+        {}, std::chrono::microseconds(0), std::chrono::microseconds(250)};
     Fixture::Options options{.kind = static_cast<Kind>(below(4)),
                              .budget = 1024,
                              .max_sequences = 1 + below(12),
@@ -167,7 +169,7 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
                              .prefix_cache = below(6) != 0};
     options.engine = {.step_tokens = below(3) == 0 ? 0 : 1 + below(40),
                       .queue_limit = 1000,
-                      .patience = below(2) == 0 ? 0.0 : 1.0,
+                      .target_itl = targets[below(3)],
                       .priority_worth = std::chrono::milliseconds(below(30)),
                       .host_bytes = below(3) == 0 ? below(4096) : 1u << 30,
                       .suspend_by = static_cast<SuspendBy>(below(3)),

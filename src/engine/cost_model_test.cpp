@@ -1,0 +1,156 @@
+#include "quire/engine/cost_model.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace quire::engine {
+namespace {
+
+// A machine: what its steps cost, with some noise.
+struct Machine {
+  StepCosts truth{
+      .base = 0.035, .decode_row = 0.003, .prefill_row = 0.0028, .decode_context = 1e-6, .prefill_context = 1e-7};
+  std::mt19937_64 random{1};
+  double noise = 0.02;
+
+  double step(const StepShape& shape) {
+    return truth.seconds(shape) * std::normal_distribution<double>(1, noise)(random);
+  }
+  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); }
+  // A step as a server has them: some sequences decode, and most of the time a prompt is computed beside them.
+  StepShape some_step() {
+    StepShape shape;
+    for (std::uint32_t i = below(9); i > 0; --i) shape.add_decode(100 + below(2000));
+    if (shape.decode_rows == 0 || below(3) != 0) shape.add_prefill(below(2000), 1 + below(60));
+    return shape;
+  }
+};
+
+StepShape decodes(std::uint32_t rows, std::uint32_t position) {
+  StepShape shape;
+  for (std::uint32_t i = 0; i < rows; ++i) shape.add_decode(position);
+  return shape;
+}
+
+StepShape prefill(std::uint32_t position, std::uint32_t rows) {
+  StepShape shape;
+  shape.add_prefill(position, rows);
+  return shape;
+}
+
+void expect_right(const CostModel& model, const Machine& machine, double tolerance) {
+  for (const StepShape& shape :
+       {decodes(1, 500), decodes(8, 500), decodes(8, 2000), prefill(0, 60), prefill(1500, 60)}) {
+    const double truth = machine.truth.seconds(shape);
+    EXPECT_NEAR(model.costs().seconds(shape), truth, tolerance * truth)
+        << shape.decode_rows << " decodes, " << shape.prefill_rows << " rows of prompts";
+  }
+}
+
+TEST(CostModel, KnowsNothingBeforeTheFirstMeasurement) {
+  const CostModel model;
+  EXPECT_FALSE(model.knows_anything());
+  EXPECT_EQ(model.costs().seconds(decodes(8, 100)), 0);
+  EXPECT_EQ(model.costs().prefill_rows_within(0.1, 0, 256), 256u);
+}
+
+TEST(CostModel, AFewStepsAreEnoughForARoughPrediction) {
+  Machine machine;
+  CostModel model;
+  for (const StepShape& shape : {prefill(0, 256), prefill(256, 200), decodes(1, 456), decodes(1, 457)}) {
+    model.learn(shape, machine.step(shape));
+  }
+  for (const StepShape& shape : {prefill(0, 100), decodes(1, 460)}) {
+    EXPECT_NEAR(model.costs().seconds(shape), machine.truth.seconds(shape), 0.25 * machine.truth.seconds(shape));
+  }
+}
+
+TEST(CostModel, LearnsWhatEachPartCostsFromMixedSteps) {
+  Machine machine;
+  CostModel model;
+  for (int i = 0; i < 500; ++i) {
+    const StepShape shape = machine.some_step();
+    model.learn(shape, machine.step(shape));
+  }
+  expect_right(model, machine, 0.1);
+}
+
+TEST(CostModel, StepsThatSomethingElseDelayedChangeLittle) {
+  Machine machine;
+  CostModel model;
+  for (int i = 0; i < 1000; ++i) {
+    const StepShape shape = machine.some_step();
+    model.learn(shape, machine.step(shape) * (machine.below(20) == 0 ? 10 : 1));
+  }
+  expect_right(model, machine, 0.2);
+}
+
+TEST(CostModel, FollowsAMachineThatBecomesSlowerOrFaster) {
+  for (const double factor : {3.0, 0.4}) {
+    Machine machine;
+    CostModel model;
+    const auto run = [&](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        const StepShape shape = machine.some_step();
+        model.learn(shape, machine.step(shape));
+      }
+    };
+    run(500);
+    for (double* number : {&machine.truth.base, &machine.truth.decode_row, &machine.truth.prefill_row,
+                           &machine.truth.decode_context, &machine.truth.prefill_context}) {
+      *number *= factor;
+    }
+    run(300);
+    expect_right(model, machine, 0.15);
+  }
+}
+
+TEST(CostModel, DecodeAloneForHoursDoesNotForgetWhatPromptsCost) {
+  Machine machine;
+  CostModel model;
+  for (int i = 0; i < 300; ++i) {
+    const StepShape shape = machine.some_step();
+    model.learn(shape, machine.step(shape));
+  }
+  for (int i = 0; i < 100'000; ++i) model.learn(decodes(4, 1000), machine.step(decodes(4, 1000)));
+  expect_right(model, machine, 0.3);
+}
+
+TEST(CostModel, LatenessCoversAlmostAllSteps) {
+  Machine machine;
+  machine.noise = 0.08;
+  CostModel model;
+  int late = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const StepShape shape = machine.some_step();
+    const double seconds = machine.step(shape);
+    late += i >= 2000 && seconds > model.lateness() * model.costs().seconds(shape);
+    model.learn(shape, seconds);
+  }
+  EXPECT_GT(late, 18'000 / 400);
+  EXPECT_LT(late, 18'000 / 40);
+}
+
+TEST(CostModel, RowsWithinATimeAreTheMostThatFit) {
+  const StepCosts costs = Machine().truth;
+  for (const std::uint32_t position : {0u, 1000u, 30'000u}) {
+    const std::uint32_t rows = costs.prefill_rows_within(0.5, position, 100'000);
+    EXPECT_LE(costs.prefill_seconds(position, rows), 0.5 * 1.01);
+    EXPECT_GE(costs.prefill_seconds(position, rows + 2), 0.5 * 0.99);
+  }
+  EXPECT_EQ(costs.prefill_rows_within(0.5, 0, 10), 10u);
+  EXPECT_EQ(costs.prefill_rows_within(0, 0, 10), 0u);
+  EXPECT_EQ(costs.prefill_rows_within(-1, 0, 10), 0u);
+}
+
+TEST(CostModel, ImpossibleMeasurementsAreIgnored) {
+  CostModel model;
+  model.learn(decodes(1, 1), 0);
+  model.learn(decodes(1, 1), -1);
+  model.learn({}, 1);
+  EXPECT_FALSE(model.knows_anything());
+}
+
+}  // namespace
+}  // namespace quire::engine
