@@ -181,7 +181,7 @@ Scheduler::Admission Scheduler::try_admit(Choice& choice) {
 
 // Resumes a suspended choice from the copy of its sequence.
 Scheduler::Admission Scheduler::restore(Choice& choice) {
-  if (!pool_->can_restore(*choice.saved, choice.pending(), others_)) return Admission::NoRoom;
+  if (!pool_->can_restore(*choice.saved, choice.pending(), step_tokens_, others_)) return Admission::NoRoom;
   const auto begin = Clock::now();
   const auto sequence = pool_->restore(*choice.saved, choice.request);
   if (!sequence && sequence.error().code == PoolError::Code::Damaged) {
@@ -195,7 +195,8 @@ Scheduler::Admission Scheduler::restore(Choice& choice) {
     note(choice, sequence.error());
     return is_device_error(sequence.error()) ? Admission::Failed : Admission::NoRoom;
   }
-  if (const auto room = pool_->reserve(*sequence, choice.pending()); !room) {
+  const std::uint32_t rows = has_windows_ ? std::min(choice.pending(), step_tokens_) : choice.pending();
+  if (const auto room = pool_->reserve(*sequence, rows); !room) {
     const auto ok = pool_->release(*sequence);
     QUIRE_CHECK(ok.has_value(), "the sequence was just made");
     note(choice, room.error());
@@ -412,9 +413,7 @@ std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
   const double recompute =
       cost_model_.costs().prefill_seconds(holding->shared_tokens, choice.position - holding->shared_tokens);
-  // A sequence without tokens has nothing to copy. In a model with windows, can_restore() wants room for the whole rest
-  // of a half computed prompt at once, and there may never be that much.
-  const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Prefill);
+  const bool copyable = choice.position > 0;  // otherwise there is nothing to copy
   const bool allowed =
       copyable && holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
   Cost cost;

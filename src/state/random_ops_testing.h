@@ -328,7 +328,7 @@ class RandomOps {
     }
     if (away_.empty()) return;
     Away& back = away_[b_ % away_.size()];
-    const bool promised = pool().can_restore(back.saved, 0, {}).has_value();
+    const bool promised = pool().can_restore(back.saved, 0, 1, {}).has_value();
     const auto id = pool().restore(back.saved);
     if (refused_by_device(id)) return verify_all();
     if (id.has_value() != promised) return report("restore: can_restore had said otherwise");

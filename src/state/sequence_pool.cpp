@@ -87,6 +87,7 @@ PoolResult<void> SequencePool::build(Device& device) {
     pools_.push_back(
         std::make_unique<BlockPool>(*arena_, static_cast<std::uint16_t>(g), layout.groups[g], config_.scrub));
     page_infos_.emplace_back(pools_.back()->allocator().index_limit());
+    leaving_.emplace_back(pools_.back()->allocator().index_limit());
     has_windows_ = has_windows_ || layout.groups[g].window != 0;
     if (layout.groups[g].window == 0) {
       nodes = std::min<std::uint64_t>(nodes, pools_.back()->allocator().index_limit());
@@ -239,7 +240,7 @@ SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<co
   for (std::uint32_t g = 0; g < groups(); ++g) {
     const auto count = [&](std::uint32_t node) {
       const PageId page = index_->page(node, g);
-      need[g] += allocator(g).references_at(page.index) == 0;
+      need[g] += references_after_leaving(g, page) == 0;
     };
     for (std::uint32_t b = window_start(g, match.length()) / block_size(); b < match.blocks; ++b) count(path[b]);
     if (match.partial_tokens > 0) count(match.partial_node);

@@ -163,12 +163,17 @@ class SequencePool {
   // A sequence that starts with the reusable prefix of the prompt. At least one token is always left to compute.
   PoolResult<Created> create(const Request& request);
 
-  // create(), plus room for all `tokens` that the sequence is to have, in such a way that `others` still have room too:
-  // all of it, or a refusal. The prompt is matched once. In a model with windows, whose layers never hold all, the room
-  // is counted and only that for the first `chunk` tokens is reserved. If the cached prefix itself takes the room, the
-  // sequence starts without it.
+  // create(), plus room for all `tokens` that the sequence is to have, in such a way that `others` still have room for
+  // their rows too: all of it, or a refusal, which evicts nothing. The prompt is matched once. Layers with a window are
+  // computed in chunks of `chunk` tokens and are counted by the most that they hold at once; only the room for the
+  // first chunk is reserved. If the cached prefix itself takes the room, the sequence starts with less of it or without
+  // it.
   PoolResult<Created> admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
                             std::span<const BatchEntry> others);
+  // Whether admit() would succeed now, or once the sequences `leaving` have been released. `others` must not contain
+  // them. Changes nothing.
+  PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                             std::span<const BatchEntry> others, std::span<const SequenceId> leaving = {}) const;
 
   // Room for the tokens of a step. Only `sequence` and `rows` of an entry are used.
   PoolResult<void> reserve(SequenceId id, std::uint32_t tokens);
@@ -222,13 +227,11 @@ class SequencePool {
   // without any change: Incompatible (version, model or layout), Damaged (truncated, checksum). Pages that the index
   // still knows are taken from there. Waits for the device: `saved` may be destroyed when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
-  // Whether restore() and room for `more` tokens would succeed now, with room left for `others`. Checks everything that
-  // restore() checks except the checksum, which would read all bytes.
-  PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more,
-                               std::span<const BatchEntry> others) const;
-  // The same for create() and room for `tokens` in all. Layers with a window are computed in chunks of `chunk`.
-  PoolResult<void> can_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
-                             std::span<const BatchEntry> others) const;
+  // Whether restore() and room for `more` tokens would succeed now (or once `leaving` have been released), with room
+  // left for `others`; see admit(). Checks everything that restore() checks except the checksum, which would read all
+  // bytes.
+  PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::uint32_t chunk,
+                               std::span<const BatchEntry> others, std::span<const SequenceId> leaving = {}) const;
 
   // Evicts everything that no sequence holds.
   void drop_cache();
@@ -266,6 +269,11 @@ class SequencePool {
     std::uint32_t length() const { return hit.tokens; }
     // The match of a sequence that starts without the prefix, for lack of room.
     Match without_prefix() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
+    // The match of one that starts without the part of a page, whose copy would take a page.
+    Match whole_blocks() const {
+      return {.hit = {.tokens = hit.tokens - partial_tokens, .matched = hit.matched, .end = HitEnd::NoRoom},
+              .blocks = blocks};
+    }
   };
   enum class Effort : std::uint8_t { Gentle, Everything };  // Everything: also drops checkpoints of held paths
 
@@ -285,7 +293,7 @@ class SequencePool {
 
   // room (sequence_pool_room.cpp)
   using Need = std::array<std::uint32_t, kMaxClasses>;  // objects by class
-  bool feasible(const Need& more) const;
+  bool feasible(const Need& more, const Need& freed = {}) const;
   PoolError refusal(const Need& need) const;
   std::unexpected<PoolError> refuse(const PoolError& error);
   PoolResult<void> make_room(const Need& need, Effort effort);
@@ -323,9 +331,17 @@ class SequencePool {
   PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
   // admission (sequence_pool_admit.cpp)
   Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
-  PoolResult<void> fits_beside(Need need, std::span<const BatchEntry> others) const;
+  std::uint32_t most_pages(std::uint32_t group, std::uint32_t tokens, std::uint32_t chunk) const;
+  PoolResult<Need> future_need(std::span<const BatchEntry> others, std::uint32_t chunk) const;
+  std::optional<Match> best_that_fits(const Match& found, std::uint32_t tokens, std::uint32_t chunk, const Need& others,
+                                      const Need& freed) const;
+  Need count_leaving(std::span<const SequenceId> leaving) const;
+  void forget_leaving(std::span<const SequenceId> leaving) const;
+  std::uint32_t references_after_leaving(std::uint32_t group, PageId page) const {
+    return allocator(group).references_at(page.index) - leaving_[group][page.index];
+  }
   PoolResult<Created> create_and_reserve(const Request& request, const Match& found, bool looked, std::uint32_t tokens,
-                                         std::uint32_t chunk, std::span<const BatchEntry> others);
+                                         std::uint32_t chunk);
   // fork and rewind (sequence_pool_fork.cpp)
   struct ResumePoint {
     std::uint32_t position = 0;
@@ -362,9 +378,11 @@ class SequencePool {
   std::vector<KvGroupView> kv_groups_;             // by layer group: what kernels see
   StatesView states_view_;                         // what kernels see of the states
   std::vector<Sequence> sequences_;
-  std::vector<std::uint32_t> free_sequences_;    // a stack
-  mutable std::vector<std::uint32_t> path_;      // scratch for lookups
-  std::vector<PagedSeqState::Growth> growths_;   // scratch for reservations
+  std::vector<std::uint32_t> free_sequences_;   // a stack
+  mutable std::vector<std::uint32_t> path_;     // scratch for lookups
+  std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
+  // [group][page], scratch: how many of the sequences that are assumed to leave hold the page; 0 between calls.
+  mutable std::vector<LargeVector<std::uint32_t>> leaving_;
   mutable std::vector<std::uint64_t> asked_in_;  // by sequence: its last plan; finds one that is listed twice
   mutable std::uint64_t plans_ = 0;
   std::uint32_t arriving_node_ = kNoIndex;   // its checkpoint is about to be kept

@@ -150,17 +150,11 @@ void SequencePool::note_pages(Sequence& sequence, std::uint32_t group, const Pag
 
 PoolResult<void> SequencePool::can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const {
   if (tokens > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", tokens, config_.max_tokens));
-  // The peak of each group: all pages, or a window plus the chunk that is being computed. The
-  // window may begin in the middle of a block.
   std::uint64_t slabs = 0;
   Need need{};
   for (std::uint32_t g = 0; g < groups(); ++g) {
-    const std::uint32_t window = layout().groups[g].window;
-    const std::uint64_t all = divide_up(tokens, block_size());
-    const std::uint64_t span = std::uint64_t{window} + std::max(chunk, 1u) + block_size() - 2;
-    const std::uint64_t most = window == 0 ? all : std::min(all, divide_up<std::uint64_t>(span, block_size()));
-    need[g] = static_cast<std::uint32_t>(most);
-    slabs += divide_up<std::uint64_t>(most, allocator(g).cells_per_slab());
+    need[g] = most_pages(g, tokens, chunk);
+    slabs += divide_up(need[g], allocator(g).cells_per_slab());
   }
   if (states_) {
     need[state_class()] = 1;

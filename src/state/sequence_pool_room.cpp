@@ -14,12 +14,12 @@ constexpr std::uint32_t kCheckpointLooks = 64;  // candidates examined per drop
 }  // namespace
 
 // Everything cached can be evicted and everything unpinned can be moved. So two things count: the slabs that the held
-// objects need when packed, and the slabs that pinned objects block.
-bool SequencePool::feasible(const Need& more) const {
+// objects need when packed, and the slabs that pinned objects block. `freed`: objects that will no longer be held.
+bool SequencePool::feasible(const Need& more, const Need& freed) const {
   std::uint64_t slabs = 0;
   for (std::uint32_t c = 0; c < classes(); ++c) {
     const BlockAllocator& a = allocator(c);
-    const std::uint64_t objects = std::uint64_t{a.held_count()} + more[c];
+    const std::uint64_t objects = std::uint64_t{a.held_count()} - freed[c] + more[c];
     slabs += std::max<std::uint64_t>(divide_up<std::uint64_t>(objects, a.cells_per_slab()), a.pinned_slabs());
   }
   return slabs <= arena_->total_slabs();

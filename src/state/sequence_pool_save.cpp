@@ -125,26 +125,39 @@ SequencePool::Need SequencePool::need_to_restore(const SavedSequence& saved, std
   const auto blocks = static_cast<std::uint32_t>(divide_up(saved.tokens.size(), std::size_t{block_size()}));
   for (std::uint32_t g = 0; g < groups(); ++g) {
     for (std::uint32_t b = saved.first_blocks[g]; b < blocks; ++b) {
-      need[g] += b >= known || allocator(g).references_at(index_->page(path[b], g).index) == 0;
+      need[g] += b >= known || references_after_leaving(g, index_->page(path[b], g)) == 0;
     }
   }
   if (states_) need[state_class()] = 1;
   return need;
 }
 
-PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint32_t more,
-                                           std::span<const BatchEntry> others) const {
+PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint32_t more, std::uint32_t chunk,
+                                           std::span<const BatchEntry> others,
+                                           std::span<const SequenceId> leaving) const {
   if (auto ok = acceptable(saved); !ok) return ok;
-  const std::size_t length = saved.tokens.size();
-  if (length + more > config_.max_tokens) {
-    return std::unexpected(PoolError::too_long("tokens", length + more, config_.max_tokens));
-  }
-  if (free_sequences_.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  const std::size_t all = saved.tokens.size() + more;
+  if (all > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", all, config_.max_tokens));
+  if (free_sequences_.empty() && leaving.empty()) return std::unexpected(PoolError::exhausted("sequences", 1, 0));
+  const auto planned = future_need(others, chunk);
+  if (!planned) return std::unexpected(planned.error());
+  const Need freed = count_leaving(leaving);
   Need need = need_to_restore(saved, path_, match_saved(saved, path_));
-  const std::size_t grown =
-      divide_up(length + more, std::size_t{block_size()}) - divide_up(length, std::size_t{block_size()});
-  for (std::uint32_t g = 0; g < groups(); ++g) need[g] += static_cast<std::uint32_t>(grown);
-  return fits_beside(need, others);
+  forget_leaving(leaving);
+  const auto length = static_cast<std::uint32_t>(saved.tokens.size());
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const std::uint32_t blocks = divide_up(length, block_size());
+    std::uint32_t grown = divide_up(length + more, block_size()) - blocks;
+    if (layout().groups[g].window != 0) {
+      const std::uint32_t held = blocks - std::min(blocks, saved.first_blocks[g]);
+      const std::uint32_t most = most_pages(g, length + more, chunk);
+      const std::uint32_t next = divide_up(length + std::min(more, chunk), block_size()) - blocks;
+      grown = std::max(next, std::min(grown, most - std::min(most, held)));
+    }
+    need[g] += grown + (*planned)[g];
+  }
+  if (!feasible(need, freed)) return std::unexpected(refusal(need));
+  return {};
 }
 
 PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {

@@ -105,7 +105,7 @@ TEST_P(SavedSequences, OfAnotherModelAreRefusedAlthoughEveryPageHasTheSameSize) 
   const auto saved = engine.pool().save(sequence.id);
   ASSERT_TRUE(done(saved));
   EXPECT_TRUE(refused_without_a_trace(stranger.pool(), *saved, Code::Incompatible, "another model"));
-  EXPECT_TRUE(refused(stranger.pool().can_restore(*saved, 0, {}), Code::Incompatible));
+  EXPECT_TRUE(refused(stranger.pool().can_restore(*saved, 0, 1, {}), Code::Incompatible));
   EXPECT_EQ(stranger.pool().lookup(counting(0, 21)).tokens, 0u);
   sequence.id = twin.pool().restore(*saved).value();
   EXPECT_EQ(twin.verify(sequence), "");
@@ -153,7 +153,7 @@ TEST_P(SavedSequences, WithAFieldThatIsWrongAreRefusedAndSayWhich) {
   if (pool.layout().has_attention()) {
     const auto none = with([](auto& s) { s.first_blocks.clear(); });
     EXPECT_TRUE(refused_without_a_trace(pool, none, Code::Damaged, "layer groups"));
-    EXPECT_TRUE(refused(pool.can_restore(none, 0, {}), Code::Damaged));
+    EXPECT_TRUE(refused(pool.can_restore(none, 0, 1, {}), Code::Damaged));
     EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.first_blocks[0] = UINT32_MAX; }), Code::Damaged,
                                         "first block"));
     EXPECT_TRUE(refused_without_a_trace(pool, with([](auto& s) { s.tokens.resize(2); }), Code::Damaged, "expected"));
@@ -161,13 +161,13 @@ TEST_P(SavedSequences, WithAFieldThatIsWrongAreRefusedAndSayWhich) {
   for (const std::uint64_t size : {std::uint64_t{0}, saved->bytes - 1, saved->bytes + 1}) {
     const auto cut = with([&](auto& s) { s.data = HostBytes::create(size).value(); });
     EXPECT_TRUE(refused_without_a_trace(pool, cut, Code::Damaged, "bytes"));
-    EXPECT_TRUE(refused(pool.can_restore(cut, 0, {}), Code::Damaged));
+    EXPECT_TRUE(refused(pool.can_restore(cut, 0, 1, {}), Code::Damaged));
   }
   for (std::uint64_t bit = 0; bit < saved->bytes * 8; bit += 97) {
     const auto flipped = with([&](auto& s) { s.data.data()[bit / 8] ^= static_cast<std::byte>(1 << bit % 8); });
     ASSERT_TRUE(refused_without_a_trace(pool, flipped, Code::Damaged, "checksum")) << bit;
   }
-  EXPECT_TRUE(refused(pool.can_restore(*saved, UINT32_MAX, {}), Code::TooLong));
+  EXPECT_TRUE(refused(pool.can_restore(*saved, UINT32_MAX, 1, {}), Code::TooLong));
   EXPECT_TRUE(done(pool.restore(copy_of(*saved))));
 }
 
@@ -240,13 +240,13 @@ TEST(SavedSequences, AreRefusedWholeWhereThereIsNoRoom) {
   ASSERT_TRUE(done(pool.release({0, 0})));
   pool.drop_cache();
   const auto other = written(engine, counting(50, 20));
-  EXPECT_EQ(pool.can_restore(*saved, 0, {}).error().code, PoolError::Code::Exhausted);
+  EXPECT_EQ(pool.can_restore(*saved, 0, 1, {}).error().code, PoolError::Code::Exhausted);
   EXPECT_EQ(pool.restore(*saved).error().code, PoolError::Code::Exhausted);
   EXPECT_EQ(pool.stats().pages[0].held, 5u);
   EXPECT_EQ(pool.stats().refusals, 1u);
   ASSERT_TRUE(done(pool.release(other.id)));
-  EXPECT_TRUE(pool.can_restore(*saved, 16, {}).has_value());
-  EXPECT_FALSE(pool.can_restore(*saved, 17, {}).has_value());
+  EXPECT_TRUE(pool.can_restore(*saved, 16, 1, {}).has_value());
+  EXPECT_FALSE(pool.can_restore(*saved, 17, 1, {}).has_value());
   EXPECT_TRUE(pool.restore(*saved).has_value());
   EXPECT_TRUE(sound(pool));
 }
