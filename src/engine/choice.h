@@ -10,6 +10,7 @@
 
 #include "quire/engine/engine.h"
 #include "quire/engine/stop_matcher.h"
+#include "quire/engine/tenants.h"
 
 namespace quire::engine {
 
@@ -30,6 +31,7 @@ struct Choice {
   Rank rank;
   std::int32_t priority = 0;
   Namespace name_space = 0;
+  Tenant* tenant = nullptr;
   bool reuse = true;
   State state = State::Waiting;
 
@@ -46,7 +48,11 @@ struct Choice {
 
   Hit hit;  // of the first admission
   bool admitted_before = false;
-  bool just_resumed = false;  // it has not decoded a token since it was resumed, so it is not suspended yet
+  bool just_resumed = false;  // it has not decoded a token since it was resumed; others are suspended first
+  std::uint32_t charged = 0;  // tokens that its tenant has paid for; those of the cache are free
+  std::uint32_t passed = 0;   // others that were admitted while it waited for memory
+  // When it last did not fit: Scheduler::room_changes_ and admissions_ at that time.
+  std::uint64_t blocked_at = 0, blocked_in = 0;
   std::uint32_t suspensions = 0;
   std::optional<SavedSequence> saved;  // only while suspended by copy
   // Waiting: this choice waits until the leader's prefill has reached position leader_until. The leader may be gone and

@@ -18,6 +18,7 @@ using State = Choice::State;
 constexpr std::uint32_t kMostChoices = 128;
 constexpr std::int32_t kMostLogprobs = 100;
 constexpr std::size_t kMostStops = 64;
+constexpr double kMostWeight = 1e6;
 // The largest priority, and the most that one level is worth. Their product must not overflow a time.
 constexpr std::int32_t kMostPriority = 1'000'000;
 constexpr std::chrono::hours kMostPriorityWorth{1};
@@ -62,7 +63,7 @@ Engine::~Engine() {
 
 // --- requests
 
-std::optional<Refusal> Engine::refusal(const Request& request) const {
+std::optional<Refusal> Engine::refusal(const Request& request) {
   const auto no = [](Refusal::Why why, std::string message) { return Refusal{why, std::move(message)}; };
   using Why = Refusal::Why;
   if (!accepting_) return no(Why::Stopping, "the engine is shutting down");
@@ -114,6 +115,13 @@ std::optional<Refusal> Engine::refusal(const Request& request) const {
   if (scheduler_->queued() >= options_.queue_limit) {
     return no(Why::QueueFull, fmt::format("{} requests are waiting already", scheduler_->queued()));
   }
+  Tenant& tenant = scheduler_->tenants().of(request.name_space);
+  if (const auto wait = scheduler_->tenants().until_allowed(tenant, now()); wait.count() > 0) {
+    Refusal late = no(Why::RateLimited, fmt::format("{} tokens a minute are allowed, and they are used up",
+                                                    tenant.options.tokens_per_minute));
+    late.retry_after = std::chrono::ceil<std::chrono::seconds>(wait);
+    return late;
+  }
   return std::nullopt;
 }
 
@@ -138,6 +146,8 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
   job->open = count;
   const auto arrived = std::chrono::duration_cast<std::chrono::nanoseconds>(job->submitted.time_since_epoch());
   const std::int64_t worth = std::chrono::nanoseconds(options_.priority_worth).count();
+  Tenant& tenant = scheduler_->tenants().of(asked.name_space);
+  ++tenant.requests;
   for (std::uint32_t i = 0; i < count; ++i) {
     auto choice = std::make_unique<Choice>();
     choice->request = job->id;
@@ -145,6 +155,7 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->rank = {arrived.count() - asked.priority * worth, stats_.submitted, i};
     choice->priority = asked.priority;
     choice->name_space = asked.name_space;
+    choice->tenant = &tenant;
     choice->reuse = asked.reuse && asked.prompt_logits != Logits::All;
     choice->all_logits = asked.prompt_logits == Logits::All && i == 0;
     choice->prompt_tokens = prompt;
@@ -374,8 +385,9 @@ void Engine::start_siblings(Choice& first) {
   for (std::size_t i = 1; i < job.choices.size(); ++i) {
     Choice& choice = *job.choices[i];
     choice.hit = first.hit;
+    choice.charged = first.position;
     choice.admitted_before = true;
-    if (scheduler_->running().size() < scheduler_->max_running()) {
+    if (scheduler_->has_place(*choice.tenant)) {
       if (const auto fork = pool_->fork(first.sequence, first.position, job.id)) {
         QUIRE_CHECK(fork->position == first.position, "a sequence can be forked where it stands");
         choice.position = first.position;
@@ -395,6 +407,21 @@ void Engine::forget_ended() {
 
 // --- inspection
 
+std::expected<void, std::string> Engine::set_tenants(std::span<const TenantOptions> tenants) {
+  for (const TenantOptions& tenant : tenants) {
+    if (!(tenant.weight > 0 && tenant.weight <= kMostWeight)) {
+      return std::unexpected(
+          fmt::format("a weight of {} is not more than 0 and at most {}", tenant.weight, kMostWeight));
+    }
+  }
+  scheduler_->tenants().configure(tenants);
+  return {};
+}
+
+std::vector<TenantUsage> Engine::tenants() const { return scheduler_->tenants().usage(); }
+
+const CostModel& Engine::cost_model() const { return scheduler_->cost_model(); }
+
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   const Scheduler::Counters& counters = scheduler_->counters();
@@ -407,7 +434,7 @@ EngineStats Engine::stats() const {
   stats.prefix_waits = counters.prefix_waits;
   stats.running = static_cast<std::uint32_t>(scheduler_->running().size());
   stats.waiting = scheduler_->queued();
-  stats.suspended = static_cast<std::uint32_t>(scheduler_->waiting().size()) - stats.waiting;
+  stats.suspended = scheduler_->waiting() - stats.waiting;
   stats.host_bytes = scheduler_->host_bytes();
   return stats;
 }
@@ -429,7 +456,9 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .suspensions = choice.suspensions});
   };
   for (const Choice* choice : scheduler_->running()) add(*choice);
-  for (const Choice* choice : scheduler_->waiting()) add(*choice);
+  for (const Tenant* tenant : scheduler_->tenants().all()) {
+    for (const Choice* choice : tenant->waiting) add(*choice);
+  }
   return infos;
 }
 

@@ -32,15 +32,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "quire/engine/executor.h"
 #include "quire/engine/request.h"
+#include "quire/engine/tenants.h"
 
 namespace quire::engine {
 
+class CostModel;
 class Scheduler;
 struct Choice;
 struct Step;
@@ -118,7 +121,12 @@ class Engine {
   // Refuses new requests from now on. Those already here are finished.
   void stop_accepting() { accepting_ = false; }
 
+  // Weights and limits of the tenants; those that are not listed have the defaults. May be called at any time.
+  std::expected<void, std::string> set_tenants(std::span<const TenantOptions> tenants);
+
   EngineStats stats() const;
+  std::vector<TenantUsage> tenants() const;
+  const CostModel& cost_model() const;  // what the steps of this machine cost
   std::vector<SequenceInfo> sequences() const;
   SequencePool& pool() { return *pool_; }
   const SequencePool& pool() const { return *pool_; }
@@ -129,7 +137,7 @@ class Engine {
   struct Job;
   Engine(Executor& executor, SequencePool& pool, const EngineOptions& options);
   Clock::time_point now() const { return options_.now ? options_.now() : Clock::now(); }
-  std::optional<Refusal> refusal(const Request& request) const;
+  std::optional<Refusal> refusal(const Request& request);
 
   void expire(Clock::time_point now);
   void note_admissions(const Step& step);

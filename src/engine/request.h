@@ -55,14 +55,16 @@ struct Request {
 // Why a request was refused. A refusal changes nothing in the engine.
 struct Refusal {
   enum class Why : std::uint8_t {
-    Invalid,    // a value makes no sense: the message names the field
-    TooLong,    // the prompt is too long for the context
-    NeverFits,  // it does not fit even into an empty pool: the message has the numbers
-    QueueFull,  // try again later
-    Stopping,   // the engine is shutting down
+    Invalid,      // a value makes no sense: the message names the field
+    TooLong,      // the prompt is too long for the context
+    NeverFits,    // it does not fit even into an empty pool: the message has the numbers
+    QueueFull,    // try again later
+    RateLimited,  // its tenant has used up its tokens a minute: try again after `retry_after`
+    Stopping,     // the engine is shutting down
   };
   Why why = Why::Invalid;
   std::string message;
+  std::chrono::seconds retry_after{0};
 };
 
 enum class Finish : std::uint8_t {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "quire/base/check.h"
+#include "quire/base/numbers.h"
 
 namespace quire::engine {
 namespace {
@@ -25,6 +26,11 @@ constexpr double kLeastPrefill = 0.1;
 // How much a second of waiting counts against a second of computing when prompts are put in order. A prompt of s
 // seconds is overtaken by shorter ones for 1 / kAge * s seconds at most.
 constexpr double kAge = 0.5;
+// How often others may be admitted before a choice that waits for memory, and how many such choices one step looks at.
+constexpr std::uint32_t kMostPassed = 16;
+constexpr std::size_t kMostBlocked = 8;
+// A choice that did not fit is tried again after so many steps, even if nobody has left meanwhile.
+constexpr std::uint64_t kTryAgain = 16;
 // Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
@@ -49,6 +55,8 @@ Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint
       step_tokens_(step_tokens),
       max_running_(max_running),
       max_logits_(max_logits),
+      chunk_beside_decode_(step_tokens),
+      tenants_(std::min<std::size_t>(options.queue_limit, kQueue) + max_running),
       step_{Batch(step_tokens, max_running, static_cast<std::uint32_t>(pool.layout().groups.size())), {}} {
   for (const PageShape& group : pool.layout().groups) has_windows_ = has_windows_ || group.window != 0;
   running_.reserve(max_running);
@@ -57,7 +65,9 @@ Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint
   others_.reserve(max_running);
   prompts_.reserve(max_running);
   failures_.reserve(max_running);
-  waiting_.reserve(std::min<std::size_t>(options.queue_limit, kQueue) + max_running);
+  blocked_.reserve(kMostBlocked);
+  leaving_.reserve(max_running);
+  leaving_ids_.reserve(max_running);
 }
 
 void Scheduler::insert(std::vector<Choice*>& list, Choice& choice) {
@@ -71,15 +81,29 @@ bool Scheduler::erase(std::vector<Choice*>& list, const Choice& choice) {
   return true;
 }
 
+void Scheduler::start_running(Choice& choice) {
+  insert(running_, choice);
+  ++choice.tenant->running;
+  ++room_changes_;
+}
+
+void Scheduler::stop_running(Choice& choice) {
+  if (!erase(running_, choice)) return;
+  --choice.tenant->running;
+  ++room_changes_;
+}
+
 void Scheduler::add(Choice& choice) {
   if (choice.state == State::Waiting) ++queued_;
-  insert(waiting_, choice);
+  tenants_.wake(*choice.tenant);
+  insert(choice.tenant->waiting, choice);
+  ++waiting_;
 }
 
 void Scheduler::add_running(Choice& choice, SequenceId sequence) {
   choice.sequence = sequence;
   choice.state = State::Decode;
-  insert(running_, choice);
+  start_running(choice);
 }
 
 void Scheduler::remove(Choice& choice) {
@@ -87,9 +111,10 @@ void Scheduler::remove(Choice& choice) {
     const auto ok = pool_->release(choice.sequence);
     QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
     choice.sequence = SequenceId{};
-    erase(running_, choice);
-  } else if (erase(waiting_, choice) && choice.state == State::Waiting) {
-    --queued_;
+    stop_running(choice);
+  } else if (erase(choice.tenant->waiting, choice)) {
+    --waiting_;
+    if (choice.state == State::Waiting) --queued_;
   }
   if (choice.saved) host_bytes_ -= choice.saved->bytes;
   choice.saved.reset();
@@ -105,7 +130,7 @@ Step& Scheduler::schedule() {
     add_decodes();
     add_prefills();
     if (!entries_.empty() || running_.empty() || !failures_.empty() || lost_) break;
-    // All running choices wait for memory. The last in rank is preempted, even if it was just resumed.
+    // All running choices wait for memory. The last in rank is preempted.
     QUIRE_CHECK(running_.size() > 1, "a request that is admitted fits into the pool alone");
     suspend(*running_.back(), true);
   }
@@ -137,38 +162,132 @@ void Scheduler::note(Choice& choice, const PoolError& error) {
 
 // --- admission
 
-void Scheduler::admit() {
-  std::size_t at = 0;
-  for (std::uint32_t looks = 0; at < waiting_.size() && looks < kLooks && !lost_; ++looks) {
-    Choice& choice = *waiting_[at];
-    if (choice.state == State::Waiting && waits_for_prefix(choice)) {
-      ++at;
-      continue;
+// The waiting choice that is next: the first of each tenant's queue, the earliest of them. A tenant that had more than
+// its share counts as having come later.
+Choice* Scheduler::next_waiting() const {
+  Choice* first = nullptr;
+  Rank least;
+  for (Tenant* tenant : tenants_.all()) {
+    if (tenant->next >= tenant->waiting.size() || !tenant->may_run_more()) continue;
+    Choice& choice = *tenant->waiting[tenant->next];
+    Rank rank = choice.rank;
+    rank.time += tenants_.debt(*tenant).count();
+    if (first == nullptr || rank < least) {
+      first = &choice;
+      least = rank;
     }
-    Admission admission = try_admit(choice);
-    while (admission == Admission::NoRoom) {
-      if (!preempt_behind(choice, true)) return;  // no choice overtakes one that waits for memory
-      admission = try_admit(choice);
-    }
-    if (admission == Admission::Failed) {
-      ++at;  // the engine ends it
-      continue;
-    }
-    erase(waiting_, choice);
-    insert(running_, choice);
   }
+  return first;
+}
+
+void Scheduler::admit() {
+  ++admissions_;
+  if (waiting_ == 0) return;
+  tenants_.compare();
+  for (Tenant* tenant : tenants_.all()) tenant->next = 0;
+  blocked_.clear();
+  for (std::uint32_t looks = 0; looks < kLooks && !lost_; ++looks) {
+    Choice* choice = next_waiting();
+    if (choice == nullptr) return;
+    Tenant& tenant = *choice->tenant;
+    if (choice->state == State::Waiting && waits_for_prefix(*choice)) {
+      ++tenant.next;
+      continue;
+    }
+    const Admission admission = admit_or_preempt(*choice);
+    if (admission == Admission::Done) {
+      erase(tenant.waiting, *choice);
+      --waiting_;
+      start_running(*choice);
+      for (Choice* passed : blocked_) ++passed->passed;
+      continue;
+    }
+    ++tenant.next;
+    if (admission == Admission::Failed) continue;  // the engine ends it
+    // Others that fit pass one that waits for memory, but not for ever.
+    if (choice->passed >= kMostPassed || blocked_.size() == kMostBlocked) return;
+    blocked_.push_back(choice);
+  }
+}
+
+// Admits the choice. If there is no room, it looks for running choices that may be preempted for it. They are suspended
+// only if it is certain that it fits then.
+Scheduler::Admission Scheduler::admit_or_preempt(Choice& choice) {
+  // A choice that did not fit is not tried again before something has left or come, or some steps have passed.
+  if (choice.blocked_at == room_changes_ && admissions_ - choice.blocked_in < kTryAgain) return Admission::NoRoom;
+  if (running_.size() < max_running_) {
+    if (const Admission admission = try_admit(choice); admission != Admission::NoRoom) return admission;
+  }
+  leaving_.clear();
+  bool fits = false;
+  while (!fits) {
+    Choice* victim = cheapest([&](const Choice& other) {
+      return !other.just_resumed && may_take_the_place_of(choice, other) &&
+             std::ranges::find(leaving_, &other) == leaving_.end();
+    });
+    if (victim == nullptr) break;
+    leaving_.push_back(victim);
+    ++victim->tenant->leaving;
+    fits = would_fit(choice);
+  }
+  for (Choice* victim : leaving_) victim->tenant->leaving = 0;
+  if (fits) {
+    for (Choice* victim : leaving_) suspend(*victim, true);
+    leaving_.clear();
+    if (const Admission admission = try_admit(choice); admission != Admission::NoRoom) return admission;
+  }
+  leaving_.clear();
+  choice.blocked_at = room_changes_;
+  choice.blocked_in = admissions_;
+  return Admission::NoRoom;
+}
+
+// Whether a running choice may be suspended so that a waiting one is admitted: it has a lower priority, or its tenant
+// has more than its share of what runs while the other's has less.
+bool Scheduler::may_take_the_place_of(const Choice& choice, const Choice& other) const {
+  if (other.priority < choice.priority && choice.rank < other.rank) return true;
+  const Tenant& mine = *choice.tenant;
+  const Tenant& theirs = *other.tenant;
+  if (&mine == &theirs || other.priority > choice.priority) return false;
+  const auto rounded = [&](const Tenant& tenant) {
+    return std::max<long>(1, std::lround(tenants_.share(tenant, running_.size())));
+  };
+  return mine.running + 1 <= rounded(mine) && theirs.running - theirs.leaving > rounded(theirs);
+}
+
+// Lists what must stay free beside an admitted choice: for each that decodes, the tokens that it will write while the
+// prompt of the new one is computed, and a block; for each in prefill, the rest of its prompt. Otherwise they would
+// preempt the new one at once, or stop half way. Those that leave are not counted.
+void Scheduler::list_others(const Choice& choice) {
+  others_.clear();
+  const std::uint32_t steps = divide_up(choice.pending(), std::max(1u, chunk_beside_decode_));
+  for (Choice* other : running_) {
+    if (std::ranges::find(leaving_, other) != leaving_.end()) continue;
+    const std::uint32_t left = other->max_tokens - std::min(other->max_tokens, other->position);
+    const std::uint32_t writes = std::min(left, pool_->layout().block_size + steps);
+    others_.push_back({.sequence = other->sequence, .rows = other->decodes() ? writes : other->pending()});
+  }
+}
+
+// Whether the choice fits once those in leaving_ are suspended.
+bool Scheduler::would_fit(const Choice& choice) {
+  if (running_.size() - leaving_.size() >= max_running_) return false;
+  list_others(choice);
+  leaving_ids_.clear();
+  for (const Choice* victim : leaving_) leaving_ids_.push_back(victim->sequence);
+  if (choice.saved) {
+    return pool_->can_restore(*choice.saved, choice.pending(), step_tokens_, others_, leaving_ids_).has_value();
+  }
+  const SequencePool::Request request{
+      .prompt = choice.tokens, .name_space = choice.name_space, .request = choice.request, .reuse = choice.reuse};
+  return pool_
+      ->can_admit(request, static_cast<std::uint32_t>(choice.tokens.size()), step_tokens_, others_, leaving_ids_)
+      .has_value();
 }
 
 Scheduler::Admission Scheduler::try_admit(Choice& choice) {
   if (running_.size() == max_running_) return Admission::NoRoom;
-  // Admission leaves enough memory for the running choices: a block for each that decodes, the rest of the prompt for
-  // each in prefill. Otherwise they would preempt this choice at once or stop half way through a prompt.
-  others_.clear();
-  for (const Choice* other : running_) {
-    const std::uint32_t left = pool_->config().max_tokens - other->position;
-    others_.push_back({.sequence = other->sequence,
-                       .rows = other->decodes() ? std::min(left, pool_->layout().block_size) : other->pending()});
-  }
+  list_others(choice);
   const Admission admission = choice.saved ? restore(choice) : start(choice);
   if (admission != Admission::Done) return admission;
   if (choice.state == State::Waiting) --queued_;
@@ -176,6 +295,7 @@ Scheduler::Admission Scheduler::try_admit(Choice& choice) {
   if (choice.just_resumed) ++counters_.resumed;
   choice.state = choice.generated() > 0 && choice.pending() == 1 ? State::Decode : State::Prefill;
   choice.leader = nullptr;
+  choice.passed = 0;
   return Admission::Done;
 }
 
@@ -308,11 +428,13 @@ void Scheduler::add_decodes() {
   }
 }
 
-// What a prompt's place depends on: the seconds of computing it still needs, and how long ago it came (a level of
-// priority counts like some seconds of waiting). The smallest goes first.
+// What a prompt's place depends on: the seconds of computing it still needs, and how long ago it came. A level of
+// priority counts like some seconds of waiting, and so does what its tenant had less than others. The smallest goes
+// first.
 double Scheduler::prefill_order(const Choice& choice) const {
+  const std::int64_t came = choice.rank.time + tenants_.debt(*choice.tenant).count();
   return cost_model_.costs().prefill_seconds(choice.position, choice.pending()) +
-         kAge * static_cast<double>(choice.rank.time) * 1e-9;
+         kAge * static_cast<double>(came) * 1e-9;
 }
 
 // How many seconds of this step prompts may take.
@@ -369,7 +491,7 @@ bool Scheduler::reserve(Choice& choice, std::uint32_t tokens) {
       note(choice, ok.error());
       return false;
     }
-    if (!preempt_behind(choice, false)) return false;
+    if (!preempt_behind(choice)) return false;
   }
 }
 
@@ -387,23 +509,30 @@ std::uint32_t Scheduler::chunk_end(const Choice& choice, std::uint32_t budget) c
 
 // --- preemption
 
-// Suspends one running choice behind this one: the one that is cheapest to resume. False: there is none.
-bool Scheduler::preempt_behind(const Choice& choice, bool lower_priority_only) {
-  Choice* victim = nullptr;
-  Cost least;
-  for (Choice* other : running_) {
-    if (other == &choice || other->just_resumed || other->rank < choice.rank) continue;
-    if (lower_priority_only && other->priority >= choice.priority) continue;
-    const auto cost = cost_of(*other);
-    if (!cost) continue;
-    if (victim == nullptr || cost->seconds <= least.seconds) {
-      victim = other;
-      least = *cost;
-    }
-  }
+// Suspends one running choice behind this one in rank, so that this one can go on: the one that is cheapest to resume.
+// One that was just resumed is taken only if there is no other. False: there is none.
+bool Scheduler::preempt_behind(const Choice& choice) {
+  const auto behind = [&](const Choice& other) { return choice.rank < other.rank; };
+  Choice* victim = cheapest([&](const Choice& other) { return behind(other) && !other.just_resumed; });
+  if (victim == nullptr) victim = cheapest(behind);
   if (victim == nullptr) return false;
-  suspend(*victim, least.copy);
+  suspend(*victim, true);
   return true;
+}
+
+// The running choice that is cheapest to resume among those that `may` leave, or null. Suspending it frees something.
+template <typename May>
+Choice* Scheduler::cheapest(const May& may) const {
+  Choice* victim = nullptr;
+  double least = 0;
+  for (Choice* other : running_) {
+    if (!may(*other)) continue;
+    const auto cost = cost_of(*other);
+    if (!cost || (victim != nullptr && cost->seconds > least)) continue;
+    victim = other;
+    least = cost->seconds;
+  }
+  return victim;
 }
 
 // The cost of resuming the choice. Empty: suspending it would free nothing.
@@ -448,8 +577,9 @@ void Scheduler::suspend(Choice& choice, bool copy) {
   if (!choice.saved) choice.position = 0;
   choice.state = State::Suspended;
   ++choice.suspensions;
-  erase(running_, choice);
-  insert(waiting_, choice);
+  stop_running(choice);
+  insert(choice.tenant->waiting, choice);
+  ++waiting_;
 }
 
 void Scheduler::suspend_all() {
@@ -471,6 +601,18 @@ StepShape Scheduler::shape() const {
   return shape;
 }
 
-void Scheduler::measure(double model_seconds) { cost_model_.learn(shape(), model_seconds); }
+void Scheduler::measure(double model_seconds) {
+  const StepShape all = shape();
+  cost_model_.learn(all, model_seconds);
+  if (all.decode_rows > 0 && all.prefill_rows > 0) chunk_beside_decode_ = all.prefill_rows;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    // What is computed a second time after a suspension is not charged again.
+    Choice& choice = *step_.choices[i];
+    const std::uint32_t end = choice.position + entries_[i].rows;
+    if (end <= choice.charged) continue;
+    tenants_.charge(*choice.tenant, end - std::max(choice.position, choice.charged), choice.decodes());
+    choice.charged = end;
+  }
+}
 
 }  // namespace quire::engine

@@ -1,19 +1,21 @@
 // Decides which choices are in the next step, and which are preempted.
 //
-// Every choice is in one of two lists, both in the order of rank: waiting (new, or suspended) and running (its sequence
-// is in the pool). schedule() first admits waiting choices that fit. Then it gives every decoding choice its token.
-// Then it fills the step with chunks of prompts. When it returns, all memory that the step needs is reserved.
+// A choice waits (new, or suspended) or runs (its sequence is in the pool). Both lists are in the order of rank, and
+// each tenant has a waiting list of its own. schedule() first admits waiting choices that fit. Then it gives every
+// decoding choice its token. Then it fills the step with chunks of prompts. When it returns, all memory that the step
+// needs is reserved.
 //
 // Time. While choices decode, prompts fill a step until its predicted time reaches the target (cost_model.h predicts).
 // Several prompts share a step. The prompt with the least left to compute goes first, so that a short one is not stuck
 // behind a long one. Age counts against that: see prefill_order().
 //
-// Memory. A waiting choice may preempt running choices of lower priority. It is admitted only if there is room for all
-// its tokens, and beside them for a block for every decoding choice and for the rest of every running prompt. When a
-// running choice needs more memory and there is none, it preempts a choice behind it in rank: the one that is cheapest
-// to resume is suspended. A choice that was resumed and has not decoded a token since is not preempted. If there is
-// none to preempt, the choice keeps its pages and waits in place. If all choices wait in place, the last in rank is
-// suspended. The first in rank fits alone (the engine refuses a request that does not), so there is always progress.
+// Memory. A choice is admitted only if there is room for all its tokens, and beside them for what the running choices
+// will need meanwhile. It may take the place of running choices of lower priority, and of those of a tenant that has
+// more than its share; but they are suspended only if it is certain that it fits then. A choice that waits for memory
+// is passed by others that fit, a bounded number of times. When a running choice needs more memory and there is none,
+// it preempts a choice behind it in rank: the one that is cheapest to resume is suspended. If there is none, the choice
+// keeps its pages and waits in place. If all choices wait in place, the last in rank is suspended. The first in rank
+// fits alone (the engine refuses a request that does not), so there is always progress.
 //
 // Device errors. An operation that the device refuses concerns one choice: failures() reports it. Work that failed
 // after it was submitted (PoolError::Code::WorkFailed) voids everything on the device: lost() returns true, and the
@@ -29,6 +31,7 @@
 
 #include "quire/engine/choice.h"
 #include "quire/engine/cost_model.h"
+#include "quire/engine/tenants.h"
 
 namespace quire::engine {
 
@@ -68,8 +71,12 @@ class Scheduler {
   const Counters& counters() const { return counters_; }
   std::uint32_t step_tokens() const { return step_tokens_; }
   std::uint32_t max_running() const { return max_running_; }
-  std::span<Choice* const> waiting() const { return waiting_; }
+  std::uint32_t waiting() const { return waiting_; }
   std::uint32_t queued() const { return queued_; }  // waiting choices that were never admitted
+  Tenants& tenants() { return tenants_; }
+  const Tenants& tenants() const { return tenants_; }
+  // Whether one more choice of this tenant may run, by number. Memory is another question.
+  bool has_place(const Tenant& tenant) const { return running_.size() < max_running_ && tenant.may_run_more(); }
   std::span<Choice* const> running() const { return running_; }
   std::uint64_t host_bytes() const { return host_bytes_; }
   const CostModel& cost_model() const { return cost_model_; }
@@ -77,6 +84,11 @@ class Scheduler {
  private:
   enum class Admission : std::uint8_t { Done, NoRoom, Failed };
   void admit();
+  Choice* next_waiting() const;
+  Admission admit_or_preempt(Choice& choice);
+  bool may_take_the_place_of(const Choice& choice, const Choice& other) const;
+  void list_others(const Choice& choice);
+  bool would_fit(const Choice& choice);
   Admission try_admit(Choice& choice);
   Admission start(Choice& choice);
   Admission restore(Choice& choice);
@@ -93,7 +105,9 @@ class Scheduler {
   void plan(Choice& choice, std::uint32_t tokens, Logits logits, bool checkpoint);
   void pack();
 
-  bool preempt_behind(const Choice& choice, bool lower_priority_only);
+  bool preempt_behind(const Choice& choice);
+  template <typename May>
+  Choice* cheapest(const May& may) const;
   struct Cost {
     double seconds = 0;
     bool copy = false;
@@ -101,7 +115,9 @@ class Scheduler {
   std::optional<Cost> cost_of(const Choice& choice) const;
   void suspend(Choice& choice, bool copy);
   void note(Choice& choice, const PoolError& error);
-  void insert(std::vector<Choice*>& list, Choice& choice);
+  void start_running(Choice& choice);
+  void stop_running(Choice& choice);
+  static void insert(std::vector<Choice*>& list, Choice& choice);
   static bool erase(std::vector<Choice*>& list, const Choice& choice);
 
   SequencePool* pool_;
@@ -110,9 +126,13 @@ class Scheduler {
   std::uint32_t max_running_;
   std::uint32_t max_logits_;
   bool has_windows_ = false;
-  std::vector<Choice*> waiting_;  // by rank
-  std::uint32_t queued_ = 0;      // of those, the ones that were never admitted
-  std::vector<Choice*> running_;  // by rank
+  std::uint32_t chunk_beside_decode_;  // rows of prompts in the last step that also decoded
+  Tenants tenants_;                    // with the waiting choices
+  std::uint32_t waiting_ = 0;          // choices
+  std::uint32_t queued_ = 0;           // of those, the ones that were never admitted
+  std::vector<Choice*> running_;       // by rank
+  std::uint64_t room_changes_ = 1;     // how often a choice began or ceased to run
+  std::uint64_t admissions_ = 0;       // calls of admit()
 
   // The step that is being planned. Entry i belongs to step_.choices[i]. pack() makes the batch from the entries.
   std::vector<BatchEntry> entries_;
@@ -121,8 +141,11 @@ class Scheduler {
     double order;
     Choice* choice;
   };
-  std::vector<Prompt> prompts_;     // scratch: the choices in prefill, in the order in which they get their chunks
-  std::vector<BatchEntry> others_;  // scratch: memory that must stay free for the running choices
+  std::vector<Prompt> prompts_;          // scratch: the choices in prefill, in the order in which they get their chunks
+  std::vector<Choice*> blocked_;         // scratch: those that did not fit in this step
+  std::vector<Choice*> leaving_;         // scratch: those that would be preempted
+  std::vector<SequenceId> leaving_ids_;  // scratch
+  std::vector<BatchEntry> others_;       // scratch: memory that must stay free for the running choices
   std::vector<Failure> failures_;
   bool lost_ = false;
   std::uint64_t host_bytes_ = 0;

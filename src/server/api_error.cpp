@@ -24,6 +24,8 @@ ApiError from_refusal(const engine::Refusal& refusal) {
     case Why::NeverFits: return {.message = refusal.message, .code = "context_length_exceeded"};
     case Why::QueueFull:
       return {.status = 429, .type = "rate_limit_error", .message = refusal.message, .code = "queue_full"};
+    case Why::RateLimited:
+      return {.status = 429, .type = "rate_limit_error", .message = refusal.message, .code = "rate_limit_exceeded"};
     case Why::Stopping: return {.status = 503, .type = "server_error", .message = refusal.message, .code = "stopping"};
   }
   return {.status = 500, .type = "server_error", .message = refusal.message};
