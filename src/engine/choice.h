@@ -48,7 +48,8 @@ struct Choice {
   bool admitted_before = false;
   bool just_resumed = false;  // it has not decoded a token since it was resumed, so it is not suspended yet
   std::uint32_t suspensions = 0;
-  std::optional<SavedSequence> saved;  // only while suspended by copy
+  // Only while suspended by copy. Its tokens are tokens[0 .. position).
+  std::optional<SuspendedSequence> suspended;
   // Waiting: this choice waits until the leader's prefill has reached position leader_until. The leader may be gone and
   // its memory reused; leader_number tells whether it is still the same choice.
   const Choice* leader = nullptr;

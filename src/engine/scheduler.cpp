@@ -20,6 +20,7 @@ constexpr std::uint32_t kMeasureEvery = 16;  // steps
 // Prefill may always make a step this many seconds longer. Users do not notice it, and it is enough for small models to
 // prefill short prompts.
 constexpr double kUnseen = 3e-3;
+constexpr std::uint64_t kMeasuredCopy = 1 << 16;  // bytes
 // Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
@@ -37,9 +38,10 @@ bool is_device_error(const PoolError& error) {
 
 }  // namespace
 
-Scheduler::Scheduler(SequencePool& pool, const EngineOptions& options, std::uint32_t step_tokens,
-                     std::uint32_t max_running, std::uint32_t max_logits)
+Scheduler::Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, const EngineOptions& options,
+                     std::uint32_t step_tokens, std::uint32_t max_running, std::uint32_t max_logits)
     : pool_(&pool),
+      host_arena_(std::move(host_arena)),
       options_(&options),
       step_tokens_(step_tokens),
       max_running_(max_running),
@@ -85,8 +87,7 @@ void Scheduler::remove(Choice& choice) {
   } else if (erase(waiting_, choice) && choice.state == State::Waiting) {
     --queued_;
   }
-  if (choice.saved) host_bytes_ -= choice.saved->bytes;
-  choice.saved.reset();
+  choice.suspended.reset();
 }
 
 Step& Scheduler::schedule() {
@@ -163,7 +164,7 @@ Scheduler::Admission Scheduler::try_admit(Choice& choice) {
     others_.push_back({.sequence = other->sequence,
                        .rows = other->decodes() ? std::min(left, pool_->layout().block_size) : other->pending()});
   }
-  const Admission admission = choice.saved ? restore(choice) : start(choice);
+  const Admission admission = choice.suspended ? restore(choice) : start(choice);
   if (admission != Admission::Done) return admission;
   if (choice.state == State::Waiting) --queued_;
   choice.just_resumed = choice.suspensions > 0;
@@ -175,16 +176,17 @@ Scheduler::Admission Scheduler::try_admit(Choice& choice) {
 
 // Resumes a suspended choice from the copy of its sequence.
 Scheduler::Admission Scheduler::restore(Choice& choice) {
-  if (!pool_->can_restore(*choice.saved, choice.pending(), others_)) return Admission::NoRoom;
-  const auto begin = Clock::now();
-  const auto sequence = pool_->restore(*choice.saved, choice.request);
-  if (!sequence && sequence.error().code == PoolError::Code::Damaged) {
-    // The copy is damaged. The sequence is recomputed from its tokens.
-    host_bytes_ -= choice.saved->bytes;
-    choice.saved.reset();
+  const auto tokens = std::span<const Token>(choice.tokens).first(choice.position);
+  if (const auto fits = pool_->can_resume(*choice.suspended, tokens, choice.pending(), others_); !fits) {
+    if (fits.error().code != PoolError::Code::PrefixGone) return Admission::NoRoom;
+    // Pages that it shared were evicted. The sequence is recomputed from its tokens.
+    ++counters_.copies_lost;
+    choice.suspended.reset();
     choice.position = 0;
     return start(choice);
   }
+  const auto begin = Clock::now();
+  const auto sequence = pool_->resume(*choice.suspended, tokens, choice.request);
   if (!sequence) {
     note(choice, sequence.error());
     return is_device_error(sequence.error()) ? Admission::Failed : Admission::NoRoom;
@@ -195,11 +197,9 @@ Scheduler::Admission Scheduler::restore(Choice& choice) {
     note(choice, room.error());
     return is_device_error(room.error()) ? Admission::Failed : Admission::NoRoom;
   }
-  blend(copy_seconds_, seconds_since(begin) / static_cast<double>(choice.saved->bytes));
+  note_copy(begin, choice.suspended->bytes);
   choice.sequence = *sequence;
-  choice.position = static_cast<std::uint32_t>(choice.saved->tokens.size());
-  host_bytes_ -= choice.saved->bytes;
-  choice.saved.reset();
+  choice.suspended.reset();
   return Admission::Done;
 }
 
@@ -377,11 +377,10 @@ std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   if (!holding || holding->own_bytes == 0) return std::nullopt;
   const double copy = 2 * copy_seconds_ * static_cast<double>(holding->saved_bytes);
   const double recompute = prefill_seconds_ * (choice.position - holding->shared_tokens);
-  // A sequence without tokens has nothing to copy. In a model with windows, can_restore() wants room for the whole rest
+  // A sequence without tokens has nothing to copy. In a model with windows, can_resume() wants room for the whole rest
   // of a half computed prompt at once, and there may never be that much.
   const bool copyable = choice.position > 0 && !(has_windows_ && choice.state == State::Prefill);
-  const bool allowed =
-      copyable && holding->saved_bytes <= options_->host_bytes - std::min(options_->host_bytes, host_bytes_);
+  const bool allowed = copyable && holding->saved_bytes <= host_arena_->total_bytes() - host_arena_->used_bytes();
   Cost cost;
   cost.copy = allowed && options_->suspend_by != SuspendBy::Recompute &&
               (options_->suspend_by == SuspendBy::Copy || copy < recompute);
@@ -389,29 +388,36 @@ std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   return cost;
 }
 
+// One way. The fixed cost of a small copy says nothing about a large one.
+void Scheduler::note_copy(Clock::time_point begin, std::uint64_t bytes) {
+  if (bytes >= kMeasuredCopy) blend(copy_seconds_, seconds_since(begin) / static_cast<double>(bytes));
+}
+
 void Scheduler::suspend(Choice& choice, bool copy) {
   const auto cost = copy ? cost_of(choice) : std::nullopt;
   if (cost && cost->copy) {
-    const auto start = Clock::now();
-    if (auto saved = pool_->save(choice.sequence)) {
-      blend(copy_seconds_, seconds_since(start) / static_cast<double>(std::max<std::uint64_t>(1, saved->bytes)));
-      choice.saved = std::move(*saved);
-      host_bytes_ += choice.saved->bytes;
-      counters_.bytes_saved += choice.saved->bytes;
-    } else if (saved.error().code == PoolError::Code::WorkFailed) {
-      note(choice, saved.error());  // if the device only refused the copy, the sequence is recomputed instead
+    const auto begin = Clock::now();
+    if (auto suspended = pool_->suspend(choice.sequence, *host_arena_)) {
+      note_copy(begin, suspended->bytes);
+      counters_.bytes_saved += suspended->bytes;
+      choice.suspended = std::move(*suspended);
+    } else if (suspended.error().code == PoolError::Code::WorkFailed) {
+      note(choice, suspended.error());
     }
+    // If the device refused the copy, or the arena is too full for it, the sequence is recomputed instead.
   }
-  ++(choice.saved ? counters_.suspensions_by_copy : counters_.suspensions_by_recompute);
-  const auto ok = pool_->release(choice.sequence);
-  QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
+  ++(choice.suspended ? counters_.suspensions_by_copy : counters_.suspensions_by_recompute);
+  if (!choice.suspended) {
+    const auto ok = pool_->release(choice.sequence);
+    QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
+    choice.position = 0;
+  }
   // A prefill may preempt a choice that is already in this step.
   if (const auto at = std::ranges::find(step_.choices, &choice); at != step_.choices.end()) {
     entries_.erase(entries_.begin() + (at - step_.choices.begin()));
     step_.choices.erase(at);
   }
   choice.sequence = SequenceId{};
-  if (!choice.saved) choice.position = 0;
   choice.state = State::Suspended;
   ++choice.suspensions;
   erase(running_, choice);

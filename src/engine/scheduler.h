@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -30,8 +31,8 @@ namespace quire::engine {
 
 class Scheduler {
  public:
-  Scheduler(SequencePool& pool, const EngineOptions& options, std::uint32_t step_tokens, std::uint32_t max_running,
-            std::uint32_t max_logits);
+  Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, const EngineOptions& options,
+            std::uint32_t step_tokens, std::uint32_t max_running, std::uint32_t max_logits);
 
   void add(Choice& choice);  // to the waiting list
   // Adds a choice whose sequence already exists (a fork) to the running list.
@@ -58,7 +59,7 @@ class Scheduler {
   struct Counters {
     std::uint64_t prompt_tokens = 0, cached_tokens = 0;
     std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
-    std::uint64_t bytes_saved = 0;
+    std::uint64_t bytes_saved = 0, copies_lost = 0;
     std::uint64_t prefix_waits = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -67,7 +68,7 @@ class Scheduler {
   std::span<Choice* const> waiting() const { return waiting_; }
   std::uint32_t queued() const { return queued_; }  // waiting choices that were never admitted
   std::span<Choice* const> running() const { return running_; }
-  std::uint64_t host_bytes() const { return host_bytes_; }
+  const HostArena& host_arena() const { return *host_arena_; }
 
  private:
   enum class Admission : std::uint8_t { Done, NoRoom, Failed };
@@ -75,6 +76,7 @@ class Scheduler {
   Admission try_admit(Choice& choice);
   Admission start(Choice& choice);
   Admission restore(Choice& choice);
+  void note_copy(Clock::time_point begin, std::uint64_t bytes);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
   bool waits_for_prefix(Choice& choice);
 
@@ -97,6 +99,7 @@ class Scheduler {
   static bool erase(std::vector<Choice*>& list, const Choice& choice);
 
   SequencePool* pool_;
+  std::unique_ptr<HostArena> host_arena_;  // for copies of suspended sequences
   const EngineOptions* options_;
   std::uint32_t step_tokens_;
   std::uint32_t max_running_;
@@ -112,7 +115,6 @@ class Scheduler {
   std::vector<BatchEntry> others_;  // scratch: memory that must stay free for the running choices
   std::vector<Failure> failures_;
   bool lost_ = false;
-  std::uint64_t host_bytes_ = 0;
   Counters counters_;
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
