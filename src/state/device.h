@@ -43,7 +43,8 @@ class Device {
   virtual PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
   // Host memory for transfers: large, and kept for long. Its content is undefined. A device whose transfers need pinned
-  // memory pins it. By default it is ordinary memory that takes room only where it was touched.
+  // memory pins it. By default it is ordinary memory that takes room only where it was touched. It is given back after
+  // a fence, like any host buffer.
   virtual PoolResult<void*> allocate_host(std::size_t bytes);
   virtual void deallocate_host(void* memory, std::size_t bytes) noexcept;
   virtual PoolResult<void> upload(void* to, const void* from_host, std::size_t bytes) = 0;

@@ -290,6 +290,28 @@ TEST(SuspendedSequences, MixPagesOfTheIndexAndOfTheArena) {
   EXPECT_TRUE(sound(pool));
 }
 
+TEST(SuspendedSequences, AreRefusedWholeWhereThereIsNoRoom) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));
+  SequencePool& pool = engine.pool();
+  const auto arena = pool.create_host_arena(1 << 12).value();
+  auto sequence = written(engine, counting(0, 16));
+  const auto suspended = pool.suspend(sequence.id, *arena);
+  pool.drop_cache();
+  const auto other = written(engine, counting(50, 16));
+  const BatchEntry more{other.id, 1};
+  EXPECT_TRUE(done(pool.can_resume(*suspended, sequence.tokens, 0, {})));
+  EXPECT_TRUE(refused(pool.can_resume(*suspended, sequence.tokens, 1, {}), Code::Exhausted));
+  EXPECT_TRUE(refused(pool.can_resume(*suspended, sequence.tokens, 0, std::span(&more, 1)), Code::Exhausted));
+  ASSERT_TRUE(done(pool.reserve(other.id, 1)));
+  EXPECT_TRUE(refused(pool.resume(*suspended, sequence.tokens), Code::Exhausted));
+  EXPECT_EQ(pool.stats().pages[0].held, 5u);
+  ASSERT_TRUE(done(pool.release(other.id)));
+  sequence.id = pool.resume(*suspended, sequence.tokens).value();
+  EXPECT_EQ(engine.verify(sequence), "");
+  EXPECT_TRUE(sound(pool));
+}
+
 TEST(Holding, SaysWhatASuspensionCopiesWhatGoesBackAndWhatOthersShare) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
