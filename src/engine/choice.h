@@ -54,7 +54,8 @@ struct Choice {
   // When it last did not fit: Scheduler::room_changes_ and admissions_ at that time.
   std::uint64_t blocked_at = 0, blocked_in = 0;
   std::uint32_t suspensions = 0;
-  std::optional<SavedSequence> saved;  // only while suspended by copy
+  // Only while suspended by copy. Its tokens are tokens[0 .. position).
+  std::optional<SuspendedSequence> suspended;
   // Waiting: this choice waits until the leader's prefill has reached position leader_until. The leader may be gone and
   // its memory reused; leader_number tells whether it is still the same choice.
   const Choice* leader = nullptr;

@@ -41,16 +41,23 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
     return fail(fmt::format("a level of priority is worth {} ms of waiting, which is not between 0 and an hour",
                             options.priority_worth.count()));
   }
-  return std::unique_ptr<Engine>(new Engine(executor, pool, options));
+  auto host_arena = pool.create_host_arena(options.host_bytes);
+  if (!host_arena) {
+    return fail(fmt::format("{} bytes for copies of suspended sequences: {}", options.host_bytes,
+                            host_arena.error().message()));
+  }
+  return std::unique_ptr<Engine>(new Engine(executor, pool, std::move(*host_arena), options));
 }
 
-Engine::Engine(Executor& executor, SequencePool& pool, const EngineOptions& options)
+Engine::Engine(Executor& executor, SequencePool& pool, std::unique_ptr<HostArena> host_arena,
+               const EngineOptions& options)
     : executor_(&executor), pool_(&pool), options_(options), scratch_(executor.vocabulary()) {
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
   // A decoding sequence takes one token of every step, so the budget limits how many can run.
   const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), budget});
-  scheduler_ = std::make_unique<Scheduler>(pool, options_, budget, running, executor.max_logits());
+  scheduler_ =
+      std::make_unique<Scheduler>(pool, std::move(host_arena), options_, budget, running, executor.max_logits());
 }
 
 Engine::~Engine() {
@@ -435,7 +442,9 @@ EngineStats Engine::stats() const {
   stats.running = static_cast<std::uint32_t>(scheduler_->running().size());
   stats.waiting = scheduler_->queued();
   stats.suspended = scheduler_->waiting() - stats.waiting;
-  stats.host_bytes = scheduler_->host_bytes();
+  stats.copies_lost = counters.copies_lost;
+  stats.host_bytes = scheduler_->host_arena().used_bytes();
+  stats.host_capacity_bytes = scheduler_->host_arena().total_bytes();
   return stats;
 }
 

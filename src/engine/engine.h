@@ -10,9 +10,9 @@
 // again.
 //
 // When memory is full, the pool first evicts cached pages and checkpoints. Then the engine suspends the running
-// sequence that is cheapest to resume. Its state is copied to host memory or recomputed later, whichever was measured
-// cheaper. It resumes where it was. A resumed sequence decodes a token before it can be suspended again, unless nobody
-// could get on otherwise.
+// sequence that is cheapest to resume. What it alone holds is copied to host memory, or all of it is recomputed later,
+// whichever was measured cheaper. The host memory is allocated with the engine. The sequence resumes where it was. A
+// resumed sequence decodes a token before it can be suspended again, unless nobody could get on otherwise.
 //
 // When the device fails, the requests of that step end with Finish::Failed and the error. Everything else on the device
 // is thrown away and recomputed, and the engine continues.
@@ -59,7 +59,7 @@ struct EngineOptions {
   // 100 ms. 0: throughput at any price; chunks are as large as the budget.
   std::optional<std::chrono::microseconds> target_itl = {};
   std::chrono::milliseconds priority_worth{10'000};
-  std::uint64_t host_bytes = std::uint64_t{1} << 30;  // for copies of suspended sequences
+  std::uint64_t host_bytes = std::uint64_t{1} << 30;  // of the host arena, for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
   bool check_integrity = false;  // check the pool after every step (tests)
   // The time, also for measuring how long a step took. Empty: Clock::now. A simulation has its own.
@@ -77,10 +77,12 @@ struct EngineStats {
   std::uint64_t computed_tokens = 0;   // by prefill: prompts, and recomputed answers after a suspension
   std::uint64_t generated_tokens = 0;  // by decode
   std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
-  std::uint64_t bytes_saved = 0, host_bytes = 0;  // copied to the host in total; held there now
-  std::uint64_t prefix_waits = 0;                 // requests that waited for another request's pages
-  std::uint64_t device_errors = 0;                // steps that were thrown away
-  double model_seconds = 0, total_seconds = 0;    // of all steps
+  std::uint64_t bytes_saved = 0;                          // copied to the host arena so far
+  std::uint64_t host_bytes = 0, host_capacity_bytes = 0;  // of the host arena: in use now; in all
+  std::uint64_t copies_lost = 0;    // suspended by copy, then recomputed: pages that it had shared were evicted
+  std::uint64_t prefix_waits = 0;   // requests that waited for another request's pages
+  std::uint64_t device_errors = 0;  // steps that were thrown away
+  double model_seconds = 0, total_seconds = 0;  // of all steps
 };
 
 // One choice of a request, for inspection.
@@ -135,7 +137,7 @@ class Engine {
 
  private:
   struct Job;
-  Engine(Executor& executor, SequencePool& pool, const EngineOptions& options);
+  Engine(Executor& executor, SequencePool& pool, std::unique_ptr<HostArena> host_arena, const EngineOptions& options);
   Clock::time_point now() const { return options_.now ? options_.now() : Clock::now(); }
   std::optional<Refusal> refusal(const Request& request);
 

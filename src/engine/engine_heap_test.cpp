@@ -50,6 +50,35 @@ TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
   }
 }
 
+// Answers grow until one is suspended. Then another is cancelled, and the suspended one is resumed.
+TEST(EngineHeap, AStepThatSuspendsOrResumesAllocatesNothing) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+    Fixture fixture({.kind = kind,
+                     .budget = 24 << 10,
+                     .engine = {.target_itl = std::chrono::microseconds(0), .suspend_by = SuspendBy::Copy}});
+    Engine& engine = *fixture.engine;
+    const auto listener = std::make_shared<Counter>();
+    std::vector<RequestId> ids;
+    for (std::uint32_t i = 0; i < 4; ++i) ids.push_back(engine.submit(asked(i, 32, 200), listener).value());
+    while (listener->tokens < 12) ASSERT_TRUE(engine.step());
+    std::uint64_t counted = 0;
+    const auto step = [&] {
+      const std::uint64_t before = allocations;
+      const bool worked = engine.step();
+      counted += allocations - before;
+      return worked;
+    };
+    while (engine.stats().suspensions_by_copy == 0) ASSERT_TRUE(step()) << name(kind);
+    engine.cancel(ids[0]);
+    engine.cancel(ids[1]);
+    while (engine.stats().resumed == 0) ASSERT_TRUE(step()) << name(kind);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(step());
+    EXPECT_EQ(counted, 0u) << name(kind);
+    EXPECT_EQ(engine.stats().suspensions_by_recompute, 0u);
+    engine.cancel_all();
+  }
+}
+
 class EngineHeapOnModels : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EngineHeapOnModels, AStepOfRunningAnswersAllocatesNothing) {

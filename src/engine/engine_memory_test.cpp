@@ -1,4 +1,5 @@
 // The engine when requests need more memory than there is.
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -6,6 +7,7 @@
 
 #include "quire/engine/engine.h"
 #include "quire/engine/engine_testing.h"
+#include "quire/state/counting_device_testing.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -96,6 +98,97 @@ TEST_P(EngineSuspends, ASequenceThatIsSuspendedDuringPrefillIsResumed) {
     ASSERT_TRUE(fixture.engine->idle()) << budget;
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i]));
   }
+}
+
+// Two requests share a prefix of 1,000 tokens. One of them makes way for a third that is urgent.
+TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+    Fixture fixture({.kind = kind,
+                     .max_sequences = 2,
+                     .max_tokens = 2048,
+                     .engine = {.patience = 0, .suspend_by = SuspendBy::Copy, .check_integrity = true}});
+    std::vector<Token> prompt = some_tokens(1000);
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (Token i = 0; i < 2; ++i) {
+      prompt.resize(1000);
+      prompt.insert(prompt.end(), {i, 7, 7});
+      requests.push_back(greedy(prompt, 40));
+      heard.push_back(fixture.submit(requests.back()));
+    }
+    while (heard[1]->choices.empty() || heard[1]->choices[0].tokens.size() < 3) ASSERT_TRUE(fixture.engine->step());
+    requests.push_back(greedy(some_tokens(20, 2), 3));
+    requests.back().priority = 1;
+    heard.push_back(fixture.submit(requests.back()));
+    while (fixture.engine->stats().suspended == 0) ASSERT_TRUE(fixture.engine->step());
+    // Its own: the last page of each layer group (8 tokens and 2 layers in all, 16 + 16 bytes each), and the state.
+    const std::uint64_t pages = kind == Kind::Hybrid ? 1 * 8 * 32 : 2 * 8 * 32;
+    const std::uint64_t state = kind == Kind::Hybrid ? fixture.pool->layout().recurrent.bytes() : 0;
+    EXPECT_EQ(fixture.engine->stats().bytes_saved, pages + state) << name(kind);
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i])) << i;
+    }
+    EXPECT_EQ(fixture.engine->stats().suspensions_by_copy, 1u);
+    EXPECT_EQ(fixture.engine->stats().host_bytes, 0u);
+  }
+}
+
+// The request that shares its prefix ends while it is suspended, and the prefix is evicted.
+TEST(EngineSuspends, ASequenceWhoseSharedPagesAreEvictedIsRecomputed) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+    Fixture fixture({.kind = kind,
+                     .max_sequences = 2,
+                     .engine = {.patience = 0, .suspend_by = SuspendBy::Copy, .check_integrity = true}});
+    const Request stays = greedy(some_tokens(100), 40), leaves = stays;
+    const auto first = fixture.submit(stays);
+    const RequestId first_id = fixture.last;
+    const auto second = fixture.submit(leaves);
+    while (second->choices.empty() || second->choices[0].tokens.size() < 3) ASSERT_TRUE(fixture.engine->step());
+    Request urgent = greedy(some_tokens(20, 2), 3);
+    urgent.priority = 1;
+    const auto third = fixture.submit(urgent);
+    while (fixture.engine->stats().suspended == 0) ASSERT_TRUE(fixture.engine->step());
+    fixture.engine->cancel(first_id);
+    fixture.pool->drop_cache();
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    EXPECT_EQ(second->choices[0].answer(), fixture.right(leaves)) << name(kind);
+    EXPECT_EQ(third->choices[0].answer(), fixture.right(urgent)) << name(kind);
+    const EngineStats stats = fixture.engine->stats();
+    EXPECT_EQ(stats.suspensions_by_copy, 1u);
+    EXPECT_EQ(stats.copies_lost, 1u) << name(kind);
+    EXPECT_EQ(stats.resumed, 1u);
+    EXPECT_EQ(stats.host_bytes, 0u);
+  }
+}
+
+TEST(EngineSuspends, TheHostArenaIsAllocatedOnceWithTheEngine) {
+  CountingDevice device;
+  {
+    Fixture fixture(
+        {.budget = 24 << 10, .device = &device, .engine = {.host_bytes = 100'000, .suspend_by = SuspendBy::Copy}});
+    fixture.model->before_kernels = [&] { device.settle(); };
+    const std::uint64_t capacity = fixture.engine->stats().host_capacity_bytes;
+    EXPECT_GT(capacity, 90'000u);
+    EXPECT_LE(capacity, 100'000u);
+    EXPECT_EQ(device.counts().live_host_bytes, capacity);
+    for (std::uint64_t i = 0; i < 12; ++i) fixture.submit(seeded(some_tokens(20, i), 60, i));
+    std::uint64_t most = 0;
+    while (fixture.engine->step()) most = std::max(most, fixture.engine->stats().host_bytes);
+    EXPECT_GT(most, 0u);
+    EXPECT_LE(most, capacity);
+    EXPECT_GT(fixture.engine->stats().suspensions_by_copy, 0u);
+    EXPECT_EQ(device.counts().host_allocations, 1u);
+
+    device.fail_after(0);
+    const auto refused = Engine::create(*fixture.model, *fixture.pool, {});
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find("1073741824 bytes for copies of suspended sequences"), std::string::npos)
+        << refused.error().message;
+  }
+  EXPECT_EQ(device.counts().live_host_bytes, 0u);
 }
 
 TEST(Engine, CopiesStayWithinTheHostMemoryTheyMayHave) {

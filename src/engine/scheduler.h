@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,8 +38,8 @@ namespace quire::engine {
 
 class Scheduler {
  public:
-  Scheduler(SequencePool& pool, const EngineOptions& options, std::uint32_t step_tokens, std::uint32_t max_running,
-            std::uint32_t max_logits);
+  Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, const EngineOptions& options,
+            std::uint32_t step_tokens, std::uint32_t max_running, std::uint32_t max_logits);
 
   void add(Choice& choice);  // to the waiting list
   // Adds a choice whose sequence already exists (a fork) to the running list.
@@ -65,7 +66,7 @@ class Scheduler {
   struct Counters {
     std::uint64_t prompt_tokens = 0, cached_tokens = 0;
     std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
-    std::uint64_t bytes_saved = 0;
+    std::uint64_t bytes_saved = 0, copies_lost = 0;
     std::uint64_t prefix_waits = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -78,10 +79,11 @@ class Scheduler {
   // Whether one more choice of this tenant may run, by number. Memory is another question.
   bool has_place(const Tenant& tenant) const { return running_.size() < max_running_ && tenant.may_run_more(); }
   std::span<Choice* const> running() const { return running_; }
-  std::uint64_t host_bytes() const { return host_bytes_; }
+  const HostArena& host_arena() const { return *host_arena_; }
   const CostModel& cost_model() const { return cost_model_; }
 
  private:
+  static constexpr std::size_t kMostBlocked = 8;  // choices that do not fit, in one step; then it looks no further
   enum class Admission : std::uint8_t { Done, NoRoom, Failed };
   void admit();
   Choice* next_waiting() const;
@@ -92,6 +94,7 @@ class Scheduler {
   Admission try_admit(Choice& choice);
   Admission start(Choice& choice);
   Admission restore(Choice& choice);
+  void note_copy(Clock::time_point begin, std::uint64_t bytes);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
   bool waits_for_prefix(Choice& choice);
 
@@ -114,6 +117,9 @@ class Scheduler {
   };
   std::optional<Cost> cost_of(const Choice& choice) const;
   void suspend(Choice& choice, bool copy);
+  static bool is_device_error(const PoolError& error) {
+    return error.code == PoolError::Code::DeviceFailure || error.code == PoolError::Code::WorkFailed;
+  }
   void note(Choice& choice, const PoolError& error);
   void start_running(Choice& choice);
   void stop_running(Choice& choice);
@@ -121,6 +127,7 @@ class Scheduler {
   static bool erase(std::vector<Choice*>& list, const Choice& choice);
 
   SequencePool* pool_;
+  std::unique_ptr<HostArena> host_arena_;  // for copies of suspended sequences
   const EngineOptions* options_;
   std::uint32_t step_tokens_;
   std::uint32_t max_running_;
@@ -148,12 +155,26 @@ class Scheduler {
   std::vector<BatchEntry> others_;       // scratch: memory that must stay free for the running choices
   std::vector<Failure> failures_;
   bool lost_ = false;
-  std::uint64_t host_bytes_ = 0;
   Counters counters_;
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
   CostModel cost_model_;
   double copy_seconds_ = 2.5e-10;  // per byte, one way; a guess until the first copy
 };
+
+// The running choice that is cheapest to resume among those that `may` leave, or null. Suspending it frees something.
+template <typename May>
+Choice* Scheduler::cheapest(const May& may) const {
+  Choice* victim = nullptr;
+  double least = 0;
+  for (Choice* other : running_) {
+    if (!may(*other)) continue;
+    const auto cost = cost_of(*other);
+    if (!cost || (victim != nullptr && cost->seconds > least)) continue;
+    victim = other;
+    least = cost->seconds;
+  }
+  return victim;
+}
 
 }  // namespace quire::engine

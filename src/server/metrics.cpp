@@ -143,7 +143,11 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
   gauge("quire_queue", "Requests that wait to be admitted").add(engine.waiting);
   gauge("quire_running", "Sequences in the step").add(engine.running);
   gauge("quire_suspended", "Sequences suspended to free memory for others").add(engine.suspended);
-  gauge("quire_host_bytes", "Copies of suspended sequences").add(number(engine.host_bytes));
+  gauge("quire_host_bytes", "Host memory for copies of suspended sequences: in use").add(number(engine.host_bytes));
+  gauge("quire_host_capacity_bytes", "Host memory for copies of suspended sequences: in all")
+      .add(number(engine.host_capacity_bytes));
+  counter("quire_copies_lost_total", "Suspended sequences whose copy was useless, because shared pages were evicted")
+      .add(number(engine.copies_lost));
   counter("quire_suspensions_total", "Sequences suspended, by how they are resumed")
       .add(number(engine.suspensions_by_copy), {label("by", "copy")})
       .add(number(engine.suspensions_by_recompute), {label("by", "recompute")});

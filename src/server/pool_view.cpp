@@ -205,6 +205,8 @@ std::string stats_json(const PoolView& view, const PoolFacts& facts, const engin
   n.add("resumed", e.resumed);
   n.add("bytes_saved", e.bytes_saved);
   n.add("host_bytes", e.host_bytes);
+  n.add("host_capacity_bytes", e.host_capacity_bytes);
+  n.add("copies_lost", e.copies_lost);
   n.add("prefix_waits", e.prefix_waits);
   n.add("model_seconds", e.model_seconds);
   n.add("total_seconds", e.total_seconds);

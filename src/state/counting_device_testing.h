@@ -22,10 +22,13 @@ class CountingDevice final : public Device {
   struct Counts {
     std::uint64_t allocations = 0, uploads = 0, downloads = 0, copies = 0, zeroes = 0, fences = 0;
     std::uint64_t uploaded_bytes = 0, copied_bytes = 0, zeroed_bytes = 0, live_bytes = 0;
+    std::uint64_t host_allocations = 0, live_host_bytes = 0;
   };
 
   const Counts& counts() const { return counts_; }
-  void reset_counts() { counts_ = Counts{.live_bytes = counts_.live_bytes}; }
+  void reset_counts() {
+    counts_ = Counts{.live_bytes = counts_.live_bytes, .live_host_bytes = counts_.live_host_bytes};
+  }
 
   // The call after `calls` more calls of any kind is refused, once. A fence that is
   // "refused" has waited, and reports a failure.
@@ -56,6 +59,20 @@ class CountingDevice final : public Device {
     finish();
     counts_.live_bytes -= bytes;
     host_.deallocate(memory, bytes);
+  }
+  PoolResult<void*> allocate_host(std::size_t bytes) override {
+    if (refuse()) return std::unexpected(PoolError::device_failure("allocate", bytes));
+    auto memory = host_.allocate_host(bytes);
+    if (memory) {
+      ++counts_.host_allocations;
+      counts_.live_host_bytes += bytes;
+    }
+    return memory;
+  }
+  void deallocate_host(void* memory, std::size_t bytes) noexcept override {
+    finish();
+    counts_.live_host_bytes -= bytes;
+    host_.deallocate_host(memory, bytes);
   }
   PoolResult<void> upload(void* to, const void* from_host, std::size_t bytes) override {
     if (refuse()) return std::unexpected(PoolError::device_failure("upload", bytes));

@@ -19,10 +19,10 @@ constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 
 // Maps memory. From the size of a huge page on, it is aligned to one: otherwise the parts before the first and after
 // the last aligned huge page would consist of small pages.
-void* map(std::size_t bytes) {
+void* map(std::size_t bytes, int flags = 0) {
   if (bytes > PTRDIFF_MAX) return MAP_FAILED;
   const std::size_t more = bytes >= kHugePage ? kHugePage - kPage : 0;
-  void* const memory = mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const memory = mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (memory == MAP_FAILED || more == 0) return memory;
   const std::size_t address = reinterpret_cast<std::uintptr_t>(memory), before = round_up(address, kHugePage) - address;
   auto* const begin = static_cast<std::byte*>(memory) + before;
@@ -33,6 +33,16 @@ void* map(std::size_t bytes) {
 }
 
 }  // namespace
+
+PoolResult<void*> Device::allocate_host(std::size_t bytes) {
+  if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));
+  void* const memory = map(bytes, MAP_NORESERVE);
+  if (memory == MAP_FAILED) return std::unexpected(PoolError::out_of_memory("host memory", bytes));
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
+void Device::deallocate_host(void* memory, std::size_t bytes) noexcept { munmap(memory, bytes); }
 
 DeviceMemory HostDevice::memory() const {
   const MachineMemory machine = machine_memory();
@@ -101,6 +111,16 @@ PoolResult<DeviceBuffer> DeviceBuffer::create(Device& device, std::size_t bytes,
   if (bytes == 0) return buffer;
   auto memory = device.allocate(bytes, alignment);
   if (!memory) return std::unexpected(memory.error());
+  buffer.device_ = &device;
+  buffer.data_ = *memory;
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+PoolResult<HostBuffer> HostBuffer::create(Device& device, std::size_t bytes) {
+  auto memory = device.allocate_host(bytes);
+  if (!memory) return std::unexpected(memory.error());
+  HostBuffer buffer;
   buffer.device_ = &device;
   buffer.data_ = *memory;
   buffer.bytes_ = bytes;

@@ -42,6 +42,11 @@ class Device {
   virtual DeviceMemory memory() const = 0;
   virtual PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
+  // Host memory for transfers: large, and kept for long. Its content is undefined. A device whose transfers need pinned
+  // memory pins it. By default it is ordinary memory that takes room only where it was touched. It is given back after
+  // a fence, like any host buffer.
+  virtual PoolResult<void*> allocate_host(std::size_t bytes);
+  virtual void deallocate_host(void* memory, std::size_t bytes) noexcept;
   virtual PoolResult<void> upload(void* to, const void* from_host, std::size_t bytes) = 0;
   virtual PoolResult<void> download(void* to_host, const void* from, std::size_t bytes) = 0;
   virtual PoolResult<void> copy(void* to, const void* from, std::size_t bytes) = 0;
@@ -97,6 +102,36 @@ class DeviceBuffer {
   std::size_t size() const { return bytes_; }
 
  private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Owns one allocation of host memory of a device.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(HostBuffer&& other) noexcept { swap(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~HostBuffer() {
+    if (device_ != nullptr) device_->deallocate_host(data_, bytes_);
+  }
+
+  static PoolResult<HostBuffer> create(Device& device, std::size_t bytes);
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  void swap(HostBuffer& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
   Device* device_ = nullptr;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;

@@ -183,6 +183,25 @@ TEST(DeviceBuffer, ARefusedAllocationOwnsNothing) {
   EXPECT_EQ(device.counts().live_bytes, 0u);
 }
 
+TEST(HostBuffer, GivesItsMemoryBackOnceAndARefusalOwnsNothing) {
+  CountingDevice device;
+  {
+    HostBuffer first = *HostBuffer::create(device, 5000), second = *HostBuffer::create(device, 3 << 20);
+    std::memset(second.data(), 0xAB, second.size());
+    EXPECT_EQ(device.counts().live_host_bytes, 5000u + (3u << 20));
+    HostBuffer moved = std::move(first);
+    moved = std::move(second);
+    EXPECT_EQ(moved.size(), std::size_t{3} << 20);
+  }
+  EXPECT_EQ(device.counts().live_host_bytes, 0u);
+  EXPECT_EQ(device.counts().host_allocations, 2u);
+  EXPECT_TRUE(refused(HostBuffer::create(device, 0), Code::InvalidArgument));
+  EXPECT_TRUE(refused(HostBuffer::create(device, SIZE_MAX / 2), Code::OutOfMemory));
+  device.fail_after(0);
+  EXPECT_TRUE(refused(HostBuffer::create(device, 64), Code::DeviceFailure));
+  EXPECT_EQ(device.counts().live_host_bytes, 0u);
+}
+
 TEST(CountingDevice, CountsCallsAndBytesOfEachKind) {
   CountingDevice device;
   auto buffer = DeviceBuffer::create(device, 64);

@@ -127,6 +127,23 @@ TEST_P(HeapFailureOfAPool, ThatIsMadeIsAnError) {
   EXPECT_GT(let_each_allocation_fail([&] { return SequencePool::create(device, config); }), 40);
 }
 
+TEST_P(HeapFailureOfAPool, ThatMakesAHostArenaIsAnErrorAndSuspendingNeedsNoHeap) {
+  HostDevice device;
+  ToyEngine engine(device, pool_of(model(), 1 << 14));
+  SequencePool& pool = engine.pool();
+  EXPECT_EQ(let_each_allocation_fail([&] { return pool.create_host_arena(1 << 14); }), 2);
+  const auto arena = pool.create_host_arena(1 << 14).value();
+  auto sequence = written(engine, counting(0, 13));
+  heap_fails_after = 0;
+  const auto suspended = pool.suspend(sequence.id, *arena);
+  const auto id = suspended ? pool.resume(*suspended, sequence.tokens) : std::unexpected(suspended.error());
+  EXPECT_EQ(heap_fails_after, 0);
+  heap_fails_after = -1;
+  ASSERT_TRUE(done(id));
+  sequence.id = *id;
+  EXPECT_EQ(engine.verify(sequence), "");
+}
+
 TEST_P(HeapFailureOfAPool, ThatSavesOrRecountsLeavesItAsItWas) {
   HostDevice device;
   ToyEngine engine(device, pool_of(model(), 1 << 14));

@@ -1,5 +1,7 @@
 // The hot path allocates nothing: every allocation of this program is counted while a pool works.
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "quire/base/counted_heap_testing.h"
@@ -13,9 +15,11 @@ using quire::testing::allocations;
 struct Life {
   HostDevice device;
   std::unique_ptr<SequencePool> pool;
+  std::unique_ptr<HostArena> host_arena;
   std::vector<Token> prompt = std::vector<Token>(96);
   std::uint32_t round = 0;
-  std::uint64_t done = 0;
+  std::uint64_t done = 0, resumed = 0;
+  std::vector<Token> tokens_then = std::vector<Token>(512);  // of a suspended sequence
 
   explicit Life(std::span<const LayerDesc> layers) {
     PoolConfig config{.layout = *StateLayout::from_layers(layers, 16), .max_sequences = 8, .max_tokens = 512};
@@ -24,9 +28,10 @@ struct Life {
     for (const PageShape& shape : config.layout.groups) config.budget_bytes += 40 * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 8 * config.layout.recurrent.bytes();
     pool = *SequencePool::create(device, config);
+    host_arena = *pool->create_host_arena(config.budget_bytes);
   }
 
-  // Create, prefill, decode, fork, write on both sides, rewind, release; and refusals too.
+  // Create, prefill, decode, fork, write on both sides, suspend, resume, rewind, release; and refusals too.
   void live() {
     for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<Token>(i < 40 ? i : i * 7 + round % 50);
     ++round;
@@ -54,8 +59,17 @@ struct Life {
         done += pool->commit(created->id, std::span(tokens).first(3)).has_value();
         done += pool->commit(forked->id, tokens).has_value();
       }
-      done += pool->rewind(forked->id, 20).has_value();
-      done += pool->release(forked->id).has_value();
+      auto id = forked->id;
+      const auto tokens_of_it = *pool->tokens(id);
+      std::ranges::copy(tokens_of_it, tokens_then.begin());
+      const auto known = std::span(tokens_then).first(tokens_of_it.size());
+      if (const auto suspended = pool->suspend(id, *host_arena)) {
+        const auto back = pool->resume(*suspended, known);
+        resumed += back.has_value();
+        if (back) id = *back;
+      }
+      done += pool->rewind(id, 20).has_value();
+      done += pool->release(id).has_value();
     }
     (void)pool->reserve(created->id, 100000);  // refused
     done += pool->release(created->id).has_value();
@@ -71,6 +85,7 @@ void expect_no_allocation(std::span<const LayerDesc> layers) {
   const std::uint64_t after = allocations;
   EXPECT_EQ(after - before, 0u);
   EXPECT_GT(life.done - done, 200u * 50) << "the lives were refused, nothing was measured";
+  EXPECT_GT(life.resumed, 100u);
   EXPECT_GT(life.pool->stats().hit_tokens, 0u);
   EXPECT_GT(life.pool->stats().blocks_evicted, 0u);
 }

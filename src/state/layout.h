@@ -12,6 +12,8 @@
 
 namespace quire {
 
+inline constexpr std::size_t kMaxClasses = 16;  // layer groups, and one for states
+
 // Every object in an arena starts at a multiple of this, so that vector loads and copies of any device are aligned.
 inline constexpr std::uint64_t kObjectAlignment = 64;
 

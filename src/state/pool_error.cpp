@@ -19,6 +19,7 @@ const char* name(PoolError::Code code) {
     case PoolError::Code::DeviceFailure: return "DeviceFailure";
     case PoolError::Code::WorkFailed: return "WorkFailed";
     case PoolError::Code::Incompatible: return "Incompatible";
+    case PoolError::Code::PrefixGone: return "PrefixGone";
     case PoolError::Code::Damaged: return "Damaged";
     case PoolError::Code::OutOfMemory: return "OutOfMemory";
     case PoolError::Code::InvalidArgument: return "InvalidArgument";
@@ -53,6 +54,8 @@ std::string sentence(const PoolError& error) {
     case Code::Incompatible:
       return "what was saved has another " + thing + " than this pool" +
              (wanted == available ? "" : ": " + number(wanted) + " expected, " + number(available) + " given");
+    case Code::PrefixGone:
+      return "the page of position " + number(index) + " was shared when the sequence was suspended, and was evicted";
     case Code::Damaged:
       return "what was saved is damaged: " + thing +
              (wanted == available ? "" : ", " + number(wanted) + " expected, " + number(available) + " given");

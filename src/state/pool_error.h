@@ -24,6 +24,7 @@ struct PoolError {
     DeviceFailure,    // the device refused an operation on so many bytes; nothing else changed: wanted
     WorkFailed,       // work submitted since the last fence has failed: none of its results can be trusted
     Incompatible,     // saved with another model, layout or version: `what`; wanted, available: versions
+    PrefixGone,       // resume: pages that were shared when it was suspended have been evicted: index
     Damaged,          // saved bytes are truncated or changed: `what`; wanted, available: lengths
     OutOfMemory,      // the heap has no room for bookkeeping or copies: `what`; wanted: bytes, if known
     InvalidArgument,  // a call that makes no sense; `what` says why
@@ -60,6 +61,7 @@ struct PoolError {
   static PoolError incompatible(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
     return {Code::Incompatible, 0, wanted, got, what};
   }
+  static PoolError prefix_gone(std::uint64_t position) { return {Code::PrefixGone, position, 0, 0, ""}; }
   static PoolError damaged(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
     return {Code::Damaged, 0, wanted, got, what};
   }

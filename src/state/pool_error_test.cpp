@@ -50,6 +50,8 @@ TEST(PoolError, EveryOtherKindNamesTheThingThatIsWrong) {
   EXPECT_EQ(PoolError::incompatible("model").message(), "what was saved has another model than this pool");
   EXPECT_EQ(PoolError::incompatible("format version", 1, 2).message(),
             "what was saved has another format version than this pool: 1 expected, 2 given");
+  EXPECT_EQ(PoolError::prefix_gone(48).message(),
+            "the page of position 48 was shared when the sequence was suspended, and was evicted");
   EXPECT_EQ(PoolError::damaged("checksum").message(), "what was saved is damaged: checksum");
   EXPECT_EQ(PoolError::damaged("bytes", 64, 32).message(), "what was saved is damaged: bytes, 64 expected, 32 given");
   EXPECT_EQ(PoolError::out_of_memory("a snapshot", 12).message(), "out of memory for a snapshot (12 bytes)");

@@ -1,5 +1,5 @@
-// Random operations on pools, compared with a reference model. Every test run has a thousand seeds of a thousand operations
-// each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
+// Random operations on pools, compared with a reference model. Every test run has a thousand seeds of a thousand
+// operations each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -52,6 +52,8 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     add("forks", s.forks);
     add("rewinds", s.rewinds);
     add("refusals", s.refusals);
+    add("suspensions", ops.suspensions);
+    add("suspended sequences whose prefix was gone", ops.prefixes_gone);
     for (std::size_t i = 0; i < kHitEnds - 1; ++i) add(name(static_cast<HitEnd>(i)), s.hit_ends[i]);
     if (!ops.finish()) RC_FAIL(ops.difference());
   };

@@ -43,6 +43,8 @@ class RandomOps {
     config.hash_seed = hash_seed;
     config.event_capacity = 64;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
+    // Room for everything, or for a few pages.
+    host_arena_ = *pool().create_host_arena((seed >> 25) % 2 == 0 ? 8 * config.budget_bytes : 4 * largest);
     if ((seed >> 23) % 4 != 0) reference_ = std::make_unique<ReferencePool>(pool());
   }
 
@@ -54,6 +56,7 @@ class RandomOps {
   Model model() const { return model_; }
   bool has_reference_model() const { return reference_ != nullptr; }
   const std::string& difference() const { return difference_; }  // empty if there is none
+  std::uint64_t suspensions = 0, prefixes_gone = 0;              // for tests that count what happened
 
   // Runs one operation. Returns false once a difference was found.
   bool run(std::uint32_t word) {
@@ -75,7 +78,7 @@ class RandomOps {
       case 10: fork(); break;
       case 11: rewind(); break;
       case 12: release(); break;
-      case 13: leave_or_return(); break;
+      case 13: c_ % 2 == 0 ? leave_or_return() : suspend_or_resume(); break;
       case 14: plain(); break;
       case 15: odd(); break;
       default: break;
@@ -91,6 +94,8 @@ class RandomOps {
       a_ = 0;
       release();
     }
+    suspended_.clear();
+    if (host_arena_->used_bytes() != 0) report("cells of the host arena are left over");
     for (const PlainPage& page : plain_pages_) (void)pool().free_kv(page.id, page.group);
     for (const SlotId slot : plain_slots_) (void)pool().release_ssm(slot);
     check();
@@ -116,6 +121,11 @@ class RandomOps {
   struct Away {
     Live live;
     SavedSequence saved;
+  };
+  struct Suspended {
+    Live live;
+    SuspendedSequence copy;
+    ReferencePool::Away predicted;
   };
 
   struct PlainPage {
@@ -320,8 +330,6 @@ class RandomOps {
       auto saved = pool().save(live_[which].sequence.id);
       if (refused_by_device(saved)) return verify_all();
       if (!saved) return report("save: " + saved.error().message());
-      if (saved->bytes != pool().holding(live_[which].sequence.id)->saved_bytes)
-        report("save: other bytes than promised");
       away_.push_back({live_[which], std::move(*saved)});
       a_ = static_cast<std::uint32_t>(which);
       return release();
@@ -344,6 +352,77 @@ class RandomOps {
     live_.push_back({next_name_++, back.live.sequence});
     live_.back().sequence.id = *id;
     away_.erase(away_.begin() + (&back - away_.data()));
+    verify_all();
+  }
+
+  // Suspends a sequence into the host arena, or resumes a suspended one.
+  void suspend_or_resume() {
+    if (suspended_.size() < 4 && !live_.empty() && (a_ % 3 != 0 || suspended_.empty())) {
+      suspend(b_ % live_.size());
+    } else if (!suspended_.empty()) {
+      resume(b_ % suspended_.size());
+    }
+  }
+
+  void suspend(std::size_t which) {
+    const Live live = live_[which];
+    const std::uint64_t promised = pool().holding(live.sequence.id)->saved_bytes;
+    const std::uint64_t used = host_arena_->used_bytes(), room = host_arena_->total_bytes() - used;
+    auto copy = pool().suspend(live.sequence.id, *host_arena_);
+    if (refused_by_device(copy)) {
+      if (host_arena_->used_bytes() != used) report("suspend: refused, but cells were taken");
+      return verify_all();
+    }
+    if (!copy) {
+      if (copy.error().code != PoolError::Code::Exhausted) return report("suspend: " + copy.error().message());
+      // A page takes whole cells: at most twice its size.
+      if (2 * promised < room) report("suspend: refused although it fits");
+      if (host_arena_->used_bytes() != used) report("suspend: refused, but cells were taken");
+      return verify(live_[which]);
+    }
+    ++suspensions;
+    if (copy->bytes != promised) report("suspend: other bytes than promised");
+    if (host_arena_->used_bytes() < used + promised) report("suspend: too few cells were taken");
+    ReferencePool::Away predicted;
+    if (reference_) {
+      predicted = reference_->suspend(live.name);
+      std::uint64_t bytes = pool().layout().has_recurrent() ? pool().layout().recurrent.bytes() : 0;
+      for (std::size_t g = 0; g < predicted.copied.size(); ++g) {
+        const auto pages = static_cast<std::uint64_t>(std::ranges::count(predicted.copied[g], true));
+        bytes += pages * pool().layout().groups[g].page_bytes();
+      }
+      if (bytes != copy->bytes) report("suspend: naive and pool disagree on what is copied");
+    }
+    if (pool().release(live.sequence.id)) report("suspend: the sequence is still alive");
+    live_.erase(live_.begin() + static_cast<long>(which));
+    suspended_.push_back({live, std::move(*copy), std::move(predicted)});
+    verify_all();
+  }
+
+  void resume(std::size_t which) {
+    using Outcome = ReferencePool::Outcome;
+    Suspended& back = suspended_[which];
+    const std::vector<Token>& tokens = back.live.sequence.tokens;
+    const auto promised = pool().can_resume(back.copy, tokens, 0, 1, {});
+    const auto id = pool().resume(back.copy, tokens);
+    if (refused_by_device(id)) return verify_all();
+    if (id.has_value() != promised.has_value()) return report("resume: can_resume had said otherwise");
+    const Outcome outcome = id                                               ? Outcome::Back
+                            : id.error().code == PoolError::Code::PrefixGone ? Outcome::PrefixGone
+                                                                             : Outcome::NoRoom;
+    if (reference_ && reference_->resume(next_name_, back.predicted) != outcome) {
+      return report("resume: naive and pool disagree whether it can be resumed");
+    }
+    if (!id && outcome == Outcome::NoRoom) {
+      if (id.error().code != PoolError::Code::Exhausted) report("resume: " + id.error().message());
+      return;
+    }
+    if (id) {
+      live_.push_back({next_name_++, back.live.sequence});
+      live_.back().sequence.id = *id;
+    }
+    prefixes_gone += outcome == Outcome::PrefixGone;
+    suspended_.erase(suspended_.begin() + static_cast<long>(which));
     verify_all();
   }
 
@@ -436,6 +515,8 @@ class RandomOps {
   bool device_may_fail_ = false;
   std::vector<Live> live_;
   std::vector<Away> away_;
+  std::unique_ptr<HostArena> host_arena_;
+  std::vector<Suspended> suspended_;
   std::vector<PlainPage> plain_pages_;
   std::vector<SlotId> plain_slots_;
   int next_name_ = 1;

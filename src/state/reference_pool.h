@@ -146,30 +146,54 @@ class ReferencePool : public ReferenceCache {
     held_states_ -= states_;
   }
 
-  // Resumes a saved sequence with its bytes. Blocks that are still known are shared. `first`, by
-  // group: blocks before it had been given back.
-  bool restore(int name, const Tokens& tokens, Namespace name_space, const std::vector<std::uint32_t>& first) {
-    if (sequences_.size() == config_.max_sequences) return false;
-    Sequence s = empty(name_space);
-    for (const int node : walk(tokens, name_space)) {
-      bool has_all = true;
-      for (std::size_t g = 0; g < groups_; ++g) {
-        has_all = has_all && (s.path.size() < first[g] || nodes_[node].pages[g] != 0);
+  // A sequence outside the pool. Its blocks before `first` had been given back. A block that is not `copied` must be
+  // known when the sequence comes back.
+  struct Away {
+    Tokens tokens;
+    Namespace name_space = 0;
+    std::vector<std::uint32_t> first;       // by group
+    std::vector<std::vector<bool>> copied;  // by group and block
+  };
+  enum class Outcome : std::uint8_t { Back, NoRoom, PrefixGone };
+
+  // Copies what no other sequence holds together with its block of the tree, and releases the sequence.
+  Away suspend(int name) {
+    const Sequence& s = sequences_[name];
+    Away away{.tokens = s.tokens, .name_space = s.name_space, .first = {}, .copied = {}};
+    for (std::size_t g = 0; g < groups_; ++g) {
+      std::uint32_t first = 0;
+      while (first < up(s.tokens.size()) && s.tables[g][first] == 0) ++first;
+      away.first.push_back(first);
+      away.copied.emplace_back();
+      for (std::size_t b = 0; b < up(s.tokens.size()); ++b) {
+        const bool shared = b >= first && b < s.path.size() && nodes_[s.path[b]].holders > 1 &&
+                            pages_[g][s.tables[g][b]].references > 1;
+        away.copied[g].push_back(b >= first && !shared);
       }
-      if (!has_all) break;
-      s.path.push_back(node);
     }
+    release(name);
+    return away;
+  }
+
+  // Every page that is known is shared, the others come from the copy.
+  Outcome resume(int name, const Away& away) {
+    if (sequences_.size() == config_.max_sequences) return Outcome::NoRoom;
+    Sequence s = empty(away.name_space);
+    s.path = walk(away.tokens, away.name_space);
     Need need(classes()), fresh(classes());
     for (std::size_t g = 0; g < groups_; ++g) {
-      for (std::size_t b = 0; b < up(tokens.size()); ++b) {
-        const int page = b < first[g] || b >= s.path.size() ? 0 : nodes_[s.path[b]].pages[g];
-        if (page == 0) fresh[g] += b >= first[g];
-        need[g] += page == 0 ? b >= first[g] : pages_[g][page].references == 0;
+      for (std::size_t b = 0; b < up(away.tokens.size()); ++b) {
+        const bool has_page = b >= away.first[g];
+        const int page = has_page && b < s.path.size() ? nodes_[s.path[b]].pages[g] : 0;
         s.tables[g].push_back(page);
+        if (!has_page) continue;
+        if (page == 0 && !away.copied[g][b]) return Outcome::PrefixGone;
+        fresh[g] += page == 0;
+        need[g] += page == 0 || pages_[g][page].references == 0;
       }
     }
     if (states_) need[groups_] = fresh[groups_] = 1;
-    if (!feasible(need)) return false;
+    if (!feasible(need)) return Outcome::NoRoom;
     for (const int node : s.path) ++nodes_[node].holders;
     for (std::size_t g = 0; g < groups_; ++g) {
       for (const int page : s.tables[g]) {
@@ -178,16 +202,27 @@ class ReferencePool : public ReferenceCache {
     }
     make_room(fresh, true);
     for (std::size_t g = 0; g < groups_; ++g) {
-      for (std::size_t b = std::max<std::size_t>(first[g], s.path.size()); b < s.tables[g].size(); ++b) {
+      for (std::size_t b = away.first[g]; b < s.tables[g].size(); ++b) {
+        if (s.tables[g][b] != 0) continue;
         s.tables[g][b] = take(g);
+        if (b >= s.path.size()) continue;
+        nodes_[s.path[b]].pages[g] = s.tables[g][b];  // a page of a window that the tree had lost
+        pages_[g][s.tables[g][b]].node = s.path[b];
       }
     }
-    s.boundary = (tokens.size() / block_ + 1) * block_;
+    s.boundary = (away.tokens.size() / block_ + 1) * block_;
     give_slot(s, 0);
-    s.tokens = tokens;
+    s.tokens = away.tokens;
     publish(s);
     sequences_[name] = std::move(s);
-    return true;
+    return Outcome::Back;
+  }
+
+  // Restores a saved sequence, which has a copy of every page.
+  bool restore(int name, const Tokens& tokens, Namespace name_space, const std::vector<std::uint32_t>& first) {
+    Away away{.tokens = tokens, .name_space = name_space, .first = first, .copied = {}};
+    away.copied.assign(groups_, std::vector<bool>(up(tokens.size()), true));
+    return resume(name, away) == Outcome::Back;
   }
 
   void drop_cache() {

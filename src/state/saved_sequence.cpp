@@ -1,7 +1,6 @@
 #include "quire/state/saved_sequence.h"
 
 #include <new>
-#include <span>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -49,6 +48,12 @@ Hash128 SavedSequence::compute_checksum() const {
   hasher.run(first_blocks.data(), std::span(first_blocks).size_bytes());
   hasher.number(bytes);
   hasher.run(data.data(), data.size());
+  return hasher.result();
+}
+
+Hash128 hash_of(std::span<const Token> tokens) {
+  Hasher hasher;
+  hasher.run(tokens.data(), tokens.size_bytes());
   return hasher.result();
 }
 

@@ -1,6 +1,6 @@
 // A sequence outside the pool: a copy of its pages and its recurrent state in host memory.
-// SequencePool::restore() recreates the sequence from it. An engine uses this for suspended sequences; other
-// programs may write it to a file and read it back.
+// SequencePool::restore() recreates the sequence from it, in the same pool or another one. A program may write it to a
+// file and read it back. (An engine that makes room in its own pool uses SuspendedSequence, which copies less.)
 //
 // A saved sequence describes itself: format version, model, layout, length and checksum. SequencePool::restore() checks
 // all of them. It refuses a sequence of another model or layout, a truncated one, and one with a changed bit. The
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "quire/state/ids.h"
@@ -63,6 +64,8 @@ struct SavedSequence {
 
   Hash128 compute_checksum() const;
 };
+
+Hash128 hash_of(std::span<const Token> tokens);
 
 // Covers everything that decides how the bytes of pages and states are interpreted. The
 // maximum sequence length is not part of it.

@@ -130,6 +130,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   }
   for (std::uint32_t i = config_.max_sequences; i-- > 0;) free_sequences_.push_back(i);
   path_.resize(max_blocks_);
+  sources_.resize(std::size_t{groups()} * max_blocks_ + 1);
   growths_.resize(std::size_t{config_.max_sequences} * pools_.size());
   asked_in_.resize(config_.max_sequences);
   return {};
@@ -370,11 +371,16 @@ void SequencePool::detach(Sequence& sequence) {
 PoolResult<void> SequencePool::release(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
-  detach(*sequence);
-  free_sequences_.push_back(id.index);
-  --counters_.sequences;
-  events_->record(Kind::SequenceReleased, 0, id.index);
+  remove(*sequence);
   return {};
+}
+
+void SequencePool::remove(Sequence& sequence) {
+  const auto index = static_cast<std::uint32_t>(&sequence - sequences_.data());
+  detach(sequence);
+  free_sequences_.push_back(index);
+  --counters_.sequences;
+  events_->record(Kind::SequenceReleased, 0, index);
 }
 
 // --- views

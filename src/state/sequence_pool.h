@@ -23,7 +23,7 @@
 // - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
 // - a page in two tables, or known to the prefix index, is never written
 // - a sequence's pages, its slot's position and its length agree
-// - nothing is allocated from the heap after create(), except by save() and
+// - nothing is allocated from the heap after create(), except by save(), create_host_arena() and
 //   check_integrity(); the hot path uses arrays of fixed size
 #pragma once
 
@@ -42,6 +42,7 @@
 #include "quire/state/prefix_index.h"
 #include "quire/state/saved_sequence.h"
 #include "quire/state/ssm_state_pool.h"
+#include "quire/state/suspended_sequence.h"
 
 namespace quire {
 
@@ -84,8 +85,6 @@ struct Hit {
   std::uint32_t matched = 0;  // known to the index, reusable or not
   HitEnd end = HitEnd::Complete;
 };
-
-inline constexpr std::size_t kMaxClasses = 16;  // layer groups, and one for states
 
 struct ObjectCounts {
   std::uint32_t total = 0, free = 0, held = 0, cached = 0, high_water = 0;
@@ -214,18 +213,38 @@ class SequencePool {
   PoolResult<std::span<const PageId>> pages(SequenceId id, std::uint32_t group) const;
   PoolResult<SlotId> slot(SequenceId id) const;
 
-  // --- suspend and resume
+  // --- suspend and resume, to make room in this pool
   struct Holding {
-    std::uint64_t saved_bytes = 0;    // size of a saved copy
+    std::uint64_t saved_bytes = 0;    // what suspend() copies
     std::uint64_t own_bytes = 0;      // held by nobody else: freed or cached when it is released
     std::uint32_t shared_tokens = 0;  // length of a prefix that others hold and that can be resumed from
   };
   PoolResult<Holding> holding(SequenceId id) const;
-  // A copy of the sequence's pages and state, in host memory. The sequence does not change. Waits for the device.
+  // A host arena for suspended sequences, with cells that suit this pool's objects. The pool's device must outlive it.
+  PoolResult<std::unique_ptr<HostArena>> create_host_arena(std::uint64_t bytes) const;
+  // Copies what nobody else holds into the arena and releases the sequence. Blocks that another sequence holds too, and
+  // that the prefix index knows, are not copied. Exhausted: the arena is too full. Waits for the device. After an error
+  // the sequence is as it was.
+  PoolResult<SuspendedSequence> suspend(SequenceId id, HostArena& arena);
+  // Recreates a sequence as it was when it was suspended. `tokens` are the tokens that it had. Pages that the index
+  // knows are taken from there, the others from the arena. Refused without any change: PrefixGone (a page is in
+  // neither), Incompatible (another pool's), InvalidArgument (other tokens). Waits for the device: `suspended` may be
+  // destroyed when this returns.
+  PoolResult<SequenceId> resume(const SuspendedSequence& suspended, std::span<const Token> tokens,
+                                RequestId request = 0);
+  // Whether resume() and room for `more` tokens would succeed now (or once `leaving` have been released), with room
+  // left for `others`; see admit().
+  PoolResult<void> can_resume(const SuspendedSequence& suspended, std::span<const Token> tokens, std::uint32_t more,
+                              std::uint32_t chunk, std::span<const BatchEntry> others,
+                              std::span<const SequenceId> leaving = {}) const;
+
+  // --- save and restore, for files and other pools
+  // A complete copy of the sequence's pages and state, in host memory. The sequence does not change. Waits for the
+  // device.
   PoolResult<SavedSequence> save(SequenceId id) const;
   // Recreates a sequence as it was when it was saved, in this pool or another one of the same model and layout. Refused
   // without any change: Incompatible (version, model or layout), Damaged (truncated, checksum). Pages that the index
-  // still knows are taken from there. Waits for the device: `saved` may be destroyed when this returns.
+  // knows are taken from there. Waits for the device: `saved` may be destroyed when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
   // Whether restore() and room for `more` tokens would succeed now (or once `leaving` have been released), with room
   // left for `others`; see admit(). Checks everything that restore() checks except the checksum, which would read all
@@ -323,12 +342,44 @@ class SequencePool {
   PoolResult<void> attach(Sequence& sequence, const Match& match, std::span<const std::uint32_t> path);
   PoolResult<void> give_slot(Sequence& sequence, std::uint32_t from_node);
   void detach(Sequence& sequence);
+  void remove(Sequence& sequence);
   // save and restore (sequence_pool_save.cpp)
+  std::uint64_t bytes_of(const Sequence& sequence) const;
   PoolResult<void> acceptable(const SavedSequence& saved) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
-  std::uint32_t match_saved(const SavedSequence& saved, std::span<std::uint32_t> path) const;
-  Need need_to_restore(const SavedSequence& saved, std::span<const std::uint32_t> path, std::uint32_t known) const;
-  PoolResult<void> fill(Sequence& sequence, const SavedSequence& saved, std::uint32_t known);
+  // suspend and resume (sequence_pool_suspend.cpp)
+  bool stays(const Sequence& sequence, std::uint32_t group, std::uint32_t block) const;
+  template <typename Visit>
+  PoolResult<void> for_each_copied(const Sequence& sequence, Visit visit) const;
+  PoolResult<void> acceptable(const SuspendedSequence& suspended, std::span<const Token> tokens) const;
+  // a saved or suspended sequence comes back (sequence_pool_return.cpp)
+  struct Copy {
+    std::span<const Token> tokens;
+    Namespace name_space = 0;
+    std::span<const std::uint32_t> first_blocks;  // by group
+    const SavedSequence* saved = nullptr;         // one of these two
+    const SuspendedSequence* suspended = nullptr;
+  };
+  static Copy copy_in(const SavedSequence& saved) {
+    return {saved.tokens, saved.name_space, saved.first_blocks, &saved, nullptr};
+  }
+  static Copy copy_in(const SuspendedSequence& suspended, std::span<const Token> tokens) {
+    return {tokens, suspended.name_space, suspended.first_blocks, nullptr, &suspended};
+  }
+  struct Return {
+    std::uint32_t known = 0;  // blocks of path_, which the index knows
+    Need need{};              // objects that become held
+    Need fresh{};             // of those, the ones whose bytes come from the copy
+  };
+  void note_sources(const Copy& copy) const;
+  PageId indexed(std::uint32_t group, std::uint32_t block, std::uint32_t known) const;
+  PoolResult<Return> plan_return(const Copy& copy, const Need& freed = {}, bool somebody_leaves = false) const;
+  PoolResult<void> can_return(const Copy& copy, std::uint32_t more, std::uint32_t chunk,
+                              std::span<const BatchEntry> others, std::span<const SequenceId> leaving) const;
+  PoolResult<SequenceId> bring_back(const Copy& copy, const Return& plan, RequestId request);
+  PoolResult<void> fill(Sequence& sequence, const Copy& copy, const Return& plan);
+  PoolResult<void> upload(Sequence& sequence, const Copy& copy, std::uint32_t known);
+  PoolResult<void> upload(const Copy& copy, std::uint64_t source, std::uint32_t cls, std::byte* to);
   // admission (sequence_pool_admit.cpp)
   Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
   std::uint32_t most_pages(std::uint32_t group, std::uint32_t tokens, std::uint32_t chunk) const;
@@ -380,6 +431,7 @@ class SequencePool {
   std::vector<Sequence> sequences_;
   std::vector<std::uint32_t> free_sequences_;   // a stack
   mutable std::vector<std::uint32_t> path_;     // scratch for lookups
+  mutable std::vector<std::uint64_t> sources_;  // [groups][blocks], state: scratch, where a copy has its bytes
   std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
   // [group][page], scratch: how many of the sequences that are assumed to leave hold the page; 0 between calls.
   mutable std::vector<LargeVector<std::uint32_t>> leaving_;

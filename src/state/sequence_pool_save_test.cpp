@@ -251,23 +251,6 @@ TEST(SavedSequences, AreRefusedWholeWhereThereIsNoRoom) {
   EXPECT_TRUE(sound(pool));
 }
 
-TEST(Holding, SaysWhatACopyTakesWhatGoesBackAndWhatOthersShare) {
-  CountingDevice device;
-  ToyEngine engine(device, pool_of(ToyModel::attention(), 16 * kPage));
-  SequencePool& pool = engine.pool();
-  const auto parent = written(engine, counting(0, 10));
-  auto holding = pool.holding(parent.id).value();
-  EXPECT_EQ(holding.saved_bytes, 3 * kPage);
-  EXPECT_EQ(holding.own_bytes, 3 * kPage);
-  EXPECT_EQ(holding.shared_tokens, 0u);
-  auto child = engine.fork(parent, 10).value();
-  ASSERT_TRUE(done(engine.append(child, counting(70, 5))));
-  holding = pool.holding(child.id).value();
-  EXPECT_EQ(holding.saved_bytes, 4 * kPage);
-  EXPECT_EQ(holding.own_bytes, 2 * kPage);
-  EXPECT_EQ(holding.shared_tokens, 8u);
-}
-
 TEST(CanAdmit, SaysWhetherAPromptAndWhatOthersNeedFitTogether) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));

@@ -172,8 +172,9 @@ void LookUp(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBlocks);
 }
 
-// Suspends and resumes a sequence of so many MiB: save and restore. Pages of 2 MiB.
-enum class Leave : std::uint8_t { Save, Restore, Checksum };
+// A sequence of so many MiB leaves the pool and comes back: save and restore, the checksum that is part of both,
+// suspend and resume. Pages of 2 MiB.
+enum class Leave : std::uint8_t { Save, Restore, Checksum, Suspend, Resume };
 template <Leave kWhat>
 void LeaveAndReturn(benchmark::State& state) {
   const auto pages = static_cast<std::uint32_t>(state.range(0)) / 2;
@@ -186,6 +187,7 @@ void LeaveAndReturn(benchmark::State& state) {
   const auto id = pool->create({})->id;
   const std::vector<Token> tokens(config.max_tokens, 7);
   FullPool::check(pool->reserve(id, config.max_tokens) && pool->commit(id, tokens));
+  const auto host_arena = *pool->create_host_arena(config.budget_bytes);
   auto saved = pool->save(id);
   FullPool::check(saved.has_value() && saved->bytes == pages * config.layout.groups[0].page_bytes());
   FullPool::check(pool->release(id).has_value());
@@ -202,7 +204,16 @@ void LeaveAndReturn(benchmark::State& state) {
     if constexpr (kWhat == Leave::Checksum) {
       timed(state, [&] { FullPool::check(saved->compute_checksum() == saved->checksum); });
     }
-    FullPool::check(saved.has_value() && pool->release(*back));
+    if constexpr (kWhat == Leave::Suspend || kWhat == Leave::Resume) {
+      PoolResult<SuspendedSequence> suspended = std::unexpected(PoolError{});
+      const auto suspend = [&] { suspended = pool->suspend(*back, *host_arena); };
+      kWhat == Leave::Suspend ? timed(state, suspend) : suspend();
+      FullPool::check(suspended.has_value());
+      pool->drop_cache();
+      const auto resume = [&] { back = pool->resume(*suspended, tokens); };
+      kWhat == Leave::Resume ? timed(state, resume) : resume();
+    }
+    FullPool::check(saved.has_value() && back && pool->release(*back));
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
@@ -223,6 +234,8 @@ void one_size(benchmark::internal::Benchmark* b) { b->Arg(256)->Repetitions(5)->
 BENCHMARK(LeaveAndReturn<Leave::Save>)->Name("Save")->Apply(one_size);
 BENCHMARK(LeaveAndReturn<Leave::Restore>)->Name("Restore")->Apply(one_size);
 BENCHMARK(LeaveAndReturn<Leave::Checksum>)->Name("Checksum")->Apply(one_size);
+BENCHMARK(LeaveAndReturn<Leave::Suspend>)->Name("Suspend")->Apply(one_size);
+BENCHMARK(LeaveAndReturn<Leave::Resume>)->Name("Resume")->Apply(one_size);
 
 // Keeps the best repetition of each benchmark, in nanoseconds per item.
 class Best : public benchmark::ConsoleReporter {
@@ -272,6 +285,8 @@ int report(const Best& best) {
   speed("save a sequence of 256 MiB", "Save");
   speed("restore it", "Restore");
   speed("  of which its checksum", "Checksum");
+  speed("suspend it", "Suspend");
+  speed("resume it", "Resume");
 
   bool all = true;
   std::printf("\n%-60s%12s%10s\n", "target", "reached", "");
