@@ -219,7 +219,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is neither f16 nor f32"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},
-      {{"-p", "a", "--top-p", "0"}, 2, "a top-p of 0"},
+      {{"-p", "a", "--top-p", "1.5"}, 2, "a top-p of 1.5"},
       {{"-p", "a", "--min-p", "2"}, 2, "a min-p of 2"},
       {{}, 2, "--prompt is required"},
   };

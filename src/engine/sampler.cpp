@@ -35,8 +35,8 @@ Result<void> check(const SamplerOptions& options) {
   if (!(options.temperature >= 0 && options.temperature <= 100)) {
     return fail(fmt::format("a temperature of {} is not between 0 and 100", options.temperature));
   }
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return fail(fmt::format("a top-p of {} is not above 0 and at most 1", options.top_p));
+  if (!(options.top_p >= 0 && options.top_p <= 1)) {
+    return fail(fmt::format("a top-p of {} is not between 0 and 1", options.top_p));
   }
   if (!(options.min_p >= 0 && options.min_p <= 1)) {
     return fail(fmt::format("a min-p of {} is not between 0 and 1", options.min_p));
@@ -49,6 +49,9 @@ Result<void> check(const SamplerOptions& options) {
   }
   if (!(std::abs(options.frequency_penalty) <= 100)) {
     return fail(fmt::format("a frequency penalty of {} is not between -100 and 100", options.frequency_penalty));
+  }
+  if (options.logit_bias.size() > kMostBiases) {
+    return fail(fmt::format("{} logit biases are more than {}", options.logit_bias.size(), kMostBiases));
   }
   for (const auto& [token, bias] : options.logit_bias) {
     if (token < 0) return fail(fmt::format("a logit bias for token {}, which is not a token id", token));

@@ -21,20 +21,23 @@
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/base/shared_list.h"
 #include "quire/state/ids.h"
 
 namespace quire::engine {
 
+inline constexpr std::size_t kMostBiases = 4096;
+
 struct SamplerOptions {
   double temperature = 0.8;  // 0: greedy, always the first token
   std::uint32_t top_k = 40;  // 0: all
-  double top_p = 0.95;       // 1: all
+  double top_p = 0.95;       // 1: all; 0: only the first token
   double min_p = 0.05;       // 0: all
   std::uint64_t seed = 0;
   double repetition_penalty = 1;  // tokens in prompt or answer: divides positive logits, multiplies negative ones
   double presence_penalty = 0;    // subtracted once from the logits of tokens in the answer
   double frequency_penalty = 0;   // subtracted for each occurrence in the answer
-  std::vector<std::pair<Token, float>> logit_bias;  // added
+  SharedList<std::pair<Token, float>> logit_bias;  // added; at most kMostBiases
 };
 
 // Fails if an option is out of range; the message names it.

@@ -116,8 +116,10 @@ TEST(Sampler, TopPKeepsTheShortestBeginningThatHasIt) {
   EXPECT_THAT(drawn(options, logits), testing::ElementsAre(1, 3));
   options.top_p = 0.75;
   EXPECT_THAT(drawn(options, logits), testing::ElementsAre(1, 2, 3));
-  options.top_p = 0.0001;
-  EXPECT_THAT(drawn(options, logits), testing::ElementsAre(3));
+  for (const double none_but_the_first : {0.0001, 0.0}) {
+    options.top_p = none_but_the_first;
+    EXPECT_THAT(drawn(options, logits), testing::ElementsAre(3));
+  }
 }
 
 TEST(Sampler, MinPKeepsWhatIsNotTooFarBelowTheLikeliest) {
@@ -270,7 +272,10 @@ TEST(Sampler, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(message({.temperature = 0, .top_k = 0, .top_p = 1, .min_p = 0}), "");
   EXPECT_THAT(message({.temperature = -1}), testing::HasSubstr("temperature of -1"));
   EXPECT_THAT(message({.temperature = std::numeric_limits<double>::quiet_NaN()}), testing::HasSubstr("temperature"));
-  EXPECT_THAT(message({.top_p = 0}), testing::HasSubstr("top-p of 0"));
+  EXPECT_EQ(message({.top_p = 0}), "");
+  EXPECT_THAT(message({.top_p = -0.5}), testing::HasSubstr("top-p of -0.5"));
+  EXPECT_EQ(message({.logit_bias = std::vector<std::pair<Token, float>>(4097)}),
+            "4097 logit biases are more than 4096");
   EXPECT_THAT(message({.top_p = 1.5}), testing::HasSubstr("top-p of 1.5"));
   EXPECT_THAT(message({.min_p = 2}), testing::HasSubstr("min-p of 2"));
 }
