@@ -178,7 +178,8 @@ void Engine::equip(const Job& job, Choice& choice) {
   SamplerOptions sampling = asked.sampling;
   sampling.seed += choice.index;
   const bool ranks = asked.best_of > asked.n;
-  choice.sampler = Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1));
+  choice.sampler =
+      Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1), choice.max_tokens);
   choice.sampler.see_prompt(asked.prompt);
   if (asked.text) choice.text = asked.text();
   choice.stop = StopMatcher(asked.stop_strings);

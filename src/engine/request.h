@@ -29,10 +29,10 @@ class TextStream {
 };
 
 // Limits of a request. Engine::submit() refuses what is beyond them.
-inline constexpr std::uint32_t kMostChoices = 128;        // n, best_of
-inline constexpr std::int32_t kMostLogprobs = 100;        // alternatives of each token
-inline constexpr std::size_t kMostStopTokens = 1024;      //
-inline constexpr std::size_t kMostStopStrings = 64;       //
+inline constexpr std::uint32_t kMostChoices = 128;  // n, best_of
+inline constexpr std::int32_t kMostLogprobs = 100;  // alternatives of each token
+inline constexpr std::size_t kMostStopTokens = 1024;
+inline constexpr std::size_t kMostStopStrings = 64;
 inline constexpr std::size_t kMostStopBytes = 1024;       // of one stop string
 inline constexpr std::int32_t kMostPriority = 1'000'000;  // and the least is the negative of it
 

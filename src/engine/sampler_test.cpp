@@ -235,6 +235,45 @@ TEST(Sampler, PresencePenaltyIsTakenOnceAndFrequencyPenaltyEachTimeAndThePromptD
   EXPECT_EQ(frequency.sample(logits, 0), 1);
 }
 
+TEST(Sampler, PenaltiesAreThoseOfATableByToken) {
+  constexpr std::uint32_t kVocabulary = 200;
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    SamplerOptions options = kPlain;
+    options.temperature = 0;
+    options.repetition_penalty = round % 3 == 0 ? 1 : 1 + round % 5 * 0.25;
+    options.presence_penalty = round % 2 * 0.75;
+    options.frequency_penalty = round % 7 * 0.125;
+    std::vector<float> logits(kVocabulary);
+    for (float& logit : logits) logit = static_cast<float>(random() % 1000) / 100 - 5;
+    std::vector<bool> in_prompt(kVocabulary);
+    std::vector<int> times(kVocabulary);
+    std::vector<Token> prompt;
+    for (int i = 0; i < 100; ++i) prompt.push_back(static_cast<Token>(random() % kVocabulary));
+    LoneSampler sampler(options, kVocabulary);
+    sampler.see_prompt(prompt);
+    for (const Token token : prompt) in_prompt[static_cast<std::size_t>(token)] = true;
+    for (int i = 0; i < 150; ++i) {
+      const auto token = static_cast<Token>(random() % kVocabulary);
+      sampler.see(token);
+      ++times[static_cast<std::size_t>(token)];
+    }
+    Token best = 0;
+    float highest = -1e9f;
+    for (std::size_t t = 0; t < kVocabulary; ++t) {
+      double logit = logits[t];
+      if (in_prompt[t] || times[t] > 0)
+        logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+      if (times[t] > 0) logit -= options.presence_penalty + times[t] * options.frequency_penalty;
+      if (static_cast<float>(logit) > highest) {
+        highest = static_cast<float>(logit);
+        best = static_cast<Token>(t);
+      }
+    }
+    EXPECT_EQ(sampler.sample(logits, 0), best) << round;
+  }
+}
+
 TEST(Sampler, BiasIsAddedAndTokensBeyondTheVocabularyAreLeftAlone) {
   SamplerOptions options = kPlain;
   options.temperature = 0;

@@ -30,10 +30,6 @@ std::uint64_t characters(std::string_view text) {
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-}  // namespace
-
-namespace {
-
 void append_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     switch (c) {

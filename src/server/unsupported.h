@@ -19,7 +19,7 @@ struct UnsupportedField {
   std::string_view name;
   std::string_view neutral = "[]";  // a JSON array: the values without an effect. null is always one.
   std::string_view instead = {};    // what a client can do, for the message
-  In in = In::Both;                 //
+  In in = In::Both;                 // add_special_tokens has two entries: its neutral values differ
   std::string_view only_with = {};  // it has an effect only beside this field
 };
 
