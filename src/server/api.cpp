@@ -320,7 +320,7 @@ void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }
 void Api::tokenize(Call call) { compute(std::move(call), tokenized); }
 void Api::detokenize(Call call) { compute(std::move(call), detokenized); }
 
-void Api::prepare(Call call, CompletionResult (*parse)(json::object, const TextModel&)) {
+void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const TextModel&)) {
   auto shared = std::make_shared<Call>(std::move(call));
   loop_.work([this, shared, parse] {
     auto result = std::make_shared<CompletionResult>(std::unexpected(internal_error()));

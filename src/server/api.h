@@ -73,7 +73,7 @@ class Api {
   void detokenize(Call call);
 
   // Parses the body on a worker thread, then continues on the loop's thread.
-  void prepare(Call call, CompletionResult (*parse)(boost::json::object, const TextModel&));
+  void prepare(Call call, CompletionResult (*parse)(boost::json::object&&, const TextModel&));
   // Computes an answer from the body on a worker thread.
   using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
   void compute(Call call, Answer answer);

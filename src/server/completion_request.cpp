@@ -263,7 +263,7 @@ std::expected<std::vector<Token>, ApiError> token_ids(const json::array& ids, co
   return tokens;
 }
 
-CompletionResult parse_completion(json::object body, const TextModel& model) {
+CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   Fields fields(body);
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
@@ -283,7 +283,7 @@ CompletionResult parse_completion(json::object body, const TextModel& model) {
   return request;
 }
 
-CompletionResult parse_chat(json::object body, const TextModel& model) {
+CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   request.chat = true;
   Fields fields(body);

@@ -41,8 +41,9 @@ struct CompletionRequest {
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;
 
-CompletionResult parse_completion(boost::json::object body, const TextModel& model);
-CompletionResult parse_chat(boost::json::object body, const TextModel& model);
+// They take the body apart.
+CompletionResult parse_completion(boost::json::object&& body, const TextModel& model);
+CompletionResult parse_chat(boost::json::object&& body, const TextModel& model);
 
 // Parses a body, which must be a JSON object.
 std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
