@@ -110,8 +110,10 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   const Clock::time_point first = hearing->tokens > 0 ? hearing->first_token : end;
   answered.reused = hearing->usage.hit.tokens;
   answered.prefill_done = hearing->finish != engine::Finish::Cancelled || hearing->tokens > 0;
-  answered.prefill = {prompt - answered.reused, seconds_between(start, first)};
-  answered.decode = {hearing->tokens, seconds_between(first, end)};
+  const std::uint32_t computed = prompt - answered.reused;
+  const std::uint32_t sampled = hearing->usage.completion_tokens;
+  answered.prefill = {computed, seconds_between(start, first), computed};
+  answered.decode = {hearing->tokens, seconds_between(first, end), sampled > 0 ? sampled - 1 : 0};
   if (hearing->finish == engine::Finish::Cancelled) {
     answered.ending = Ending::stopped;
   } else if (hearing->finish == engine::Finish::Stop) {

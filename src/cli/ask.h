@@ -31,7 +31,10 @@ std::string_view word(Ending ending);
 struct Timing {
   std::uint32_t tokens = 0;
   double seconds = 0;
-  double per_second() const { return seconds > 0 ? tokens / seconds : 0; }
+  // Tokens that were computed in this time. Of an answer, the first token is not: it comes with the prefill. The token
+  // that ended it is.
+  std::uint32_t timed = 0;
+  double per_second() const { return seconds > 0 ? timed / seconds : 0; }
 };
 
 struct Question {

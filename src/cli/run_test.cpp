@@ -113,6 +113,21 @@ TEST(Run, JsonSaysItAll) {
   EXPECT_EQ(out.at("pool").at("pool_bytes"), 4 * 64 * 1024);
 }
 
+TEST(Run, TheRateCountsTheTokensOfItsTime) {
+  const auto timed = [](const json::value& timing) {
+    return timing.at("tokens_per_second").to_number<double>() * timing.at("seconds").to_number<double>();
+  };
+  // The first token comes with the prefill, so N tokens take N - 1 steps of decode.
+  const json::value cut = json_of({"-p", kPrompt, "-n", "5", "--temp", "0"});
+  EXPECT_NEAR(timed(cut.at("decode")), 4, 1e-6);
+  EXPECT_NEAR(timed(cut.at("prefill")), 6, 1e-6);
+  EXPECT_NEAR(timed(json_of({"-p", kPrompt, "-n", "1", "--temp", "0"}).at("decode")), 0, 1e-6);
+  // The token that ends the answer takes a step too, though it is not part of the answer.
+  const json::value whole = json_of({"-p", kPrompt, "--temp", "0"});
+  ASSERT_EQ(whole.at("ending"), "end");
+  EXPECT_NEAR(timed(whole.at("decode")), whole.at("decode").at("tokens").to_number<double>(), 1e-6);
+}
+
 TEST(Run, TheDeviceMayBeNamed) {
   for (const char* device : {"auto", "cpu"}) {
     const json::value out = json_of({"-p", kPrompt, "-n", "1", "--device", device});
@@ -204,7 +219,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is neither f16 nor f32"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},
-      {{"-p", "a", "--top-p", "0"}, 2, "a top-p of 0"},
+      {{"-p", "a", "--top-p", "1.5"}, 2, "a top-p of 1.5"},
       {{"-p", "a", "--min-p", "2"}, 2, "a min-p of 2"},
       {{}, 2, "--prompt is required"},
   };

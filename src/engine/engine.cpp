@@ -15,12 +15,8 @@ namespace {
 
 using State = Choice::State;
 
-constexpr std::uint32_t kMostChoices = 128;
-constexpr std::int32_t kMostLogprobs = 100;
-constexpr std::size_t kMostStops = 64;
 constexpr double kMostWeight = 1e6;
-// The largest priority, and the most that one level is worth. Their product must not overflow a time.
-constexpr std::int32_t kMostPriority = 1'000'000;
+// The most that one level of priority is worth. Its product with kMostPriority must not overflow a time.
 constexpr std::chrono::hours kMostPriorityWorth{1};
 
 }  // namespace
@@ -98,11 +94,17 @@ std::optional<Refusal> Engine::refusal(const Request& request) {
   if (!request.stop_strings.empty() && !request.text) {
     return no(Why::Invalid, "stop strings need 'text', which turns tokens into text");
   }
-  if (request.stop_strings.size() > kMostStops) {
-    return no(Why::Invalid, fmt::format("more than {} stop strings", kMostStops));
+  if (request.stop_strings.size() > kMostStopStrings) {
+    return no(Why::Invalid, fmt::format("more than {} stop strings", kMostStopStrings));
+  }
+  if (request.stop_tokens.size() > kMostStopTokens) {
+    return no(Why::Invalid, fmt::format("more than {} stop tokens", kMostStopTokens));
   }
   for (const std::string& stop : request.stop_strings) {
     if (stop.empty()) return no(Why::Invalid, "a stop string is empty");
+    if (stop.size() > kMostStopBytes) {
+      return no(Why::Invalid, fmt::format("a stop string has {} bytes, more than {}", stop.size(), kMostStopBytes));
+    }
   }
   const std::uint32_t context = pool_->config().max_tokens;
   const std::uint64_t needed = request.prompt.size() + (request.max_tokens > 0 ? 1 : 0);
@@ -144,6 +146,12 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
   job->id = id != 0 ? id : ++last_id_;
   while (id == 0 && jobs_.contains(job->id)) job->id = ++last_id_;
   job->request = std::move(request);
+  // accept() searches them for every token.
+  if (!std::ranges::is_sorted(job->request.stop_tokens)) {
+    std::vector<Token> sorted(job->request.stop_tokens.begin(), job->request.stop_tokens.end());
+    std::ranges::sort(sorted);
+    job->request.stop_tokens = std::move(sorted);
+  }
   job->listener = std::move(listener);
   job->submitted = now();
   const Request& asked = job->request;
@@ -188,7 +196,8 @@ void Engine::equip(const Job& job, Choice& choice) {
   SamplerOptions sampling = asked.sampling;
   sampling.seed += choice.index;
   const bool ranks = asked.best_of > asked.n;
-  choice.sampler = Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1));
+  choice.sampler =
+      Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1), choice.max_tokens);
   choice.sampler.see_prompt(asked.prompt);
   if (asked.text) choice.text = asked.text();
   choice.stop = StopMatcher(asked.stop_strings);

@@ -31,7 +31,7 @@ void Engine::accept(Choice& choice) {
   const Token token = *sampled.token;
   ++job.usage.completion_tokens;
   choice.logprob_sum += sampled.logprob;
-  if (std::ranges::find(job.request.stop_tokens, token) != job.request.stop_tokens.end()) {
+  if (std::ranges::binary_search(job.request.stop_tokens, token)) {
     return finish(choice, {.why = Finish::Stop, .stop_token = token});
   }
   choice.tokens.push_back(token);

@@ -91,6 +91,19 @@ TEST_P(EngineHeapOnModels, AStepOfRunningAnswersAllocatesNothing) {
 INSTANTIATE_TEST_SUITE_P(Demo, EngineHeapOnModels, ::testing::Values("llama", "mamba2", "hybrid"),
                          [](const auto& kind) { return std::string(kind.param); });
 
+// A table by token took 608 KB for each choice with the vocabulary of Qwen, and a request can have 1,024 choices.
+TEST(EngineHeap, PenaltiesTakeMemoryForTheTokensAndNotForTheVocabulary) {
+  std::vector<Token> prompt;
+  for (Token i = 0; i < 500; ++i) prompt.push_back(i * 397);
+  const std::size_t before = quire::testing::live_bytes;
+  Sampler sampler({.repetition_penalty = 1.1, .presence_penalty = 1}, 200'000, -1, 600);
+  sampler.see_prompt(prompt);
+  const std::uint64_t counted = allocations;
+  for (Token i = 0; i < 100; ++i) sampler.see(i * 991 + 7);
+  EXPECT_EQ(allocations - counted, 0u) << "room for the answer is reserved";
+  EXPECT_LT(quire::testing::live_bytes - before, 16u << 10);
+}
+
 TEST(EngineHeap, TheCounterCounts) {
   const std::uint64_t before = allocations;
   auto something = std::make_unique<int>(1);

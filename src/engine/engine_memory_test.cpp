@@ -103,10 +103,12 @@ TEST_P(EngineSuspends, ASequenceThatIsSuspendedDuringPrefillIsResumed) {
 // Two requests share a prefix of 1,000 tokens. One of them makes way for a third that is urgent.
 TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
   for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
-    Fixture fixture({.kind = kind,
-                     .max_sequences = 2,
-                     .max_tokens = 2048,
-                     .engine = {.patience = 0, .suspend_by = SuspendBy::Copy, .check_integrity = true}});
+    Fixture fixture(
+        {.kind = kind,
+         .max_sequences = 2,
+         .max_tokens = 2048,
+         .engine = {
+             .target_itl = std::chrono::microseconds(0), .suspend_by = SuspendBy::Copy, .check_integrity = true}});
     std::vector<Token> prompt = some_tokens(1000);
     std::vector<Request> requests;
     std::vector<std::shared_ptr<Collector>> heard;
@@ -138,9 +140,11 @@ TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
 // The request that shares its prefix ends while it is suspended, and the prefix is evicted.
 TEST(EngineSuspends, ASequenceWhoseSharedPagesAreEvictedIsRecomputed) {
   for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
-    Fixture fixture({.kind = kind,
-                     .max_sequences = 2,
-                     .engine = {.patience = 0, .suspend_by = SuspendBy::Copy, .check_integrity = true}});
+    Fixture fixture(
+        {.kind = kind,
+         .max_sequences = 2,
+         .engine = {
+             .target_itl = std::chrono::microseconds(0), .suspend_by = SuspendBy::Copy, .check_integrity = true}});
     const Request stays = greedy(some_tokens(100), 40), leaves = stays;
     const auto first = fixture.submit(stays);
     const RequestId first_id = fixture.last;

@@ -65,6 +65,16 @@ TEST(Engine, AStopTokenEndsTheAnswerAndIsNoPartOfIt) {
   EXPECT_EQ(heard->usage.completion_tokens, right.tokens.size() + 1);
 }
 
+TEST(Engine, StopTokensMayComeInAnyOrder) {
+  Fixture fixture({});
+  Request request = greedy(some_tokens(10), 50);
+  const Token stop = fixture.right(request).tokens[7];
+  request.stop_tokens = {1000, stop, 1001, 999, stop};
+  const auto heard = fixture.submit(request);
+  fixture.run();
+  EXPECT_EQ(heard->choices[0].stop_token, stop);
+}
+
 TEST(Engine, ZeroMaxTokensOnlyComputesThePrompt) {
   Fixture fixture({});
   const auto heard = fixture.submit(greedy(some_tokens(40), 0));
@@ -262,13 +272,19 @@ TEST(Engine, InvalidFieldsAreRefusedByName) {
   EXPECT_EQ(why([](Request& r) { r.logprobs = 101; }), "at most 100 log-probabilities can be reported for a token");
   EXPECT_EQ(why([](Request& r) { r.priority = 2'000'000'000; }),
             "a priority of 2000000000 is not between -1000000 and 1000000");
-  EXPECT_EQ(why([](Request& r) { r.sampling.top_p = 0; }), "a top-p of 0 is not above 0 and at most 1");
+  EXPECT_EQ(why([](Request& r) { r.sampling.top_p = -0.1; }), "a top-p of -0.1 is not between 0 and 1");
   EXPECT_EQ(why([](Request& r) { r.stop_strings = {"x"}; }), "stop strings need 'text', which turns tokens into text");
   EXPECT_EQ(why([](Request& r) {
               r.text = [] { return std::make_unique<Letters>(); };
               r.stop_strings = {""};
             }),
             "a stop string is empty");
+  EXPECT_EQ(why([](Request& r) {
+              r.text = [] { return std::make_unique<Letters>(); };
+              r.stop_strings = {std::string(1025, 'x')};
+            }),
+            "a stop string has 1025 bytes, more than 1024");
+  EXPECT_EQ(why([](Request& r) { r.stop_tokens = std::vector<Token>(1025); }), "more than 1024 stop tokens");
   EXPECT_EQ(why([](Request& r) { r.prompt.resize(256); }),
             "the prompt has 256 tokens, and the context of 256 leaves no room for an answer");
   EXPECT_EQ(fixture.refusal.why, Refusal::Why::TooLong);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/base/shared_list.h"
 #include "quire/engine/sampler.h"
 #include "quire/state/sequence_pool.h"
 
@@ -27,6 +28,15 @@ class TextStream {
   virtual void flush(std::string& out) = 0;              // appends the text that is still held back
 };
 
+// Limits of a request. Engine::submit() refuses what is beyond them.
+inline constexpr std::uint32_t kMostChoices = 128;  // n, best_of
+inline constexpr std::int32_t kMostLogprobs = 100;  // alternatives of each token
+inline constexpr std::size_t kMostStopTokens = 1024;
+inline constexpr std::size_t kMostStopStrings = 64;
+inline constexpr std::size_t kMostStopBytes = 1024;       // of one stop string
+inline constexpr std::int32_t kMostPriority = 1'000'000;  // and the least is the negative of it
+
+// Copies share the long lists, so the prompts of one call can each have a copy of its options.
 struct Request {
   std::vector<Token> prompt;
   std::uint32_t max_tokens = 16;  // of each choice; less where the context ends earlier
@@ -41,13 +51,14 @@ struct Request {
   // Report the logits of the prompt's last token or of all its tokens (Event::Kind::PromptLogits). For all of them the
   // whole prompt is computed; the prefix cache is not used.
   Logits prompt_logits = Logits::None;
-  std::vector<Token> stop_tokens;                     // end the answer and are not part of it
-  std::vector<std::string> stop_strings;              // the same; may span several tokens; need `text`
+  SharedList<Token> stop_tokens;                      // end the answer and are not part of it
+  SharedList<std::string> stop_strings;               // the same; may span several tokens; need `text`
   std::function<std::unique_ptr<TextStream>()> text;  // empty: events carry no text
   Namespace name_space = 0;                           // prefixes are reused only within a namespace
   bool reuse = true;                                  // use the prefix cache
   // Each level is worth EngineOptions::priority_worth of waiting time. A request that is one level higher goes before
-  // requests that have waited up to that much longer, so no request waits forever. From -1,000,000 to 1,000,000.
+  // requests that have waited up to that much longer, so no request waits forever. From -kMostPriority to
+  // kMostPriority.
   std::int32_t priority = 0;
   Clock::time_point deadline = Clock::time_point::max();
 };

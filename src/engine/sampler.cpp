@@ -1,6 +1,7 @@
 #include "quire/engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -35,8 +36,8 @@ Result<void> check(const SamplerOptions& options) {
   if (!(options.temperature >= 0 && options.temperature <= 100)) {
     return fail(fmt::format("a temperature of {} is not between 0 and 100", options.temperature));
   }
-  if (!(options.top_p > 0 && options.top_p <= 1)) {
-    return fail(fmt::format("a top-p of {} is not above 0 and at most 1", options.top_p));
+  if (!(options.top_p >= 0 && options.top_p <= 1)) {
+    return fail(fmt::format("a top-p of {} is not between 0 and 1", options.top_p));
   }
   if (!(options.min_p >= 0 && options.min_p <= 1)) {
     return fail(fmt::format("a min-p of {} is not between 0 and 1", options.min_p));
@@ -49,6 +50,9 @@ Result<void> check(const SamplerOptions& options) {
   }
   if (!(std::abs(options.frequency_penalty) <= 100)) {
     return fail(fmt::format("a frequency penalty of {} is not between -100 and 100", options.frequency_penalty));
+  }
+  if (options.logit_bias.size() > kMostBiases) {
+    return fail(fmt::format("{} logit biases are more than {}", options.logit_bias.size(), kMostBiases));
   }
   for (const auto& [token, bias] : options.logit_bias) {
     if (token < 0) return fail(fmt::format("a logit bias for token {}, which is not a token id", token));
@@ -73,39 +77,54 @@ bool SamplerScratch::behind(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit < b.logit : a.id > b.id;
 }
 
-Sampler::Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs)
-    : options_(options), logprobs_(logprobs) {
+Sampler::Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs,
+                 std::uint32_t most_tokens)
+    : options_(options), logprobs_(logprobs), vocabulary_(vocabulary) {
   QUIRE_CHECK(check(options).has_value(), "options are checked where they come from");
-  const bool penalties =
-      options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
-  if (penalties) seen_.resize(vocabulary);
+  penalizes_ = options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
+  if (penalizes_) seen_.reserve(std::min(vocabulary, most_tokens));
   if (logprobs > 0) alternatives_.reserve(std::min<std::size_t>(static_cast<std::size_t>(logprobs), vocabulary));
 }
 
 void Sampler::see_prompt(std::span<const Token> prompt) {
-  if (!penalizes()) return;
-  for (const Token token : prompt) seen_[static_cast<std::size_t>(token)] |= kInPrompt;
+  // The other penalties are for tokens of the answer only.
+  if (options_.repetition_penalty == 1) return;
+  // A bit for each token sorts them: every choice of a request does this, and a prompt can be long.
+  std::vector<std::uint64_t> bits((std::size_t{vocabulary_} + 63) / 64);
+  for (const Token token : prompt) {
+    bits[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(token) % 64);
+  }
+  seen_.clear();
+  for (std::size_t word = 0; word < bits.size(); ++word) {
+    for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+      seen_.push_back({static_cast<Token>(word * 64 + static_cast<std::size_t>(std::countr_zero(rest))), 0});
+    }
+  }
 }
 
 void Sampler::see(Token token) {
-  if (penalizes()) ++seen_[static_cast<std::size_t>(token)];
+  if (!penalizes_) return;
+  const auto at = std::ranges::lower_bound(seen_, token, {}, &Seen::token);
+  if (at != seen_.end() && at->token == token) {
+    ++at->times;
+  } else {
+    seen_.insert(at, {token, 1});
+  }
 }
 
 // The model's logits after penalties and bias.
 std::span<const float> Sampler::adjusted(std::span<const float> logits, SamplerScratch& scratch) const {
-  if (!penalizes() && options_.logit_bias.empty()) return logits;
+  if (!penalizes_ && options_.logit_bias.empty()) return logits;
   std::vector<float>& own = scratch.logits_;
   own.assign(logits.begin(), logits.end());
-  if (penalizes()) {
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      if (seen_[i] == 0) continue;
-      const double penalty = options_.repetition_penalty;
-      double logit = own[i];
-      logit = logit > 0 ? logit / penalty : logit * penalty;
-      const std::uint32_t times = seen_[i] & ~kInPrompt;
-      if (times > 0) logit -= options_.presence_penalty + times * options_.frequency_penalty;
-      own[i] = static_cast<float>(logit);
-    }
+  for (const Seen& seen : seen_) {
+    const auto i = static_cast<std::size_t>(seen.token);
+    if (i >= own.size()) break;
+    const double penalty = options_.repetition_penalty;
+    double logit = own[i];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+    if (seen.times > 0) logit -= options_.presence_penalty + seen.times * options_.frequency_penalty;
+    own[i] = static_cast<float>(logit);
   }
   for (const auto& [token, bias] : options_.logit_bias) {
     if (static_cast<std::size_t>(token) < own.size()) own[static_cast<std::size_t>(token)] += bias;

@@ -15,26 +15,30 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/base/shared_list.h"
 #include "quire/state/ids.h"
 
 namespace quire::engine {
 
+inline constexpr std::size_t kMostBiases = 4096;
+
 struct SamplerOptions {
   double temperature = 0.8;  // 0: greedy, always the first token
   std::uint32_t top_k = 40;  // 0: all
-  double top_p = 0.95;       // 1: all
+  double top_p = 0.95;       // 1: all; 0: only the first token
   double min_p = 0.05;       // 0: all
   std::uint64_t seed = 0;
   double repetition_penalty = 1;  // tokens in prompt or answer: divides positive logits, multiplies negative ones
   double presence_penalty = 0;    // subtracted once from the logits of tokens in the answer
   double frequency_penalty = 0;   // subtracted for each occurrence in the answer
-  std::vector<std::pair<Token, float>> logit_bias;  // added
+  SharedList<std::pair<Token, float>> logit_bias;  // added; at most kMostBiases
 };
 
 // Fails if an option is out of range; the message names it.
@@ -72,11 +76,13 @@ class Sampler {
  public:
   Sampler() = default;
   // The caller has checked the options. `logprobs`: how many alternatives to report with each token; negative: no
-  // log-probabilities at all.
-  Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs = -1);
+  // log-probabilities at all. `most_tokens`: how many tokens prompt and answer can have; with penalties, room for as
+  // many different ones is reserved.
+  Sampler(const SamplerOptions& options, std::uint32_t vocabulary, std::int32_t logprobs = -1,
+          std::uint32_t most_tokens = std::numeric_limits<std::uint32_t>::max());
 
-  // The tokens that penalties depend on: those of the prompt, and those of the answer as it grows. Without penalties
-  // these calls do nothing.
+  // The tokens that penalties depend on: those of the prompt, given once, and then those of the answer as it grows.
+  // Without penalties these calls do nothing.
   void see_prompt(std::span<const Token> prompt);
   void see(Token token);
 
@@ -88,16 +94,22 @@ class Sampler {
 
  private:
   using Candidate = SamplerScratch::Candidate;
-  bool penalizes() const { return !seen_.empty(); }
   std::span<const float> adjusted(std::span<const float> logits, SamplerScratch& scratch) const;
   std::optional<Token> pick(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch) const;
   void tell_logprobs(std::span<const float> logits, Sampled& sampled, SamplerScratch& scratch);
 
+  // A choice often has a few hundred different tokens and a vocabulary hundreds of thousands, so this is a list and not
+  // a table by token.
+  struct Seen {
+    Token token;
+    std::uint32_t times;  // in the answer; 0: only in the prompt
+  };
+
   SamplerOptions options_;
   std::int32_t logprobs_ = -1;
-  // By token: how often it is in the answer, and kInPrompt if it is in the prompt. Empty without penalties.
-  static constexpr std::uint32_t kInPrompt = 1u << 31;
-  std::vector<std::uint32_t> seen_;
+  std::uint32_t vocabulary_ = 0;
+  bool penalizes_ = false;
+  std::vector<Seen> seen_;  // sorted by token; empty without penalties
   std::vector<TokenLogprob> alternatives_;
 };
 

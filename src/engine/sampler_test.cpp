@@ -116,8 +116,10 @@ TEST(Sampler, TopPKeepsTheShortestBeginningThatHasIt) {
   EXPECT_THAT(drawn(options, logits), testing::ElementsAre(1, 3));
   options.top_p = 0.75;
   EXPECT_THAT(drawn(options, logits), testing::ElementsAre(1, 2, 3));
-  options.top_p = 0.0001;
-  EXPECT_THAT(drawn(options, logits), testing::ElementsAre(3));
+  for (const double none_but_the_first : {0.0001, 0.0}) {
+    options.top_p = none_but_the_first;
+    EXPECT_THAT(drawn(options, logits), testing::ElementsAre(3));
+  }
 }
 
 TEST(Sampler, MinPKeepsWhatIsNotTooFarBelowTheLikeliest) {
@@ -233,6 +235,45 @@ TEST(Sampler, PresencePenaltyIsTakenOnceAndFrequencyPenaltyEachTimeAndThePromptD
   EXPECT_EQ(frequency.sample(logits, 0), 1);
 }
 
+TEST(Sampler, PenaltiesAreThoseOfATableByToken) {
+  constexpr std::uint32_t kVocabulary = 200;
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    SamplerOptions options = kPlain;
+    options.temperature = 0;
+    options.repetition_penalty = round % 3 == 0 ? 1 : 1 + round % 5 * 0.25;
+    options.presence_penalty = round % 2 * 0.75;
+    options.frequency_penalty = round % 7 * 0.125;
+    std::vector<float> logits(kVocabulary);
+    for (float& logit : logits) logit = static_cast<float>(random() % 1000) / 100 - 5;
+    std::vector<bool> in_prompt(kVocabulary);
+    std::vector<int> times(kVocabulary);
+    std::vector<Token> prompt;
+    for (int i = 0; i < 100; ++i) prompt.push_back(static_cast<Token>(random() % kVocabulary));
+    LoneSampler sampler(options, kVocabulary);
+    sampler.see_prompt(prompt);
+    for (const Token token : prompt) in_prompt[static_cast<std::size_t>(token)] = true;
+    for (int i = 0; i < 150; ++i) {
+      const auto token = static_cast<Token>(random() % kVocabulary);
+      sampler.see(token);
+      ++times[static_cast<std::size_t>(token)];
+    }
+    Token best = 0;
+    float highest = -1e9f;
+    for (std::size_t t = 0; t < kVocabulary; ++t) {
+      double logit = logits[t];
+      if (in_prompt[t] || times[t] > 0)
+        logit = logit > 0 ? logit / options.repetition_penalty : logit * options.repetition_penalty;
+      if (times[t] > 0) logit -= options.presence_penalty + times[t] * options.frequency_penalty;
+      if (static_cast<float>(logit) > highest) {
+        highest = static_cast<float>(logit);
+        best = static_cast<Token>(t);
+      }
+    }
+    EXPECT_EQ(sampler.sample(logits, 0), best) << round;
+  }
+}
+
 TEST(Sampler, BiasIsAddedAndTokensBeyondTheVocabularyAreLeftAlone) {
   SamplerOptions options = kPlain;
   options.temperature = 0;
@@ -270,7 +311,10 @@ TEST(Sampler, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(message({.temperature = 0, .top_k = 0, .top_p = 1, .min_p = 0}), "");
   EXPECT_THAT(message({.temperature = -1}), testing::HasSubstr("temperature of -1"));
   EXPECT_THAT(message({.temperature = std::numeric_limits<double>::quiet_NaN()}), testing::HasSubstr("temperature"));
-  EXPECT_THAT(message({.top_p = 0}), testing::HasSubstr("top-p of 0"));
+  EXPECT_EQ(message({.top_p = 0}), "");
+  EXPECT_THAT(message({.top_p = -0.5}), testing::HasSubstr("top-p of -0.5"));
+  EXPECT_EQ(message({.logit_bias = std::vector<std::pair<Token, float>>(4097)}),
+            "4097 logit biases are more than 4096");
   EXPECT_THAT(message({.top_p = 1.5}), testing::HasSubstr("top-p of 1.5"));
   EXPECT_THAT(message({.min_p = 2}), testing::HasSubstr("min-p of 2"));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -20,6 +21,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kModelPath = "/v1/models/";
+constexpr std::size_t kMostPieces = std::size_t{1} << 18;     // tokens of /tokenize with their text
+constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;  // that /detokenize answers with
 
 // The page loads nothing from elsewhere: no scripts, no images, no connections.
 constexpr const char* kPolicy =
@@ -52,16 +55,25 @@ std::expected<std::string, ApiError> tokenized(const json::object& body, const T
   if (fields.error()) return std::unexpected(*fields.error());
   const auto ids = model.tokenizer().encode(content ? *content : *prompt, {.add_special = add_special});
   if (!ids) return std::unexpected(invalid(ids.error().message, "content"));
-  json::array tokens;
-  for (const text::TokenId id : *ids) {
-    if (with_pieces) {
-      tokens.push_back(json::object{{"id", id}, {"piece", model.token_text(id)}});
-    } else {
-      tokens.push_back(id);
-    }
+  if (with_pieces && ids->size() > kMostPieces) {
+    fields.refuse("with_pieces",
+                  fmt::format("takes at most {} tokens, and this text has {}", kMostPieces, ids->size()));
+    return std::unexpected(*fields.error());
   }
-  return json::serialize(
-      json::object{{"tokens", std::move(tokens)}, {"count", ids->size()}, {"max_model_len", model.context()}});
+  // Millions of tokens are written as text at once: as JSON values they would take twenty times the memory.
+  std::string out = "{\"tokens\":[";
+  for (const text::TokenId id : *ids) {
+    if (out.back() != '[') out += ',';
+    if (!with_pieces) {
+      fmt::format_to(std::back_inserter(out), "{}", id);
+      continue;
+    }
+    fmt::format_to(std::back_inserter(out), "{{\"id\":{},\"piece\":", id);
+    append_json_string(out, model.token_text(id));
+    out += '}';
+  }
+  fmt::format_to(std::back_inserter(out), "],\"count\":{},\"max_model_len\":{}}}", ids->size(), model.context());
+  return out;
 }
 
 std::expected<std::string, ApiError> detokenized(const json::object& body, const TextModel& model) {
@@ -72,8 +84,15 @@ std::expected<std::string, ApiError> detokenized(const json::object& body, const
   if (fields.error()) return std::unexpected(*fields.error());
   const auto ids = token_ids(*tokens, model, "tokens");
   if (!ids) return std::unexpected(ids.error());
-  const std::string text = model.tokenizer().decode(*ids, {.render_special = special, .repair_utf8 = true});
-  return json::serialize(json::object{{"content", text}, {"prompt", text}});
+  std::size_t bytes = 0;
+  for (const Token id : *ids) bytes += model.tokenizer().piece(id).size();
+  if (bytes > kMostTextBytes) {
+    fields.refuse("tokens", fmt::format("are a text of {} bytes, and {} is the most", bytes, kMostTextBytes));
+    return std::unexpected(*fields.error());
+  }
+  std::string text;
+  append_json_string(text, model.tokenizer().decode(*ids, {.render_special = special, .repair_utf8 = true}));
+  return fmt::format("{{\"content\":{},\"prompt\":{}}}", text, text);
 }
 
 ApiError internal_error() {
@@ -123,6 +142,15 @@ const std::vector<Api::Route>& Api::routes() {
     return all;
   }();
   return routes;
+}
+
+std::vector<std::string> Api::endpoints() {
+  std::vector<std::string> all = {fmt::format("GET {}{{name}}", kModelPath)};
+  for (const Route& route : routes()) {
+    const bool file = std::ranges::any_of(web_files(), [&](const WebFile& each) { return each.path == route.path; });
+    if (!file) all.push_back(fmt::format("{} {}", route.method, route.path));
+  }
+  return all;
 }
 
 void Api::stop() {
@@ -251,11 +279,11 @@ void Api::models(Call call) {
 void Api::model(Call call) {
   const std::string name = call.request.path.substr(kModelPath.size());
   if (!model_.answers_to(name)) {
-    return refuse(call.reply,
-                  {.status = 404,
-                   .message = fmt::format("the model '{}' does not exist; this server has '{}'", name, model_.name()),
-                   .param = "model",
-                   .code = "model_not_found"});
+    return refuse(call.reply, {.status = 404,
+                               .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(name),
+                                                      model_.name()),
+                               .param = "model",
+                               .code = "model_not_found"});
   }
   send(call.reply, {.body = json::serialize(model_object(model_))});
 }
@@ -292,14 +320,14 @@ void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }
 void Api::tokenize(Call call) { compute(std::move(call), tokenized); }
 void Api::detokenize(Call call) { compute(std::move(call), detokenized); }
 
-void Api::prepare(Call call, CompletionResult (*parse)(const json::object&, const TextModel&)) {
+void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const TextModel&)) {
   auto shared = std::make_shared<Call>(std::move(call));
   loop_.work([this, shared, parse] {
     auto result = std::make_shared<CompletionResult>(std::unexpected(internal_error()));
     try {
       auto body = parse_body(shared->request.body);
       std::string().swap(shared->request.body);
-      *result = body ? parse(*body, model_) : CompletionResult(std::unexpected(body.error()));
+      *result = body ? parse(std::move(*body), model_) : CompletionResult(std::unexpected(body.error()));
     } catch (const std::exception&) {
       *result = std::unexpected(internal_error());
     }
@@ -319,6 +347,7 @@ void Api::compute(Call call, Answer answer) {
     auto result = std::make_shared<std::expected<std::string, ApiError>>(std::unexpected(internal_error()));
     try {
       const auto body = parse_body(shared->request.body);
+      std::string().swap(shared->request.body);
       *result = body ? answer(*body, model_) : std::unexpected(body.error());
     } catch (const std::exception&) {
       *result = std::unexpected(internal_error());

@@ -36,6 +36,8 @@ class Api {
       std::function<HttpCounts()> counts);
 
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
+  // "GET /health" and so on, without the files of the page. docs/api.md lists them.
+  static std::vector<std::string> endpoints();
   // The server is stopping: /health says so, and the streams of /pool/events end. The engine refuses new requests.
   void stop();
 
@@ -71,7 +73,7 @@ class Api {
   void detokenize(Call call);
 
   // Parses the body on a worker thread, then continues on the loop's thread.
-  void prepare(Call call, CompletionResult (*parse)(const boost::json::object&, const TextModel&));
+  void prepare(Call call, CompletionResult (*parse)(boost::json::object&&, const TextModel&));
   // Computes an answer from the body on a worker thread.
   using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
   void compute(Call call, Answer answer);

@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
+#include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
+#include <boost/json/value_to.hpp>
 #include <fmt/format.h>
 
+#include "quire/server/completion_request.h"
 #include "quire/server/fields.h"
 
 namespace quire::server {
@@ -19,42 +21,34 @@ namespace {
 
 namespace json = boost::json;
 
-using Checked = std::expected<json::value, ApiError>;
+using Checked = std::expected<void, ApiError>;
 
-// If a value other than a message's text spells a control token, a template would print that token. Returns the path of
-// the first such value, or nothing.
-std::optional<std::string> control_token_in(const json::value& value, const TextModel& model, const std::string& path) {
-  if (value.is_string()) {
-    if (model.spells_control_token(std::string_view(value.get_string()))) return path;
-  } else if (value.is_array()) {
-    const json::array& array = value.get_array();
-    for (std::size_t i = 0; i < array.size(); ++i) {
-      if (auto found = control_token_in(array[i], model, fmt::format("{}[{}]", path, i))) return found;
-    }
+// Objects, arrays, strings and so on, counted against kMostChatValues. The depth is that of the body.
+std::size_t count_values(const json::value& value) {
+  std::size_t count = 1;
+  if (value.is_array()) {
+    for (const json::value& each : value.get_array()) count += count_values(each);
   } else if (value.is_object()) {
-    for (const auto& [key, inner] : value.get_object()) {
-      const std::string at = fmt::format("{}.{}", path, std::string_view(key));
-      if (model.spells_control_token(std::string_view(key))) return at;
-      if (auto found = control_token_in(inner, model, at)) return found;
-    }
+    for (const auto& [key, each] : value.get_object()) count += count_values(each);
   }
-  return std::nullopt;
+  return count;
 }
 
-std::optional<ApiError> refuse_control_tokens(const json::value& value, const TextModel& model,
-                                              const std::string& path) {
-  const auto found = control_token_in(value, model, path);
-  if (!found) return std::nullopt;
-  return invalid(fmt::format("'{}' spells a control token of the model", *found), *found);
+Checked check_count(std::size_t values) {
+  if (values <= kMostChatValues) return {};
+  return std::unexpected(invalid(
+      fmt::format("'messages', 'tools' and 'chat_template_kwargs' have {} JSON values together, and {} is the most",
+                  values, kMostChatValues),
+      "messages"));
 }
 
-// The text of a message: a string, or an array of text parts.
-Checked checked_content(const json::value& content, const std::string& path) {
-  if (content.is_string()) return content;
+// The text of a message: a string, or an array of text parts. Parts become one string: every template accepts a string,
+// but not every template knows parts.
+Checked join_parts(json::value& content, const std::string& path) {
+  if (content.is_string()) return {};
   if (!content.is_array())
     return std::unexpected(invalid(fmt::format("'{}' must be a string or an array of parts", path), path));
-  // Every template accepts a string; not every template knows parts.
-  std::string text;
+  json::string text;
   const json::array& parts = content.get_array();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
@@ -65,17 +59,20 @@ Checked checked_content(const json::value& content, const std::string& path) {
     if (fields.error()) return std::unexpected(*fields.error());
     if (type && *type != "text" && *type != "input_text" && *type != "output_text") {
       return std::unexpected(
-          invalid(fmt::format("'{}' is of type '{}', and this server takes text only", at, *type), at));
+          invalid(fmt::format("'{}' is of type {}, and this server takes text only", at, quoted(*type)), at));
     }
     if (!part) return std::unexpected(invalid(fmt::format("'{}.text' is missing", at), at));
     text += *part;
   }
-  return json::value(text);
+  content = std::move(text);
+  return {};
 }
 
-// Templates expect the arguments of a call as an object. Clients send them as a string of JSON.
-void open_arguments(json::value& calls) {
-  if (!calls.is_array()) return;
+// Templates expect the arguments of a call as an object. Clients send them as a string of JSON. Returns how many values
+// that adds.
+std::size_t open_arguments(json::value& calls) {
+  if (!calls.is_array()) return 0;
+  std::size_t added = 0;
   for (json::value& call : calls.get_array()) {
     json::value* const function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     json::value* const arguments =
@@ -83,53 +80,46 @@ void open_arguments(json::value& calls) {
     if (arguments == nullptr || !arguments->is_string()) continue;
     json::error_code error;
     json::value opened = json::parse(arguments->get_string(), error);
-    if (!error && opened.is_object()) *arguments = std::move(opened);
+    if (error || !opened.is_object()) continue;
+    added += count_values(opened);
+    *arguments = std::move(opened);
   }
+  return added;
 }
 
-Checked checked_message(const json::value& message, const TextModel& model, const std::string& path) {
+// Checks a message and turns it into what templates expect. `values` counts what that adds.
+Checked prepare_message(json::value& message, const std::string& path, std::size_t& values) {
   static constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                              "assistant", "tool",      "function"};
   if (!message.is_object()) return std::unexpected(invalid(fmt::format("'{}' must be an object", path), path));
-  Fields fields(message.get_object(), path + ".");
+  json::object& object = message.get_object();
+  Fields fields(object, path + ".");
   const auto role = fields.string("role");
   if (!role && !fields.error()) fields.refuse("role", "is missing");
+  // Templates build control tokens from roles, so a role is one of these and nothing else.
   if (role && std::ranges::find(kRoles, *role) == kRoles.end()) {
-    fields.refuse("role", "must be one of system, developer, user, assistant, tool");
+    fields.refuse("role", "must be one of system, developer, user, assistant, tool, function");
   }
   if (fields.error()) return std::unexpected(*fields.error());
-
-  json::object out;
-  // "developer" is OpenAI's newer name for "system". Templates know only the older name.
-  out["role"] = *role == "developer" ? std::string_view("system") : *role;
+  // The role's text moves when the object grows.
+  const bool developer = *role == "developer", assistant = *role == "assistant";
   const bool calls = fields.any("tool_calls") != nullptr || fields.any("function_call") != nullptr;
-  if (const json::value* const content = fields.any("content")) {
-    auto checked = checked_content(*content, path + ".content");
-    if (!checked) return checked;
-    out["content"] = std::move(*checked);
-  } else if (*role == "assistant" && calls) {
-    out["content"] = "";
+  if (fields.any("content") != nullptr) {
+    if (auto ok = join_parts(object.at("content"), path + ".content"); !ok) return ok;
+  } else if (assistant && calls) {
+    object["content"] = "";
   } else {
     return std::unexpected(invalid(fmt::format("'{}.content' is missing", path), path + ".content"));
   }
-  for (const auto& [key, value] : message.get_object()) {
-    if (key == "role" || key == "content" || value.is_null()) continue;
-    if (auto error = refuse_control_tokens(value, model, fmt::format("{}.{}", path, std::string_view(key)))) {
-      return std::unexpected(std::move(*error));
-    }
-    json::value& copy = out[key] = value;
-    if (key == "tool_calls") {
-      open_arguments(copy);
-      // The strings inside the parsed arguments are checked too.
-      if (auto error = refuse_control_tokens(copy, model, path + ".tool_calls"))
-        return std::unexpected(std::move(*error));
-    }
-  }
-  return json::value(std::move(out));
+  // "developer" is OpenAI's newer name for "system". Templates know only the older name.
+  if (developer) object["role"] = "system";
+  for (auto it = object.begin(); it != object.end();) it = it->value().is_null() ? object.stable_erase(it) : it + 1;
+  if (json::value* const tool_calls = object.if_contains("tool_calls")) values += open_arguments(*tool_calls);
+  return check_count(values);
 }
 
-// The template's variables that come from the body.
-std::expected<json::object, ApiError> variables_of(const json::object& body, const TextModel& model) {
+// The template's variables, taken out of the body.
+std::expected<json::object, ApiError> take_variables(json::object& body) {
   Fields fields(body);
   const json::array* const messages = fields.array("messages");
   if (messages == nullptr && !fields.error()) fields.refuse("messages", "is missing");
@@ -145,26 +135,23 @@ std::expected<json::object, ApiError> variables_of(const json::object& body, con
     }
   }
   if (fields.error()) return std::unexpected(*fields.error());
+  std::size_t values = count_values(body.at("messages"));
+  for (const char* const name : {"tools", "chat_template_kwargs"}) {
+    if (const json::value* const value = body.if_contains(name)) values += count_values(*value);
+  }
+  if (auto ok = check_count(values); !ok) return std::unexpected(ok.error());
 
   json::object variables;
-  if (extra != nullptr) {
-    if (auto error = refuse_control_tokens(*extra, model, "chat_template_kwargs"))
-      return std::unexpected(std::move(*error));
-    variables = *extra;
+  if (extra != nullptr) variables = std::move(body.at("chat_template_kwargs").get_object());
+  json::array& taken = (variables["messages"] = std::move(body.at("messages"))).get_array();
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const auto ok = prepare_message(taken[i], fmt::format("messages[{}]", i), values);
+    if (!ok) return std::unexpected(ok.error());
   }
-  json::array checked;
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    auto message = checked_message((*messages)[i], model, fmt::format("messages[{}]", i));
-    if (!message) return std::unexpected(message.error());
-    checked.push_back(std::move(*message));
-  }
-  variables["messages"] = std::move(checked);
+  // The spellings of control tokens are the model's, not the client's.
   for (const char* const special : {"bos_token", "eos_token", "unk_token", "pad_token", "tools"})
     variables.erase(special);
-  if (with_tools) {
-    if (auto error = refuse_control_tokens(*tools, model, "tools")) return std::unexpected(std::move(*error));
-    variables["tools"] = *tools;
-  }
+  if (with_tools) variables["tools"] = std::move(body.at("tools"));
   return variables;
 }
 
@@ -191,30 +178,32 @@ bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view cont
 
 }  // namespace
 
-std::expected<std::vector<Token>, ApiError> chat_prompt(const json::object& body, const TextModel& model) {
+std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const TextModel& model) {
   if (model.chat() == nullptr) {
     return std::unexpected(invalid(
         fmt::format("this model cannot chat: {}; use /v1/completions to continue a text", model.why_no_chat())));
   }
-  auto variables = variables_of(body, model);
-  if (!variables) return std::unexpected(variables.error());
   Fields fields(body);
   const bool continues = fields.boolean("continue_final_message").value_or(false);
   const bool generates = fields.boolean("add_generation_prompt").value_or(!continues);
   if (continues && generates)
     fields.refuse("continue_final_message", "cannot be used together with 'add_generation_prompt'");
   if (fields.error()) return std::unexpected(*fields.error());
+  auto variables = take_variables(body);
+  if (!variables) return std::unexpected(variables.error());
   (*variables)["add_generation_prompt"] = generates;
+  const std::string last = continues
+                               ? json::value_to<std::string>(variables->at("messages").get_array().back().at("content"))
+                               : std::string();
 
-  auto rendered = model.chat()->render(*variables, jinja::local_now());
+  auto rendered = model.chat()->render(std::move(*variables), jinja::local_now());
   if (!rendered) return std::unexpected(invalid(rendered.error().message, "messages"));
-  if (continues) {
-    const json::value& last = variables->at("messages").as_array().back();
-    if (!cut_behind_last(*rendered, std::string_view(last.at("content").as_string()))) {
-      return std::unexpected(
-          invalid("the last message cannot be continued: the chat template changes it, or it is empty",
-                  "continue_final_message"));
-    }
+  if (continues && !cut_behind_last(*rendered, last)) {
+    return std::unexpected(invalid("the last message cannot be continued: the chat template changes it, or it is empty",
+                                   "continue_final_message"));
+  }
+  if (rendered->text.size() > model.most_bytes()) {
+    return std::unexpected(too_long("messages", fmt::format("{} bytes", rendered->text.size()), model));
   }
   // The template writes BOS itself if the model needs it.
   auto ids = model.tokenizer().encode(rendered->text,

@@ -5,6 +5,7 @@
 // How it fails: with the error for the client. It names the message and field, or is the template's own message.
 #pragma once
 
+#include <cstddef>
 #include <expected>
 #include <vector>
 
@@ -15,8 +16,12 @@
 
 namespace quire::server {
 
+// JSON values in messages, tools and chat_template_kwargs together. Each of them becomes a value of the template's
+// interpreter, which takes far more memory than its text.
+inline constexpr std::size_t kMostChatValues = std::size_t{1} << 18;
+
 // Reads "messages", "tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt" and
 // "continue_final_message" (the last message is the beginning of the answer, and the model continues it).
-std::expected<std::vector<Token>, ApiError> chat_prompt(const boost::json::object& body, const TextModel& model);
+std::expected<std::vector<Token>, ApiError> chat_prompt(boost::json::object body, const TextModel& model);
 
 }  // namespace quire::server

@@ -43,8 +43,7 @@ void Completion::submit(Namespace name_space) {
   submitted_ = engine::Clock::now();
   open_ = request_.prompts.size();
   for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
-    choices_.push_back({.text = request_.stream ? std::string() : request_.echoes[i / request_.options.n],
-                        .logprobs = LogprobsFormat(context_.model, request_.chat)});
+    choices_.push_back({.text = {}, .logprobs = LogprobsFormat(context_.model, request_.chat)});
   }
   responder_->on_gone = [weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -189,8 +188,11 @@ void Completion::complete() {
   logprobs.reserve(choices_.size());
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     logprobs.push_back(request_.options.logprobs >= 0 ? choices_[i].logprobs.take() : std::string());
-    answers.push_back(
-        {.index = i, .text = choices_[i].text, .logprobs = logprobs.back(), .finish = choices_[i].finish});
+    answers.push_back({.index = i,
+                       .echo = request_.echoes[i / request_.options.n],
+                       .text = choices_[i].text,
+                       .logprobs = logprobs.back(),
+                       .finish = choices_[i].finish});
   }
   context_.metrics.answered(200);
   responder_->send({.body = format_->whole(answers, usage_)});

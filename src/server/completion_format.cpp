@@ -30,10 +30,7 @@ std::uint64_t characters(std::string_view text) {
 
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
-}  // namespace
-
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
+void append_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     switch (c) {
       case '"': out += "\\\""; break;
@@ -49,6 +46,13 @@ void append_json_string(std::string& out, std::string_view text) {
         }
     }
   }
+}
+
+}  // namespace
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  append_escaped(out, text);
   out += '"';
 }
 
@@ -164,7 +168,10 @@ std::string CompletionFormat::whole(std::span<const ChoiceAnswer> choices, const
     const ChoiceAnswer& choice = choices[i];
     fmt::format_to(std::back_inserter(out), R"({}{{"index":{},)", i == 0 ? "" : ",", choice.index);
     out += chat_ ? R"("message":{"role":"assistant","content":)" : R"("text":)";
-    append_json_string(out, choice.text);
+    out += '"';
+    append_escaped(out, choice.echo);
+    append_escaped(out, choice.text);
+    out += '"';
     if (chat_) out += ",\"refusal\":null}";
     fmt::format_to(std::back_inserter(out), R"(,"logprobs":{},"finish_reason":"{}"}})",
                    choice.logprobs.empty() ? "null" : choice.logprobs, choice.finish);

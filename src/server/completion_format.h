@@ -51,6 +51,7 @@ class LogprobsFormat {
 
 struct ChoiceAnswer {
   std::uint32_t index = 0;
+  std::string_view echo;  // the prompt, if it is repeated before the text
   std::string_view text;
   std::string_view logprobs;  // JSON; empty: null
   std::string_view finish;    // empty: null

@@ -1,5 +1,6 @@
 #include "quire/server/completion_request.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <random>
@@ -12,6 +13,7 @@
 
 #include "quire/server/chat_messages.h"
 #include "quire/server/fields.h"
+#include "quire/server/unsupported.h"
 
 namespace quire::server {
 namespace {
@@ -19,13 +21,11 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMostDepth = 100;  // of nested JSON; the schemas of tools are deep
-constexpr std::size_t kMostPrompts = 1024;
-constexpr std::int64_t kMostStops = 16;
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostTemperature = 100;
 constexpr double kMostPenalty = 2;
 constexpr double kMostBias = 100;
-constexpr std::int64_t kMostPriority = 1'000'000;
+constexpr std::int64_t kMostLogprobs = 20;
 
 std::uint64_t random_seed() {
   thread_local std::random_device device;
@@ -35,6 +35,11 @@ std::uint64_t random_seed() {
 void read_logit_bias(Fields& fields, const TextModel& model, engine::SamplerOptions& sampling) {
   const json::object* const biases = fields.object("logit_bias");
   if (biases == nullptr) return;
+  if (biases->size() > engine::kMostBiases) {
+    return fields.refuse("logit_bias", fmt::format("must have at most {} tokens", engine::kMostBiases));
+  }
+  std::vector<std::pair<Token, float>> read;
+  read.reserve(biases->size());
   for (const auto& [key, value] : *biases) {
     Token token = -1;
     const char* const end = key.data() + key.size();
@@ -47,35 +52,51 @@ void read_logit_bias(Fields& fields, const TextModel& model, engine::SamplerOpti
       return fields.refuse("logit_bias",
                            fmt::format("must have numbers from {:g} to {:g} as values", -kMostBias, kMostBias));
     }
-    sampling.logit_bias.emplace_back(token, static_cast<float>(bias));
+    read.emplace_back(token, static_cast<float>(bias));
   }
+  sampling.logit_bias = std::move(read);
 }
 
-void read_stops(Fields& fields, const TextModel& model, engine::Request& options) {
-  if (const json::value* const stop = fields.any("stop")) {
-    if (stop->is_string()) {
-      options.stop_strings.emplace_back(stop->get_string());
-    } else if (stop->is_array() && stop->get_array().size() <= kMostStops) {
-      for (const json::value& each : stop->get_array()) {
-        if (!each.is_string()) return fields.refuse("stop", "must be a string or an array of strings");
-        options.stop_strings.emplace_back(each.get_string());
-      }
-    } else {
-      return fields.refuse("stop", fmt::format("must be a string or an array of at most {} strings", kMostStops));
+void read_stop_strings(Fields& fields, engine::Request& options) {
+  const json::value* const stop = fields.any("stop");
+  if (stop == nullptr) return;
+  std::vector<std::string> texts;
+  const auto add = [&](const json::value& text) {
+    if (!text.is_string()) return fields.refuse("stop", "must be a string or an array of strings");
+    const std::string_view view = text.get_string();
+    if (view.empty()) return fields.refuse("stop", "must have no empty string");
+    if (view.size() > engine::kMostStopBytes) {
+      return fields.refuse("stop", fmt::format("must have no string of more than {} bytes", engine::kMostStopBytes));
     }
-    for (const std::string& text : options.stop_strings) {
-      if (text.empty()) return fields.refuse("stop", "must have no empty string");
-    }
+    texts.emplace_back(view);
+  };
+  if (stop->is_string()) {
+    add(*stop);
+  } else if (stop->is_array() && stop->get_array().size() <= kMostStops) {
+    for (const json::value& each : stop->get_array()) add(each);
+  } else {
+    return fields.refuse("stop", fmt::format("must be a string or an array of at most {} strings", kMostStops));
   }
+  options.stop_strings = std::move(texts);
+}
+
+void read_stop_tokens(Fields& fields, const TextModel& model, engine::Request& options) {
+  std::vector<Token> stops;
   if (!fields.boolean("ignore_eos").value_or(false)) {
     const auto ends = model.tokenizer().end_of_generation();
-    options.stop_tokens.assign(ends.begin(), ends.end());
+    stops.assign(ends.begin(), ends.end());
   }
   if (const json::array* const ids = fields.array("stop_token_ids")) {
+    if (ids->size() > kMostStopIds) {
+      return fields.refuse("stop_token_ids", fmt::format("must be an array of at most {} token ids", kMostStopIds));
+    }
     const auto tokens = token_ids(*ids, model, "stop_token_ids");
     if (!tokens) return fields.refuse("stop_token_ids", "must be token ids of the model");
-    options.stop_tokens.insert(options.stop_tokens.end(), tokens->begin(), tokens->end());
+    stops.insert(stops.end(), tokens->begin(), tokens->end());
   }
+  // Sorted here, so that the engine need not do it for every prompt.
+  std::ranges::sort(stops);
+  options.stop_tokens = std::move(stops);
 }
 
 // The fields that completions and chats have in common.
@@ -94,11 +115,13 @@ void read_common(Fields& fields, const TextModel& model, CompletionRequest& requ
       fields.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
   sampling.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
   read_logit_bias(fields, model, sampling);
-  read_stops(fields, model, options);
-  options.n = static_cast<std::uint32_t>(fields.integer("n", 1, 128).value_or(1));
-  options.best_of = static_cast<std::uint32_t>(fields.integer("best_of", 1, 128).value_or(0));
+  read_stop_strings(fields, options);
+  read_stop_tokens(fields, model, options);
+  options.n = static_cast<std::uint32_t>(fields.integer("n", 1, engine::kMostChoices).value_or(1));
+  options.best_of = static_cast<std::uint32_t>(fields.integer("best_of", 1, engine::kMostChoices).value_or(0));
   if (options.best_of != 0 && options.best_of < options.n) fields.refuse("best_of", "must be at least 'n'");
-  options.priority = static_cast<std::int32_t>(fields.integer("priority", -kMostPriority, kMostPriority).value_or(0));
+  options.priority =
+      static_cast<std::int32_t>(fields.integer("priority", -engine::kMostPriority, engine::kMostPriority).value_or(0));
   options.reuse = fields.boolean("cache_prompt").value_or(true);
   request.stream = fields.boolean("stream").value_or(false);
   if (const json::object* const stream = fields.object("stream_options")) {
@@ -117,25 +140,29 @@ std::optional<ApiError> check_model(Fields& fields, const TextModel& model) {
   const auto name = fields.string("model");
   if (fields.error()) return fields.error();
   if (!name || model.answers_to(*name)) return std::nullopt;
-  return ApiError{.status = 404,
-                  .message = fmt::format("the model '{}' does not exist; this server has '{}'", *name, model.name()),
-                  .param = "model",
-                  .code = "model_not_found"};
+  return ApiError{
+      .status = 404,
+      .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(*name), model.name()),
+      .param = "model",
+      .code = "model_not_found"};
 }
 
-std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model,
+std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model, bool echo,
                                            CompletionRequest& request) {
   const auto add_text = [&](std::string_view text, const std::string& field) -> std::expected<void, ApiError> {
     auto ids = encode_prompt(text, model, field);
     if (!ids) return std::unexpected(ids.error());
     request.prompts.push_back(std::move(*ids));
-    request.echoes.emplace_back(text);
+    request.echoes.emplace_back(echo ? text : std::string_view());
     return {};
   };
   const auto add_ids = [&](const json::array& array, const std::string& field) -> std::expected<void, ApiError> {
+    if (array.size() > model.context()) {
+      return std::unexpected(too_long(field, fmt::format("{} tokens", array.size()), model));
+    }
     auto ids = token_ids(array, model, field);
     if (!ids) return std::unexpected(ids.error());
-    request.echoes.push_back(model.tokenizer().decode(*ids, {.repair_utf8 = true}));
+    request.echoes.push_back(echo ? model.tokenizer().decode(*ids, {.repair_utf8 = true}) : std::string());
     request.prompts.push_back(std::move(*ids));
     return {};
   };
@@ -160,7 +187,31 @@ std::expected<void, ApiError> read_prompts(const json::value& prompt, const Text
   return {};
 }
 
+// What only shows when all prompts are known.
+std::optional<ApiError> check_size(const CompletionRequest& request) {
+  const std::size_t choices = std::max(request.options.n, request.options.best_of);
+  if (request.prompts.size() * choices > kMostChoicesInAll) {
+    return invalid(fmt::format("'n' or 'best_of' times {} prompts makes {} choices, and {} is the most",
+                               request.prompts.size(), request.prompts.size() * choices, kMostChoicesInAll),
+                   request.options.best_of > request.options.n ? "best_of" : "n");
+  }
+  std::size_t bytes = 0;
+  for (const std::string& echo : request.echoes) bytes += echo.size() * request.options.n;
+  if (bytes > kMostEchoBytes) {
+    return invalid(
+        fmt::format("'echo' puts {} bytes of prompts before the choices, and {} is the most", bytes, kMostEchoBytes),
+        "echo");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+ApiError too_long(const std::string& field, std::string_view has, const TextModel& model) {
+  return {.message = fmt::format("'{}' has {}, too many for the context of {} tokens", field, has, model.context()),
+          .param = field,
+          .code = "context_length_exceeded"};
+}
 
 std::expected<json::object, ApiError> parse_body(std::string_view body) {
   json::parse_options options;
@@ -182,6 +233,9 @@ std::expected<json::object, ApiError> parse_body(std::string_view body) {
 
 std::expected<std::vector<Token>, ApiError> encode_prompt(std::string_view text, const TextModel& model,
                                                           const std::string& field) {
+  if (text.size() > model.most_bytes()) {
+    return std::unexpected(too_long(field, fmt::format("{} bytes", text.size()), model));
+  }
   const text::Tokenizer& tokenizer = model.tokenizer();
   auto ids = tokenizer.encode(text);
   if (!ids) return std::unexpected(invalid(fmt::format("'{}': {}", field, ids.error().message), field));
@@ -209,50 +263,43 @@ std::expected<std::vector<Token>, ApiError> token_ids(const json::array& ids, co
   return tokens;
 }
 
-CompletionResult parse_completion(const json::object& body, const TextModel& model) {
+CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   Fields fields(body);
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   request.options.max_tokens = static_cast<std::uint32_t>(fields.integer("max_tokens", 0, kMostTokens).value_or(16));
-  request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, 20).value_or(-1));
+  request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, kMostLogprobs).value_or(-1));
   const bool echo = fields.boolean("echo").value_or(false);
-  if (const auto suffix = fields.string("suffix"); suffix && !suffix->empty()) {
-    fields.refuse("suffix", "is not supported: this server only continues texts");
-  }
   if (echo && request.options.logprobs >= 0) {
     fields.refuse("echo", "cannot be used together with 'logprobs': log-probabilities of a prompt are not computed");
   }
   const json::value* const prompt = fields.any("prompt");
   if (prompt == nullptr) fields.refuse("prompt", "is missing");
   if (fields.error()) return std::unexpected(*fields.error());
-  if (auto ok = read_prompts(*prompt, model, request); !ok) return std::unexpected(ok.error());
-  if (!echo) request.echoes.assign(request.prompts.size(), {});
+  if (auto ok = read_prompts(*prompt, model, echo, request); !ok) return std::unexpected(ok.error());
+  if (auto error = check_size(request)) return std::unexpected(std::move(*error));
   return request;
 }
 
-CompletionResult parse_chat(const json::object& body, const TextModel& model) {
+CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   request.chat = true;
   Fields fields(body);
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   // The newer name wins. Without either, only the context limits the answer.
   const auto older = fields.integer("max_tokens", 0, kMostTokens);
   const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);
   request.options.max_tokens = static_cast<std::uint32_t>(newer.value_or(older.value_or(model.context())));
   const bool logprobs = fields.boolean("logprobs").value_or(false);
-  const auto top = fields.integer("top_logprobs", 0, 20);
-  if (top && !logprobs) fields.refuse("top_logprobs", "needs 'logprobs' to be true");
+  const auto top = fields.integer("top_logprobs", 0, kMostLogprobs);
+  if (top.value_or(0) > 0 && !logprobs) fields.refuse("top_logprobs", "needs 'logprobs' to be true");
   request.options.logprobs = logprobs ? static_cast<std::int32_t>(top.value_or(0)) : -1;
-  if (const json::object* const format = fields.object("response_format")) {
-    const json::value* const type = format->if_contains("type");
-    if (type == nullptr || !type->is_string() || type->get_string() != "text") {
-      fields.refuse("response_format", "can only be {\"type\": \"text\"} here");
-    }
-  }
   if (fields.error()) return std::unexpected(*fields.error());
-  auto prompt = chat_prompt(body, model);
+  auto prompt = chat_prompt(std::move(body), model);
   if (!prompt) return std::unexpected(prompt.error());
   request.prompts.push_back(std::move(*prompt));
   request.echoes.emplace_back();

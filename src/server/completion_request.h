@@ -2,8 +2,10 @@
 // the chat template, tokenizes the texts.
 //
 // Who may call: any thread; there is no state.
-// What holds: text from users cannot become a control token. In chats only the template writes control tokens. Unknown
-//   roles are refused, and so are names, tools and other values that spell a control token.
+// What holds: text from users cannot become a control token. In chats only the template writes control tokens, and of
+// the
+//   client's text only roles, which are checked, count as the template's. What a request costs is bounded: every list
+//   has a limit, and all prompts share the options.
 // How it fails: with the error for the client, which names the field.
 #pragma once
 
@@ -21,6 +23,13 @@
 
 namespace quire::server {
 
+// Limits of one call; docs/api.md has them.
+inline constexpr std::size_t kMostPrompts = 1024;
+inline constexpr std::size_t kMostChoicesInAll = 1024;  // prompts times n, or times best_of
+inline constexpr std::size_t kMostStops = 16;
+inline constexpr std::size_t kMostStopIds = 256;
+inline constexpr std::size_t kMostEchoBytes = std::size_t{1} << 20;  // of all choices
+
 struct CompletionRequest {
   bool chat = false;
   std::vector<std::vector<Token>> prompts;  // each is a request to the engine
@@ -32,8 +41,9 @@ struct CompletionRequest {
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;
 
-CompletionResult parse_completion(const boost::json::object& body, const TextModel& model);
-CompletionResult parse_chat(const boost::json::object& body, const TextModel& model);
+// They take the body apart.
+CompletionResult parse_completion(boost::json::object&& body, const TextModel& model);
+CompletionResult parse_chat(boost::json::object&& body, const TextModel& model);
 
 // Parses a body, which must be a JSON object.
 std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
@@ -41,6 +51,8 @@ std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
 // The tokens of a text that the model is to continue.
 std::expected<std::vector<Token>, ApiError> encode_prompt(std::string_view text, const TextModel& model,
                                                           const std::string& field);
+// The error for a prompt that is too long for the context, whatever its answer.
+ApiError too_long(const std::string& field, std::string_view has, const TextModel& model);
 // Reads an array of token ids and checks that the model has them.
 std::expected<std::vector<Token>, ApiError> token_ids(const boost::json::array& ids, const TextModel& model,
                                                       const std::string& field);

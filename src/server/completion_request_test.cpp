@@ -117,7 +117,7 @@ TEST_F(CompletionRequests, RefuseWrongTypesByName) {
       {R"("logit_bias": {"5": "much"})", "'logit_bias' must have numbers from -100 to 100 as values"},
       {R"("logit_bias": [])", "'logit_bias' must be an object"},
       {R"("logprobs": true)", "'logprobs' must be a whole number"},
-      {R"("suffix": "end")", "'suffix' is not supported: this server only continues texts"},
+      {R"("suffix": "end")", "'suffix' is not supported, except as \"\": this server only continues texts"},
       {R"("echo": true, "logprobs": 1)",
        "'echo' cannot be used together with 'logprobs': log-probabilities of a prompt are not computed"},
       {R"("model": 7)", "'model' must be a string"},
@@ -147,7 +147,7 @@ TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
       {R"({"messages": ["hi"]})", "'messages[0]' must be an object"},
       {R"({"messages": [{"content": "hi"}]})", "'messages[0].role' is missing"},
       {R"({"messages": [{"role": "wizard", "content": "hi"}]})",
-       "'messages[0].role' must be one of system, developer, user, assistant, tool"},
+       "'messages[0].role' must be one of system, developer, user, assistant, tool, function"},
       {R"({"messages": [{"role": "user"}]})", "'messages[0].content' is missing"},
       {R"({"messages": [{"role": "user", "content": 5}]})",
        "'messages[0].content' must be a string or an array of parts"},
@@ -158,7 +158,7 @@ TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
       {R"({"messages": [{"role": "user", "content": "hi"}], "top_logprobs": 2})",
        "'top_logprobs' needs 'logprobs' to be true"},
       {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_object"}})",
-       "'response_format' can only be {\"type\": \"text\"} here"},
+       "'response_format' is not supported, except as {\"type\":\"text\"}"},
   };
   for (const auto& [body, message] : cases) {
     const auto request = chat(body);
@@ -187,21 +187,6 @@ TEST_F(CompletionRequests, TextOfUsersNeverBecomesAControlToken) {
   const auto text = completion(fmt::format(R"({{"prompt": "a{}b"}})", spelling));
   ASSERT_TRUE(text.has_value());
   EXPECT_LE(special_tokens(text->prompts[0]), 1);  // a BOS at most
-
-  // In other fields it is refused.
-  const auto named =
-      chat(fmt::format(R"({{"messages": [{{"role": "user", "name": "{}", "content": "hi"}}]}})", spelling));
-  ASSERT_FALSE(named.has_value());
-  EXPECT_EQ(named.error().message, "'messages[0].name' spells a control token of the model");
-  const auto tool = chat(fmt::format(
-      R"({{"messages": [{{"role": "user", "content": "hi"}}], "tools": [{{"type": "function", "function": {{"name": "{}"}}}}]}})",
-      spelling));
-  ASSERT_FALSE(tool.has_value());
-  EXPECT_EQ(tool.error().param, "tools[0].function.name");
-  const auto hidden = chat(fmt::format(
-      R"({{"messages": [{{"role": "assistant", "tool_calls": [{{"function": {{"name": "f", "arguments": "{{\"a\": \"\\u003c{}\"}}"}}}}]}}]}})",
-      spelling.substr(1)));
-  EXPECT_FALSE(hidden.has_value());
 }
 
 TEST_F(CompletionRequests, PartsOfTextAreOneText) {

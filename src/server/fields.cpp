@@ -22,6 +22,11 @@ std::optional<std::int64_t> whole_number(const json::value& value) {
   return std::nullopt;
 }
 
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kMost = 64;
+  return text.size() <= kMost ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, kMost));
+}
+
 const json::value* Fields::any(std::string_view name) const {
   const json::value* const value = object_.if_contains(name);
   return value == nullptr || value->is_null() ? nullptr : value;

@@ -45,6 +45,9 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
+// A text of the client for an error message: cut if it is long.
+std::string quoted(std::string_view text);
+
 // The value as a whole number; empty if it is none.
 std::optional<std::int64_t> whole_number(const boost::json::value& value);
 

@@ -32,7 +32,10 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   if (chat) {
     model->chat_.emplace(std::move(*chat));
   } else {
-    model->why_no_chat_ = chat.error().message;
+    std::string_view why = chat.error().message;
+    const std::string place = file.path() + ": ";
+    if (why.starts_with(place)) why.remove_prefix(place.size());
+    model->why_no_chat_ = why;
   }
   // Names are sent as JSON, which is UTF-8. The name of a file may be any bytes.
   const std::filesystem::path path(file.path());
@@ -43,16 +46,12 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   }
   model->context_ = context;
   model->vocabulary_ = vocabulary;
+  if (const std::size_t bytes = model->tokenizer_.max_token_bytes(); bytes > 0) model->most_bytes_ = bytes * context;
   model->created_ = std::time(nullptr);
   return model;
 }
 
 bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
-
-bool TextModel::spells_control_token(std::string_view text) const {
-  const auto ids = tokenizer_.encode(text, {.add_special = false, .parse_special = true});
-  return !ids || std::ranges::any_of(*ids, [this](text::TokenId id) { return tokenizer_.is_special(id); });
-}
 
 std::string TextModel::token_text(Token token) const {
   std::string out;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ class TextModel {
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }
+  // For clients: it names no file.
   const std::string& why_no_chat() const { return why_no_chat_; }
   const std::string& name() const { return names_.front(); }
   bool answers_to(std::string_view name) const;
@@ -35,8 +37,8 @@ class TextModel {
   std::uint32_t vocabulary() const { return vocabulary_; }
   std::int64_t created() const { return created_; }  // when the server started, in Unix time
 
-  // Whether the text contains a control token, so that a template that prints it would print that token.
-  bool spells_control_token(std::string_view text) const;
+  // Texts of more bytes have more tokens than the context.
+  std::size_t most_bytes() const { return most_bytes_; }
   // The text of a token as well-formed UTF-8.
   std::string token_text(Token token) const;
 
@@ -53,6 +55,7 @@ class TextModel {
   std::vector<std::string> names_;
   std::uint32_t context_ = 0;
   std::uint32_t vocabulary_ = 0;
+  std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();
   std::int64_t created_ = 0;
 };
 

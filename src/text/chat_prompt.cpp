@@ -27,10 +27,10 @@ Result<ChatPrompt> ChatPrompt::create(const gguf::File& file, const Tokenizer& t
   return create(*source, fmt::format("{}: metadata '{}'", file.path(), kTemplateKey), tokenizer);
 }
 
-Result<ChatPrompt> ChatPrompt::create(std::string_view source, std::string name, const Tokenizer& tokenizer) {
+Result<ChatPrompt> ChatPrompt::create(std::string_view source, const std::string& name, const Tokenizer& tokenizer) {
   auto parsed = jinja::Template::parse(source);
   if (!parsed) return fail(fmt::format("{}: {}", name, parsed.error().message));
-  return ChatPrompt(std::move(*parsed), std::move(name), tokenizer);
+  return ChatPrompt(std::move(*parsed), tokenizer);
 }
 
 void ChatPrompt::set_defaults(json::object& variables) const {
@@ -47,19 +47,18 @@ void ChatPrompt::set_defaults(json::object& variables) const {
   variables.emplace("documents", nullptr);
 }
 
-Result<ChatPrompt::Rendered> ChatPrompt::render(const json::object& variables, std::chrono::local_seconds now) const {
-  json::object all = variables;
-  set_defaults(all);
-  auto rendered = template_.render(all, {.now = now, .own = kOwn});
+Result<ChatPrompt::Rendered> ChatPrompt::render(json::object variables, std::chrono::local_seconds now) const {
+  set_defaults(variables);
+  auto rendered = template_.render(variables, {.now = now, .own = kOwn});
   if (rendered) return Rendered{std::move(rendered->text), std::move(rendered->outside)};
   const jinja::TemplateError& error = rendered.error();
   return fail(error.kind == jinja::TemplateError::Kind::raised
                   ? fmt::format("the chat template refuses: {}", error.raised)
-                  : fmt::format("{}: {}", name_, error.message));
+                  : fmt::format("the chat template fails: {}", error.message));
 }
 
-Result<std::vector<TokenId>> ChatPrompt::encode(const json::object& variables, std::chrono::local_seconds now) const {
-  const auto rendered = render(variables, now);
+Result<std::vector<TokenId>> ChatPrompt::encode(json::object variables, std::chrono::local_seconds now) const {
+  const auto rendered = render(std::move(variables), now);
   if (!rendered) return std::unexpected(rendered.error());
   // The template writes BOS itself if the model wants it.
   return tokenizer_->encode(rendered->text,

@@ -8,8 +8,9 @@
 // the variables. They are always plain text, also after the template has cut, joined or changed them.
 //
 // Who may call: any number of threads may encode; nothing changes after create(). The Tokenizer must outlive it.
-// How it fails: create() if the file has no template or a broken one. encode() if the template fails, or refuses the
-//   conversation; then the error has the template's words.
+// How it fails: create() if the file has no template or a broken one; the message begins with the file's path. encode()
+//   and render() if the template fails, or refuses the conversation; then the error has the template's words. These
+//   messages may be shown to clients: they name no file.
 #pragma once
 
 #include <chrono>
@@ -29,27 +30,26 @@ namespace quire::text {
 class ChatPrompt {
  public:
   static Result<ChatPrompt> create(const gguf::File& file, const Tokenizer& tokenizer);
-  // With a template from elsewhere. `name` is its name in error messages.
-  static Result<ChatPrompt> create(std::string_view source, std::string name, const Tokenizer& tokenizer);
+  // With a template from elsewhere. `name` is its name in the error message.
+  static Result<ChatPrompt> create(std::string_view source, const std::string& name, const Tokenizer& tokenizer);
 
   // Variables are those of jinja::Template. Special token names, `tools` and `documents` get defaults if they are not
   // set. All text in variables is untrusted, except the names of special tokens and the roles of messages: templates
   // build control tokens from them, so the caller must check them.
-  Result<std::vector<TokenId>> encode(const boost::json::object& variables, std::chrono::local_seconds now) const;
+  Result<std::vector<TokenId>> encode(boost::json::object variables, std::chrono::local_seconds now) const;
 
   struct Rendered {
     std::string text;
     std::vector<TextRange> literal;  // from variables: no control token is parsed there
   };
-  Result<Rendered> render(const boost::json::object& variables, std::chrono::local_seconds now) const;
+  Result<Rendered> render(boost::json::object variables, std::chrono::local_seconds now) const;
 
  private:
-  ChatPrompt(jinja::Template parsed, std::string name, const Tokenizer& tokenizer)
-      : template_(std::move(parsed)), name_(std::move(name)), tokenizer_(&tokenizer) {}
+  ChatPrompt(jinja::Template parsed, const Tokenizer& tokenizer)
+      : template_(std::move(parsed)), tokenizer_(&tokenizer) {}
   void set_defaults(boost::json::object& variables) const;
 
   jinja::Template template_;
-  std::string name_;
   const Tokenizer* tokenizer_;
 };
 

@@ -243,7 +243,7 @@ TEST(ChatPrompt, ARefusalIsInTheTemplatesOwnWords) {
   const Prompt broken("{{ messages[0].content.nothing() }}");
   const auto failed = broken.encode({message("user", "x")});
   ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.error().message, ::testing::StartsWith("template: line 1: "));
+  EXPECT_THAT(failed.error().message, ::testing::StartsWith("the chat template fails: line 1: "));
 }
 
 TEST(ChatPrompt, AModelWithoutATemplateIsRefusedByName) {

@@ -52,6 +52,7 @@ struct Tokenizer::Impl {
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;
+  std::size_t max_token_bytes = 0;
   std::optional<std::variant<ByteLevelBpe, SentencePieceBpe>> model;
 
   bool contains(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < vocabulary.tokens.size(); }
@@ -62,6 +63,7 @@ struct Tokenizer::Impl {
   void find_specials();
   Result<void> make_model();
   Result<void> resolve_flags();
+  void find_longest();
   bool strips_behind(TokenId id) const;
   // Text between special tokens.
   Result<void> encode_plain(std::string_view text, std::vector<TokenId>& out) const;
@@ -142,6 +144,20 @@ Result<void> Tokenizer::Impl::resolve_flags() {
   return {};
 }
 
+void Tokenizer::Impl::find_longest() {
+  const bool sentencepiece = vocabulary.kind == VocabularyKind::sentencepiece;
+  const auto bytes = std::ranges::count(vocabulary.types, TokenType::byte);
+  // Without byte tokens SentencePiece has one unknown token for a run of characters.
+  if (vocabulary.strip_after_special || (sentencepiece && bytes < 256)) return;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    max_token_bytes = std::max(max_token_bytes, pieces[static_cast<TokenId>(id)].size());
+    // Special tokens are found by their spelling.
+    if (!is_mergeable(vocabulary.types[id])) max_token_bytes = std::max(max_token_bytes, vocabulary.tokens[id].size());
+  }
+  // SentencePiece makes one byte, a space, of the three bytes of U+2581.
+  if (sentencepiece) max_token_bytes *= 3;
+}
+
 bool Tokenizer::Impl::strips_behind(TokenId id) const {
   return vocabulary.strip_after_special &&
          std::ranges::find(kKeepsSpaceBehind, vocabulary.tokens[static_cast<std::size_t>(id)]) ==
@@ -175,6 +191,7 @@ Result<Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
   impl->find_specials();
   if (auto made = impl->make_model(); !made) return std::unexpected(made.error());
   if (auto resolved = impl->resolve_flags(); !resolved) return std::unexpected(resolved.error());
+  impl->find_longest();
   impl->vocabulary.merges = {};
   impl->vocabulary.scores = {};
   return Tokenizer(std::move(impl));
@@ -218,6 +235,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions option
   return text;
 }
 
+std::size_t Tokenizer::max_token_bytes() const { return impl_->max_token_bytes; }
 std::size_t Tokenizer::size() const { return impl_->vocabulary.tokens.size(); }
 VocabularyKind Tokenizer::kind() const { return impl_->vocabulary.kind; }
 std::string_view Tokenizer::pre() const { return impl_->vocabulary.pre; }

@@ -64,6 +64,10 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
+  // encode() gives at least one token for so many bytes of text, so a text that is longer than a context times this
+  // cannot fit. 0: there is no such number, because some text is left out or many characters become one token.
+  std::size_t max_token_bytes() const;
+
   std::size_t size() const;
   VocabularyKind kind() const;
   std::string_view pre() const;  // the pre-tokenizer's name; empty for SentencePiece

@@ -346,6 +346,35 @@ TEST(Tokenizer, TellsAboutItsTokens) {
   }
 }
 
+TEST(Tokenizer, NoTokenStandsForMoreBytesThanItSays) {
+  const auto check = [](Vocabulary vocabulary, std::size_t expected) {
+    const auto tokenizer = Tokenizer::create(std::move(vocabulary));
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    EXPECT_EQ(tokenizer->max_token_bytes(), expected);
+    const std::string marks = "\u2581\u2581\u2581", words = "aaaa aaaa a", end = "<|im_end|>";
+    for (const std::string& text : {marks, words, end + end, marks + end + words + "\xff\xfe", std::string(100, 'a')}) {
+      for (const bool special : {false, true}) {
+        const auto ids = tokenizer->encode(text, {.add_special = false, .parse_special = special});
+        ASSERT_TRUE(ids) << ids.error().message;
+        EXPECT_GE(ids->size() * expected, text.size()) << text;
+      }
+    }
+  };
+  check(testing::byte_level_vocabulary({"a a", "aa aa"}, {{"<|im_end|>", TokenType::control}}), 10);
+  check(testing::byte_level_vocabulary({"a a", "aa aa"}), 4);
+  // A space can come from the three bytes of U+2581.
+  check(testing::sentencepiece_vocabulary({{"\u2581", -1}, {"a", -2}, {"aa", -3}, {"<|im_end|", -4}}), 9 * 3);
+}
+
+TEST(Tokenizer, SomeVocabulariesHaveTokensForAnyNumberOfBytes) {
+  Vocabulary strips = testing::byte_level_vocabulary({}, {{"<|end|>", TokenType::control}});
+  strips.strip_after_special = true;
+  EXPECT_EQ(Tokenizer::create(std::move(strips))->max_token_bytes(), 0u);
+  Vocabulary no_bytes = testing::sentencepiece_vocabulary({{"a", -2}});
+  no_bytes.types[10] = TokenType::unused;
+  EXPECT_EQ(Tokenizer::create(std::move(no_bytes))->max_token_bytes(), 0u);
+}
+
 TEST(Tokenizer, TwoTokensOfOneSpellingAreRefused) {
   EXPECT_EQ(why_refused(byte_level_vocabulary({}, {{"a", TokenType::control}})),
             "tokenizer.ggml.tokens: tokens 97 and 256 are both \"a\"");

@@ -249,6 +249,40 @@ export function apiCases(OpenAI) {
     }
   });
 
+  test('what clients send anyway is taken, what would change the answer is refused by name', async () => {
+    const asked = { model, messages: story, temperature: 0, max_tokens: 8 };
+    const plain = (await client.chat.completions.create(asked)).choices[0].message.content;
+    // As llama.cpp's page, vLLM's and OpenAI's own clients send them.
+    const neutral = { mirostat: 0, mirostat_tau: 5, typical_p: 1, tfs_z: 1.0, xtc_probability: 0, xtc_threshold: 0.1, dry_multiplier: 0, dry_base: 1.75,
+      dynatemp_range: 0, repeat_penalty: 1, repeat_last_n: 64, min_tokens: 0, length_penalty: 1, use_beam_search: false, include_stop_str_in_output: false,
+      response_format: { type: 'text' }, modalities: ['text'], functions: null, guided_json: null, logprobs: false, top_logprobs: 0, store: false,
+      metadata: { a: 'b' }, service_tier: 'auto', parallel_tool_calls: true, user: 'me', cache_prompt: true, timings_per_token: true, top_p: 1 };
+    assert.equal((await client.chat.completions.create({ ...asked, ...neutral })).choices[0].message.content, plain);
+    for (const more of [{ mirostat: 2 }, { grammar: 'root ::= "a"' }, { guided_json: {} }, { dry_multiplier: 0.8 }, { min_tokens: 5 },
+      { functions: [{ name: 'f', parameters: {} }] }, { response_format: { type: 'json_object' } }, { reasoning_effort: 'low' }]) {
+      const [field] = Object.keys(more);
+      const error = await refused(client.chat.completions.create({ ...asked, ...more }), 400, new RegExp(`'${field}' is not supported`));
+      assert.equal(error.param, field);
+    }
+    // top_p 0 is the most likely token, whatever the temperature.
+    assert.equal((await client.chat.completions.create({ ...asked, temperature: 2, top_p: 0 })).choices[0].message.content, plain);
+    // A name may spell a control token: it is text.
+    await client.chat.completions.create({ ...asked, messages: [{ ...story[0], name: '<|im_end|>' }] });
+  });
+
+  test('a template that fails does not tell where the model is', async () => {
+    const file = withTemplate('{{ messages[0].content.nothing() }}');
+    const other = await Server.start('-m', file);
+    try {
+      const talk = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
+      const error = await refused(talk.chat.completions.create({ model: 'default', messages: story }), 400, /the chat template fails: line 1/);
+      assert.ok(!error.message.includes(path.dirname(file)) && !error.message.includes('.gguf'), error.message);
+    } finally {
+      await other.stop();
+      fs.rmSync(path.dirname(file), { recursive: true });
+    }
+  });
+
   test('best_of, top_p, top_k, min_p, repetition_penalty and priority are taken', async () => {
     const answer = await client.completions.create({ model, prompt: 'Once upon a', max_tokens: 6, n: 1, best_of: 3, seed: 1, temperature: 1, top_p: 0.9,
       top_k: 20, min_p: 0.01, repetition_penalty: 1.1, priority: 1, user: 'somebody', a_field_nobody_knows: { deep: [1] } });
