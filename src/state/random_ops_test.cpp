@@ -1,5 +1,5 @@
-// Random operations on pools, compared with a reference model. Every test run has a thousand seeds of a thousand operations
-// each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
+// Random operations on pools, compared with a reference model. Every test run has a thousand seeds of a thousand
+// operations each. QUIRE_PROPERTY_PERCENT makes it less (sanitizers) or more.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -37,6 +37,7 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     static constexpr const char* kModels[] = {"attention", "windowed",   "recurrent",
                                               "hybrid",    "everything", "windows only"};
     const std::string model = kModels[static_cast<std::size_t>(ops.model())];
+    seen[ops.pool().config().eviction == Eviction::Value ? "lives by value" : "lives by LRU"] += 1;
     if (ops.has_reference_model()) seen["lives beside the reference model: " + model] += 1;
     if (!ops.has_reference_model()) seen["lives with plain objects: " + model] += 1;
     add("hit tokens", s.hit_tokens);
@@ -52,6 +53,7 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     add("forks", s.forks);
     add("rewinds", s.rewinds);
     add("refusals", s.refusals);
+    add("evictions below a floor", s.floors_yielded);
     for (std::size_t i = 0; i < kHitEnds - 1; ++i) add(name(static_cast<HitEnd>(i)), s.hit_ends[i]);
     if (!ops.finish()) RC_FAIL(ops.difference());
   };

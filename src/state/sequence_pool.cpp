@@ -110,7 +110,9 @@ PoolResult<void> SequencePool::build(Device& device) {
     return std::unexpected(PoolError::invalid_argument("the system provides no random seed for the prefix index"));
   }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
-                                         states_ != nullptr, config_.hash_bits, *seed);
+                                         states_ != nullptr, config_.hash_bits, *seed, config_.eviction);
+  for (const auto& pool : pools_) node_bytes_ += pool->shape().page_bytes();
+  index_->set_object_bytes(std::span(sizes).first(layout.groups.size()), layout.recurrent.bytes());
 
   auto tables = PageTables::create(device, groups() * config_.max_sequences, max_blocks_);
   if (!tables) return std::unexpected(tables.error());
@@ -277,6 +279,7 @@ PoolResult<SequencePool::Created> SequencePool::create_from(const Request& reque
   sequence.publishing = config_.prefix_cache;
   sequence.request = request_or_own(request.request);
   sequence.name_space = request.name_space;
+  note_missed_checkpoint(found);
   if (auto ok = attach(sequence, found, path_); !ok) {
     detach(sequence);
     return refuse(ok.error());
@@ -331,8 +334,11 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
 PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_node) {
   Need need{};
   need[state_class()] = 1;
+  const bool protects = index_->by_value() && from_node != kNoIndex;
   protected_node_ = from_node;
+  if (protects) index_->protect(from_node);
   const auto room = make_room(need, Effort::Everything);
+  if (protects) index_->unprotect(from_node);
   protected_node_ = kNoIndex;
   if (!room) return room;
   auto slot = states_->alloc(sequence.request);
@@ -361,6 +367,7 @@ void SequencePool::detach(Sequence& sequence) {
     sequence.slot = SlotId{};
   }
   sequence.live = false;
+  sequence.missed = {};
   sequence.length = sequence.writable_until = 0;
   sequence.request = 0;
   ++sequence.generation;
@@ -369,7 +376,9 @@ void SequencePool::detach(Sequence& sequence) {
 PoolResult<void> SequencePool::release(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  const Namespace tenant = sequence->name_space;
   detach(*sequence);
+  keep_within_cap(tenant);
   free_sequences_.push_back(id.index);
   --counters_.sequences;
   events_->record(Kind::SequenceReleased, 0, id.index);
