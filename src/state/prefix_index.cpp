@@ -140,6 +140,7 @@ PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t p
   __builtin_prefetch(by_key_.data() + home(key.low) * kBucket, 1);
   const std::uint64_t content = content_of(parent == kNoIndex ? kContentRoot : nodes_[parent].content, tokens);
   __builtin_prefetch(by_content_.data() + (content & mask_), 1);
+  if (by_value()) __builtin_prefetch(evicted_.entry_of(content, name_space));
   return {find(key, name_space, parent, tokens), key, content};
 }
 

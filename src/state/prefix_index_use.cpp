@@ -138,10 +138,9 @@ void PrefixIndex::note_resumed(std::uint32_t node) {
 void PrefixIndex::set_covered(std::uint32_t node, bool covered) {
   Usage& u = usages_[node];
   if (u.covered == covered) return;
-  const std::uint8_t before = kind(node);
   u.covered = covered;
   if (!has_checkpoint(node)) return;
-  odds_.changed(before, kind(node));
+  odds_.began(kind(node));
   if (!candidates_.contains(node)) return;
   candidates_.remove(node);
   list(node);

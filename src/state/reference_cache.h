@@ -300,7 +300,7 @@ class ReferenceCache {
     }
     const int first = states_ ? 0 : least_recently_used();
     if (first == 0 || !open(share_of(nodes_[first].name_space))) return best;
-    return worth(best) >= 0.8 * worth(first) ? first : best;
+    return worth(best) >= 0.5 * worth(first) ? first : best;
   }
   bool evict_least_worth(bool everything) {
     int victim = least_worth(false);
@@ -389,9 +389,8 @@ class ReferenceCache {
   void set_covered(int id, bool covered) {
     Node& node = nodes_[id];
     if (!states_ || node.covered == covered) return;
-    const std::uint8_t before = kind(node);
     node.covered = covered;
-    if (node.touched != 0) odds_.changed(before, kind(node));
+    if (node.touched != 0) odds_.began(kind(node));
   }
 
   // --- pages

@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kEventsBetween = 256;  // recalculations
+constexpr std::uint32_t kEventsBetween = 512;  // recalculations
 constexpr double kFade = 0.98;
 constexpr double kPriorLives = 16;
 constexpr std::uint32_t kPriorBins = 80;  // the prior expects nothing beyond
@@ -35,6 +35,7 @@ double value_per_byte(double rate, double cost, std::uint64_t bytes) {
 ReuseOdds::ReuseOdds(std::span<const double> priors, double leaning) : kinds_(priors.size()), leaning_(leaning) {
   for (std::size_t i = 0; i < priors.size(); ++i) kinds_[i].prior = priors[i];
   for (std::uint32_t b = 0; b < kBins; ++b) prior_shares_[b] = prior_share(b);
+  for (std::uint32_t b = 0; b <= kBins; ++b) ends_[b] = static_cast<double>(first_age(b));
   for (Kind& kind : kinds_) recalculate(kind);
 }
 
@@ -69,11 +70,6 @@ void ReuseOdds::began(std::uint32_t kind) {
   count();
 }
 
-void ReuseOdds::changed(std::uint32_t from, std::uint32_t to) {
-  kinds_[from].lives = std::max(kinds_[from].lives - 1, 0.0);
-  kinds_[to].lives += 1;
-}
-
 void ReuseOdds::wanted(std::uint32_t kind, std::uint64_t age) {
   kinds_[kind].wanted[bin_of(age)] += 1;
   count();
@@ -104,14 +100,11 @@ void ReuseOdds::recalculate(Kind& kind) const {
   double before = 0;  // wanted at a lower age
   for (std::uint32_t age = 0; age < kBins; ++age) {
     const double alive = std::max(lives - before, 1e-6);
-    const auto start = static_cast<double>(first_age(age));
     double wants = 0, kept = 0, best = 0;  // kept: ticks that content spends in the pool until it is wanted
     for (std::uint32_t b = age; b < kBins; ++b) {
-      const double middle = (static_cast<double>(first_age(b)) + static_cast<double>(first_age(b + 1))) / 2;
-      const double until = static_cast<double>(first_age(b + 1)) - start;
       wants += wanted[b];
-      kept += wanted[b] * (middle - start);
-      best = std::max(best, wants / (kept + std::max(alive - wants, 0.0) * until));
+      kept += wanted[b] * ((ends_[b] + ends_[b + 1]) / 2 - ends_[age]);
+      best = std::max(best, wants / (kept + std::max(alive - wants, 0.0) * (ends_[b + 1] - ends_[age])));
     }
     kind.rates[age] = best;
     before += wanted[age];

@@ -327,7 +327,7 @@ class SequencePool {
   };
   double worth(std::uint32_t node) const;
   double worth_of_new_checkpoint(std::uint32_t node, bool asked) const;
-  void offer(std::uint32_t share, Victim& best) const;
+  void offer(std::uint32_t share, Victim& best, Victim* lru) const;
   Victim least_worth(bool below_floors) const;
   bool evict_least_worth(Effort effort);
   void evict_candidate(std::uint32_t node);

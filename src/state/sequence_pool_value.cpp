@@ -17,9 +17,9 @@
 namespace quire {
 namespace {
 
-// Something else than the least recently used block must be worth this much less to be evicted before it. Smaller
-// differences are noise, and then LRU is the better guess.
-constexpr double kClearly = 0.8;
+// Something else than the least recently used block must be worth less than this share of it to be evicted before it.
+// Smaller differences are noise, and then LRU is the better guess.
+constexpr double kClearly = 0.5;
 // How far back from a checkpoint the one before it is looked for. Beyond that its cost no longer grows.
 constexpr std::uint32_t kGapLooks = 256;
 
@@ -44,31 +44,32 @@ double SequencePool::worth_of_new_checkpoint(std::uint32_t node, bool asked) con
                         layout().recurrent.bytes());
 }
 
-// Compares the candidates of a share with the best victim so far.
-void SequencePool::offer(std::uint32_t share, Victim& best) const {
+// Compares the candidates of a share with the best victim so far. `lru`: the least recently used block, whose worth is
+// written down when it is met.
+void SequencePool::offer(std::uint32_t share, Victim& best, Victim* lru) const {
   const EvictionOrder& candidates = index_->candidates();
   for (std::uint32_t list = index_->first_list(share); list < index_->first_list(share + 1); ++list) {
-    for (const std::uint32_t node : {candidates.oldest(list), candidates.newest(list)}) {
-      if (node == kNoIndex) break;
-      const double candidate = worth(node);
-      if (best.node == kNoIndex || candidate < best.worth) best = {node, candidate};
-    }
+    const std::uint32_t oldest = candidates.oldest(list), newest = candidates.newest(list);
+    if (oldest == kNoIndex) continue;
+    const double old_worth = worth(oldest);
+    if (best.node == kNoIndex || old_worth < best.worth) best = {oldest, old_worth};
+    if (lru != nullptr && oldest == lru->node) lru->worth = old_worth;
+    if (newest == oldest) continue;
+    if (const double new_worth = worth(newest); new_worth < best.worth) best = {newest, new_worth};
   }
 }
 
 // The least worth of all candidates. Tenants at or below their floor are passed over, unless `below_floors`.
 SequencePool::Victim SequencePool::least_worth(bool below_floors) const {
-  const auto open = [&](std::uint32_t share) {
-    return below_floors || index_->share(share).resident > index_->share(share).floor || share == 0;
-  };
-  Victim best, first;
-  if (const std::uint32_t oldest = index_->least_recently_used(); !states_ && oldest != kNoIndex) {
-    if (open(index_->share_of(index_->node(oldest).name_space))) first = {oldest, worth(oldest)};
-  }
+  Victim best, lru;
+  // It is the oldest of its list, so offer() meets it, unless a floor protects it.
+  if (!states_) lru.node = index_->least_recently_used();
+  lru.worth = -1;
   for (std::uint32_t share = 0; share < index_->share_limit(); ++share) {
-    if (open(share)) offer(share, best);
+    const PrefixIndex::Share& tenant = index_->share(share);
+    if (share == 0 || below_floors || tenant.resident > tenant.floor) offer(share, best, &lru);
   }
-  return first.node != kNoIndex && best.worth >= kClearly * first.worth ? first : best;
+  return lru.worth >= 0 && best.worth >= kClearly * lru.worth ? lru : best;
 }
 
 // Gentle: only for a new checkpoint, and nothing that is worth as much as that or lies below a floor.
@@ -99,7 +100,7 @@ void SequencePool::keep_within_cap(Namespace tenant) {
   if (share == 0) return;
   while (index_->share(share).resident > index_->share(share).cap) {
     Victim victim;
-    offer(share, victim);
+    offer(share, victim, nullptr);
     if (victim.node == kNoIndex) return;
     evict_candidate(victim.node);
   }
