@@ -21,8 +21,8 @@ struct Pool {
 Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted) {
   const auto layout = model.layout(model::kDefaultBlockSize, host.kv_type);
   if (!layout) return std::unexpected(layout.error());
-  // The first sequence has room for the checkpoints of its prompt, which the host requires. Each further sequence has
-  // room for one checkpoint besides its own state.
+  // The first sequence has room for the checkpoints of its prompt. Each further sequence has room for one checkpoint
+  // besides its own state.
   constexpr std::uint32_t kCheckpoints = 8;
   const std::uint32_t chunk = std::max(host.step_tokens, wanted);
   const auto first = engine::bytes_for(*layout, {.tokens = host.context, .chunk = chunk, .checkpoints = kCheckpoints});

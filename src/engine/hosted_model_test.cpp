@@ -57,6 +57,34 @@ TEST(HostedModel, LittleMemoryShortensTheContextIfNoneIsGiven) {
   EXPECT_GE((*made)->context(), 512u);
 }
 
+// Two prompts, the second one beginning with the first: with room for no checkpoint the answers are the same.
+TEST(HostedModel, ARecurrentModelAnswersWithRoomForNoCheckpoint) {
+  std::vector<std::vector<Token>> answers;
+  for (const std::uint32_t percent : {50u, 0u}) {
+    const auto made = host("hybrid", {.context = 256, .max_sequences = 1, .checkpoint_percent = percent});
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    Engine& engine = (*made)->engine();
+    std::vector<Token> prompt;
+    for (Token token = 5; prompt.size() < 64; token = token % 90 + 1) prompt.push_back(token);
+    std::vector<Token> together;
+    for (int turn = 0; turn < 2; ++turn) {
+      const auto listener = std::make_shared<Collecting>();
+      ASSERT_TRUE(engine.submit({.prompt = prompt, .max_tokens = 16}, listener).has_value());
+      while (engine.step()) {
+      }
+      EXPECT_EQ(listener->tokens.size(), 16u);
+      together.insert(together.end(), listener->tokens.begin(), listener->tokens.end());
+      prompt.insert(prompt.end(), listener->tokens.begin(), listener->tokens.end());
+    }
+    answers.push_back(together);
+    const PoolStats stats = (*made)->pool().stats();
+    EXPECT_EQ(stats.checkpoints_stored > 0, percent > 0);
+    EXPECT_EQ(stats.hit_tokens > 0, percent > 0);
+    EXPECT_TRUE((*made)->pool().check_integrity().has_value());
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
 TEST(HostedModel, AllSequencesDecodeEvenIfThereAreMoreThanStepTokens) {
   const auto made = host("llama", {.max_sequences = 8, .step_tokens = 2});
   ASSERT_TRUE(made.has_value()) << made.error().message;

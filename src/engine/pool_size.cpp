@@ -100,13 +100,16 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
                             mebibytes(wish.memory), mebibytes(wish.device.total)));
   }
   needs.tokens = wish.context != 0 ? wish.context : trained;
+  const auto roomy = bytes_for(layout, needs);
+  if (!roomy) return std::unexpected(roomy.error());
+  needs.checkpoints = 0;
   const auto one = bytes_for(layout, needs);
   if (!one) return std::unexpected(one.error());
 
   std::uint64_t bytes = wish.memory;
   if (bytes == 0) {
     const std::uint64_t state = layout.has_recurrent() ? layout.recurrent.bytes() : 0;
-    const auto many = checked_mul(*one, std::uint64_t{wish.contexts});
+    const auto many = checked_mul(*roomy, std::uint64_t{wish.contexts});
     const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
     const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
     bytes = std::min(wanted.value_or(UINT64_MAX), wish.device.free / 2);

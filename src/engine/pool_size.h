@@ -38,6 +38,8 @@ struct PoolSize {
   std::uint32_t context = 0;
   std::uint64_t bytes = 0;
 };
+// Checkpoints are a cache: a size that the program chooses has room for needs.checkpoints beside each sequence of the
+// whole context, but no size is refused because they do not fit.
 // Fills in the values that the wish leaves 0. Fails with one line if the values contradict each other or do not fit.
 // `trained` is the model's context. needs.tokens is ignored: it is chosen here.
 Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t trained, const PoolWish& wish,

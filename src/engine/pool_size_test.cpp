@@ -74,6 +74,42 @@ TEST(PoolSize, TheLongestSequenceFitsAndALongerOneDoesNot) {
   EXPECT_GT(bounded, 30);
 }
 
+// Like granite-4.0-h-350m: 4 attention layers, and 28 recurrent ones whose state takes 22 MB.
+StateLayout granite_layout() {
+  std::vector<LayerDesc> layers;
+  for (int i = 0; i < 28; ++i) layers.push_back(LayerDesc::recurrent(4 * 3 * (1536 + 2 * 128), 4 * 1536 * 128));
+  for (int i = 0; i < 4; ++i) layers.push_back(LayerDesc::attention(4, 64));
+  return *StateLayout::from_layers(layers, 16);
+}
+
+TEST(PoolSize, CheckpointsAreACacheAndNoSequenceNeedsThem) {
+  const StateLayout layout = granite_layout();
+  const std::uint64_t state = layout.recurrent.bytes();
+  ASSERT_GT(state, 22'000'000u);
+  const SequenceNeeds needs{.chunk = 256, .checkpoints = 8};
+  const PoolWish small{
+      .context = 1024, .memory = 64 << 20, .device = {.free = std::uint64_t{8} << 30, .total = std::uint64_t{8} << 30}};
+  const auto size = choose_pool_size(layout, 32768, small, needs);
+  ASSERT_TRUE(size) << size.error().message;
+  EXPECT_EQ(size->context, 1024u);
+  HostDevice device;
+  const auto pool = pool_of(device, layout, size->bytes, size->context);
+  EXPECT_TRUE(pool->can_ever_fit(1024, 256));
+
+  // Where the caller names no size, there is room for the checkpoints too.
+  PoolWish any = small;
+  any.memory = 0;
+  const auto chosen = choose_pool_size(layout, 32768, any, needs);
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_GE(chosen->bytes, 9 * state);
+  // Unless the memory is short: then the sequence comes first.
+  any.device.free = 80 << 20;
+  const auto tight = choose_pool_size(layout, 32768, any, needs);
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_EQ(tight->context, 1024u);
+  EXPECT_LT(tight->bytes, 3 * state);
+}
+
 TEST(PoolSize, ABudgetBelowOneObjectHoldsNoTokens) {
   const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(96, 4096)};
   const StateLayout layout = *StateLayout::from_layers(layers, 16);

@@ -16,34 +16,34 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // an arbitrary constant
-constexpr std::uint32_t kBatch = 16;                        // blocks prefetched together
-constexpr std::uint32_t kPartialLooks = 64;                 // children compared for a partial match
-
-// The fingerprint of an evicted node: its content and its namespace. Never 0, which marks an empty place.
-std::uint64_t ghost_of(std::uint64_t content, Namespace name_space) {
-  const std::uint64_t mixed = (content ^ (name_space * 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9;
-  return (mixed ^ (mixed >> 31)) | 1;
-}
+constexpr std::uint32_t kBatch = 16;         // blocks prefetched together
+constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
 
 }  // namespace
 
 PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-                         std::uint32_t hash_bits, std::uint64_t seed)
+                         std::uint32_t hash_bits, std::uint64_t seed, Eviction eviction)
     : block_size_(block_size),
       groups_(groups),
       seed_(seed),
       nodes_(max_nodes),
       tokens_(std::size_t{max_nodes} * block_size),
       pages_(std::size_t{max_nodes} * groups),
-      checkpoints_(checkpoints ? max_nodes : 0) {
+      checkpoints_(checkpoints ? max_nodes : 0),
+      evicted_(max_nodes),
+      usages_(eviction == Eviction::Value ? max_nodes : 0),
+      has_states_(checkpoints),
+      kinds_(checkpoints ? kCheckpointKinds : kBlockKinds),
+      odds_(checkpoints ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
+      candidates_(eviction == Eviction::Value ? max_nodes : 0, kinds_ * (kMaxShares + 1)),
+      shares_(kMaxShares + 1),
+      object_bytes_(groups + 1) {
   key_mask_.low = hash_bits >= 64 ? UINT64_MAX : (std::uint64_t{1} << hash_bits) - 1;
   key_mask_.high = hash_bits >= 128 ? UINT64_MAX : hash_bits <= 64 ? 0 : (std::uint64_t{1} << (hash_bits - 64)) - 1;
   const std::size_t entries = std::bit_ceil(std::max<std::size_t>(std::size_t{max_nodes} * 2 + 2, kBucket * 2));
   by_key_.resize(entries);
   roots_.assign(entries, kNoIndex);
   by_content_.assign(entries, kNoIndex);
-  ghosts_.assign(entries, 0);
   mask_ = entries - 1;
   for (std::uint32_t i = 0; i < max_nodes; ++i) nodes_[i].next_sibling = i + 1 < max_nodes ? i + 1 : kNoIndex;
   unused_head_ = max_nodes > 0 ? 0 : kNoIndex;
@@ -61,7 +61,7 @@ PrefixIndex::Key PrefixIndex::child_key(const Key& parent, std::span<const Token
   return {hash.low64 & key_mask_.low, high & key_mask_.high};
 }
 
-std::uint64_t PrefixIndex::child_content(std::uint64_t parent, std::span<const Token> tokens) const {
+std::uint64_t PrefixIndex::content_of(std::uint64_t parent, std::span<const Token> tokens) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent);
 }
 
@@ -138,16 +138,16 @@ PrefixIndex::Found PrefixIndex::find_child(Namespace name_space, std::uint32_t p
   const Key key = child_key(parent == kNoIndex ? root_key(name_space) : nodes_[parent].key, tokens);
   // With many nodes both tables are outside the processor's caches: prefetch them together, and early.
   __builtin_prefetch(by_key_.data() + home(key.low) * kBucket, 1);
-  const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
+  const std::uint64_t content = content_of(parent == kNoIndex ? kContentRoot : nodes_[parent].content, tokens);
   __builtin_prefetch(by_content_.data() + (content & mask_), 1);
+  if (by_value()) __builtin_prefetch(evicted_.entry_of(content, name_space));
   return {find(key, name_space, parent, tokens), key, content};
 }
 
 PrefixIndex::Absence PrefixIndex::why_absent(Namespace name_space, std::uint32_t parent,
                                              std::span<const Token> tokens) const {
-  const std::uint64_t content = child_content(parent == kNoIndex ? kContentSeed : nodes_[parent].content, tokens);
-  const std::uint64_t ghost = ghost_of(content, name_space);
-  if (ghosts_[ghost_place(ghost)] == ghost) return Absence::Evicted;
+  const std::uint64_t content = content_of(parent == kNoIndex ? kContentRoot : nodes_[parent].content, tokens);
+  if (evicted_.find(content, name_space)) return Absence::Evicted;
   const std::uint32_t other = by_content_[content & mask_];
   const bool elsewhere = other != kNoIndex && nodes_[other].used() && nodes_[other].content == content &&
                          nodes_[other].name_space != name_space;
@@ -254,6 +254,7 @@ std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, st
   table_insert(absent.key, index);
   by_content_[n.content & mask_] = index;
   ++used_;
+  if (by_value()) note_new(index);
   return index;
 }
 
@@ -264,8 +265,11 @@ void PrefixIndex::remove(std::uint32_t node) {
   lru_unlink(node);
   --unheld_;
   table_remove(n.key, node);
-  const std::uint64_t ghost = ghost_of(n.content, n.name_space);
-  ghosts_[ghost_place(ghost)] = ghost;
+  if (by_value()) {
+    note_removed(node);
+  } else {
+    evicted_.remember(n.content, n.name_space, {});
+  }
   if (n.prev_sibling != kNoIndex) {
     nodes_[n.prev_sibling].next_sibling = n.next_sibling;
   } else if (n.parent != kNoIndex) {
@@ -276,6 +280,7 @@ void PrefixIndex::remove(std::uint32_t node) {
     root_remove(place);
   }
   if (n.next_sibling != kNoIndex) nodes_[n.next_sibling].prev_sibling = n.prev_sibling;
+  if (by_value() && n.parent != kNoIndex && is_leaf(n.parent)) note_leaf(n.parent);
   n = Node{};
   n.next_sibling = unused_head_;
   unused_head_ = node;
@@ -285,7 +290,7 @@ void PrefixIndex::remove(std::uint32_t node) {
   if (lru_head_ == kNoIndex) return;
   const Node& next = nodes_[lru_head_];
   __builtin_prefetch(by_key_.data() + home(next.key.low) * kBucket, 1);
-  __builtin_prefetch(ghosts_.data() + ghost_place(ghost_of(next.content, next.name_space)), 1);
+  __builtin_prefetch(evicted_.entry_of(next.content, next.name_space), 1);
   if (next.lru_next == kNoIndex) return;
   __builtin_prefetch(nodes_.data() + next.lru_next, 1);
   __builtin_prefetch(pages_.data() + std::size_t{next.lru_next} * groups_);
@@ -296,6 +301,9 @@ void PrefixIndex::hold(std::uint32_t node) {
   if (nodes_[node].holders++ == 0) {
     lru_unlink(node);
     --unheld_;
+    if (by_value()) note_held(node);
+  } else if (by_value()) {
+    usages_[node].reused = true;
   }
 }
 
@@ -304,6 +312,7 @@ void PrefixIndex::let_go(std::uint32_t node) {
   if (--nodes_[node].holders == 0) {
     lru_append(node);
     ++unheld_;
+    if (by_value()) note_let_go(node);
   }
 }
 
@@ -321,16 +330,15 @@ void PrefixIndex::lru_unlink(std::uint32_t node) {
   n.lru_prev = n.lru_next = kNoIndex;
 }
 
-void PrefixIndex::set_checkpoint(std::uint32_t node, SlotId checkpoint) {
-  QUIRE_CHECK(!has_checkpoint(node), "a node has one checkpoint");
-  checkpoints_[node] = {checkpoint, checkpoint_tail_, kNoIndex};
+void PrefixIndex::checkpoint_link(std::uint32_t node) {
+  checkpoints_[node].prev = checkpoint_tail_;
+  checkpoints_[node].next = kNoIndex;
   (checkpoint_tail_ == kNoIndex ? checkpoint_head_ : checkpoints_[checkpoint_tail_].next) = node;
   checkpoint_tail_ = node;
   ++checkpoint_count_;
 }
 
-SlotId PrefixIndex::clear_checkpoint(std::uint32_t node) {
-  if (!has_checkpoint(node)) return {};
+SlotId PrefixIndex::checkpoint_unlink(std::uint32_t node) {
   const Checkpoint c = std::exchange(checkpoints_[node], Checkpoint{});
   (c.prev == kNoIndex ? checkpoint_head_ : checkpoints_[c.prev].next) = c.next;
   (c.next == kNoIndex ? checkpoint_tail_ : checkpoints_[c.next].prev) = c.prev;
@@ -338,9 +346,28 @@ SlotId PrefixIndex::clear_checkpoint(std::uint32_t node) {
   return c.id;
 }
 
+void PrefixIndex::set_checkpoint(std::uint32_t node, SlotId checkpoint, bool asked) {
+  QUIRE_CHECK(!has_checkpoint(node), "a node has one checkpoint");
+  checkpoints_[node].id = checkpoint;
+  checkpoint_link(node);
+  if (by_value()) note_checkpoint(node, asked);
+}
+
+SlotId PrefixIndex::clear_checkpoint(std::uint32_t node) {
+  if (!has_checkpoint(node)) return {};
+  if (by_value()) {
+    candidates_.remove(node);
+    count_bytes(node, groups_, false);
+  }
+  return checkpoint_unlink(node);
+}
+
 void PrefixIndex::touch_checkpoint(std::uint32_t node) {
-  const SlotId checkpoint = clear_checkpoint(node);
-  if (checkpoint.valid()) set_checkpoint(node, checkpoint);
+  if (!has_checkpoint(node)) return;
+  const SlotId checkpoint = checkpoint_unlink(node);
+  checkpoints_[node].id = checkpoint;
+  checkpoint_link(node);
+  if (by_value()) note_resumed(node);
 }
 
 std::expected<void, const char*> PrefixIndex::check_integrity() const {
@@ -419,7 +446,7 @@ std::expected<void, const char*> PrefixIndex::check_integrity() const {
     if (++listed > checkpoints) return std::unexpected("the list of checkpoints is too long");
   }
   if (listed != checkpoints) return std::unexpected("the list of checkpoints is too short");
-  return {};
+  return by_value() ? check_uses() : std::expected<void, const char*>{};
 }
 
 }  // namespace quire

@@ -10,16 +10,28 @@
 // list, the least recently used first. A path must be let go from its end. Then children always stand before their
 // parents in that list, and its first node never has a child (check_integrity() verifies this).
 //
+// With Eviction::Value the index also observes how nodes are used: of which kind they are, when they were used last,
+// and how often such nodes are wanted again (ReuseOdds). It keeps the candidates for eviction by kind and age
+// (EvictionOrder). In a recurrent model these are the nodes with a checkpoint, otherwise the unheld leaves. Tenants
+// with a floor or a cap have lists and a count of bytes of their own.
+//
 // The index stores ids of pages and checkpoints but owns none of them: SequencePool takes and gives them back. Memory
-// for `max_nodes` nodes is taken at construction. All operations are O(1) per block. Single-threaded.
+// for `max_nodes` nodes is taken at construction. All operations are O(1) per block, O(log n) where candidates change.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "quire/base/large_vector.h"
+#include "quire/state/evicted_blocks.h"
+#include "quire/state/eviction.h"
+#include "quire/state/eviction_order.h"
 #include "quire/state/ids.h"
+#include "quire/state/reuse_odds.h"
 
 namespace quire {
 
@@ -54,7 +66,7 @@ class PrefixIndex {
   // Tests use fewer `hash_bits` than 128 to make collisions likely. An engine that takes
   // prompts from strangers draws `seed` at random.
   PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-              std::uint32_t hash_bits = 128, std::uint64_t seed = 0);
+              std::uint32_t hash_bits = 128, std::uint64_t seed = 0, Eviction eviction = Eviction::Lru);
 
   // --- lookup
   // Follows `tokens` block by block from the root as far as nodes exist. Writes the
@@ -93,7 +105,9 @@ class PrefixIndex {
 
   PageId page(std::uint32_t node, std::uint32_t group) const { return pages_[std::size_t{node} * groups_ + group]; }
   void set_page(std::uint32_t node, std::uint32_t group, PageId page) {
-    pages_[std::size_t{node} * groups_ + group] = page;
+    PageId& entry = pages_[std::size_t{node} * groups_ + group];
+    if (entry.valid() != page.valid()) count_bytes(node, group, page.valid());
+    entry = page;
   }
   std::span<const Token> tokens(std::uint32_t node) const {
     return {tokens_.data() + std::size_t{node} * block_size_, block_size_};
@@ -111,12 +125,58 @@ class PrefixIndex {
   SlotId checkpoint(std::uint32_t node) const { return checkpoints_.empty() ? SlotId{} : checkpoints_[node].id; }
   bool has_checkpoint(std::uint32_t node) const { return checkpoint(node).valid(); }
   std::uint32_t next_checkpoint(std::uint32_t node) const { return checkpoints_[node].next; }
-  void set_checkpoint(std::uint32_t node, SlotId checkpoint);
+  void set_checkpoint(std::uint32_t node, SlotId checkpoint, bool asked = false);
   void move_checkpoint(std::uint32_t node, SlotId checkpoint) { checkpoints_[node].id = checkpoint; }
   SlotId clear_checkpoint(std::uint32_t node);
   void touch_checkpoint(std::uint32_t node);
   std::uint32_t oldest_checkpoint() const { return checkpoint_head_; }
   std::uint32_t checkpoint_count() const { return checkpoint_count_; }
+
+  // --- how nodes are used; only with Eviction::Value (prefix_index_use.cpp)
+  bool by_value() const { return !usages_.empty(); }
+  const EvictionOrder& candidates() const { return candidates_; }
+  std::uint32_t kinds() const { return kinds_; }
+  // How often a candidate is expected to be wanted, per tick.
+  double rate(std::uint32_t candidate) const;
+  double new_checkpoint_rate(bool asked) const { return odds_.rate(checkpoint_kind(false, asked, false), 0); }
+  // While it is protected, a node with a checkpoint is no candidate.
+  void protect(std::uint32_t node) { candidates_.remove(node); }
+  void unprotect(std::uint32_t node);
+  // What is remembered of an evicted block, and that such content was wanted after it had been evicted.
+  std::optional<EvictedBlocks::Use> evicted_use(std::uint64_t content, Namespace name_space) const {
+    return evicted_.find(content, name_space);
+  }
+  void wanted_after_eviction(const EvictedBlocks::Use& use);
+  // A checkpoint is about to be kept here: it will cover the one before it on its path, which is returned if that is
+  // news (otherwise kNoIndex). uncover() takes it back if none is kept.
+  std::uint32_t cover_before(std::uint32_t node);
+  void uncover(std::uint32_t node) { set_covered(node, false); }
+  // A checkpoint was due here but there was no room that was worth less. It counts as kept and dropped at once, so that
+  // it is noticed if it is wanted later.
+  void note_skipped_checkpoint(std::uint32_t node, bool asked);
+  // A sequence would have resumed here. Returns whether the node once had a checkpoint, which was then wanted.
+  bool note_missed_checkpoint(std::uint32_t node);
+
+  // A tenant's share of the pool, in bytes of pages and checkpoints that the index knows. Share 0 is everybody who has
+  // none; it has no bounds and is not counted.
+  struct Share {
+    Namespace name_space = 0;
+    std::uint64_t floor = 0, cap = UINT64_MAX, resident = 0;
+    bool used = false;
+  };
+  static constexpr std::uint32_t kMaxShares = 64;
+  void set_object_bytes(std::span<const std::uint64_t> groups, std::uint64_t state);
+  // Looks at every node. Returns false if there are kMaxShares already.
+  bool set_share(Namespace name_space, std::uint64_t floor, std::uint64_t cap);
+  std::uint32_t share_of(Namespace name_space) const;
+  const Share& share(std::uint32_t share) const { return shares_[share]; }
+  std::uint32_t share_limit() const { return share_limit_; }  // shares at or above this one are unused
+  // The candidates of a share are in the lists [first_list(share), first_list(share + 1)).
+  std::uint32_t first_list(std::uint32_t share) const { return share * kinds_; }
+
+  // The chained hash of the tokens alone. `parent` is that of the block before, or kContentRoot.
+  static constexpr std::uint64_t kContentRoot = 0x71756972652d6373;  // an arbitrary constant
+  static std::uint64_t content_of(std::uint64_t parent, std::span<const Token> tokens);
 
   std::uint32_t size() const { return used_; }
   std::uint32_t unheld_count() const { return unheld_; }
@@ -137,22 +197,45 @@ class PrefixIndex {
     std::uint32_t prev = kNoIndex;
     std::uint32_t next = kNoIndex;
   };
+  struct Usage {
+    std::uint64_t last = 0;  // when it was let go; in a recurrent model: when its checkpoint was kept or resumed from
+    std::uint8_t turn = 0;   // blocks
+    bool reused = false;     // blocks
+    bool had_state = false;  // it has or had a checkpoint
+    bool covered = false, asked = false, resumed = false;  // checkpoints
+    std::uint8_t share = 0;
+  };
 
   Key root_key(Namespace name_space) const;
   Key child_key(const Key& parent, std::span<const Token> tokens) const;
-  std::uint64_t child_content(std::uint64_t parent, std::span<const Token> tokens) const;
   bool is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
                 std::span<const Token> tokens) const;
   std::uint32_t find(const Key& key, Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   std::uint64_t root_place(Namespace name_space) const;
   void root_remove(std::uint64_t place);
-  std::uint64_t ghost_place(std::uint64_t ghost) const { return (ghost >> 1) & mask_; }
   std::uint64_t home(std::uint64_t low) const { return (low & mask_) / kBucket; }
   std::uint64_t next_bucket(std::uint64_t bucket) const { return (bucket + 1) & (mask_ / kBucket); }
   void table_insert(const Key& key, std::uint32_t node);
   void table_remove(const Key& key, std::uint32_t node);
   void lru_append(std::uint32_t node);
   void lru_unlink(std::uint32_t node);
+  void checkpoint_link(std::uint32_t node);
+  SlotId checkpoint_unlink(std::uint32_t node);
+
+  std::uint8_t kind(std::uint32_t node) const;
+  void count_bytes(std::uint32_t node, std::uint32_t cls, bool more);
+  void list(std::uint32_t node);
+  void note_new(std::uint32_t node);
+  void note_held(std::uint32_t node);
+  void note_let_go(std::uint32_t node);
+  void note_removed(std::uint32_t node);
+  void note_leaf(std::uint32_t node);
+  void note_checkpoint(std::uint32_t node, bool asked);
+  void begin_checkpoint(std::uint32_t node, bool asked);
+  void note_resumed(std::uint32_t node);
+  void set_covered(std::uint32_t node, bool covered);
+  std::uint64_t resident_bytes(std::uint32_t node) const;
+  std::expected<void, const char*> check_uses() const;
 
   std::uint32_t block_size_;
   std::uint32_t groups_;
@@ -166,7 +249,16 @@ class PrefixIndex {
   LargeVector<std::uint32_t> roots_;  // the same by namespace: head of the list of its first blocks, the latest first
   // These two only explain misses. They are not searched: a new entry overwrites the old one at the same place.
   LargeVector<std::uint32_t> by_content_;  // a node that had this content hash; the node itself must be compared
-  LargeVector<std::uint64_t> ghosts_;      // fingerprints of evicted nodes
+  EvictedBlocks evicted_;
+  LargeVector<Usage> usages_;  // [max_nodes], or none
+  bool has_states_ = false;
+  std::uint32_t kinds_ = 0;
+  ReuseOdds odds_;
+  EvictionOrder candidates_;
+  std::uint64_t ticks_ = 0;
+  std::vector<Share> shares_;  // [kMaxShares + 1], or none
+  std::uint32_t share_limit_ = 1;
+  std::vector<std::uint64_t> object_bytes_;  // by class: pages of each group, then states
   std::uint64_t mask_ = 0;
   std::uint32_t unused_head_ = kNoIndex;
   std::uint32_t lru_head_ = kNoIndex;

@@ -37,6 +37,7 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     static constexpr const char* kModels[] = {"attention", "windowed",   "recurrent",
                                               "hybrid",    "everything", "windows only"};
     const std::string model = kModels[static_cast<std::size_t>(ops.model())];
+    seen[ops.pool().config().eviction == Eviction::Value ? "lives by value" : "lives by LRU"] += 1;
     if (ops.has_reference_model()) seen["lives beside the reference model: " + model] += 1;
     if (!ops.has_reference_model()) seen["lives with plain objects: " + model] += 1;
     add("hit tokens", s.hit_tokens);
@@ -54,6 +55,7 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     add("refusals", s.refusals);
     add("suspensions", ops.suspensions);
     add("suspended sequences whose prefix was gone", ops.prefixes_gone);
+    add("evictions below a floor", s.floors_yielded);
     for (std::size_t i = 0; i < kHitEnds - 1; ++i) add(name(static_cast<HitEnd>(i)), s.hit_ends[i]);
     if (!ops.finish()) RC_FAIL(ops.difference());
   };

@@ -42,6 +42,7 @@ class RandomOps {
     config.hash_bits = (seed >> 21) % 3 == 0 ? 2 : 128;  // collisions must change nothing
     config.hash_seed = hash_seed;
     config.event_capacity = 64;
+    config.eviction = (seed >> 26) % 4 == 0 ? Eviction::Lru : Eviction::Value;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
     // Room for everything, or for a few pages.
     host_arena_ = *pool().create_host_arena((seed >> 25) % 2 == 0 ? 8 * config.budget_bytes : 4 * largest);
@@ -426,9 +427,29 @@ class RandomOps {
     verify_all();
   }
 
+  // New costs, or another floor and cap for one of the two tenants. Half of the time both are removed.
+  void policy() {
+    if (a_ % 4 == 0) {
+      const RecomputeCosts costs{.token = 1e-3 * (1 + b_ % 5), .token_per_context = 1e-6 * (c_ % 7) * (c_ % 7)};
+      pool().set_costs(costs);
+      if (reference_) reference_->set_costs(costs);
+      return;
+    }
+    const std::uint64_t unit = pool().config().budget_bytes / 16;
+    const std::uint64_t floor = a_ % 2 == 0 ? 0 : b_ % 8 * unit;
+    const std::uint64_t cap = a_ % 2 == 0 ? UINT64_MAX : c_ % 4 == 0 ? UINT64_MAX : floor + c_ % 9 * unit;
+    const Namespace tenant = a_ / 4 % 2;
+    const auto ok = pool().set_share(tenant, floor, cap);
+    if (ok.has_value() != (pool().config().eviction == Eviction::Value)) report("set_share: the wrong answer");
+    if (reference_ && reference_->set_share(tenant, floor, cap) != ok.has_value()) {
+      report("set_share: naive and pool disagree");
+    }
+    verify_all();
+  }
+
   // Plain pages and slots outside any sequence, in the same arena.
   void plain() {
-    if (reference_) return;
+    if (reference_ || a_ % 5 == 0) return policy();
     const auto groups = static_cast<std::uint32_t>(pool().layout().groups.size());
     if (a_ % 2 == 0 && pool().layout().has_attention()) {
       if (plain_pages_.size() < 2) {
@@ -506,6 +527,12 @@ class RandomOps {
     same("states held", stats.states.held, reference_->held_states());
     same("checkpoints", stats.states.cached, reference_->checkpoints());
     same("blocks known", stats.prefix_blocks, reference_->known_blocks());
+    same("evictions below a floor", stats.floors_yielded, reference_->floors_yielded());
+    for (const Namespace tenant : {0, 1}) {
+      if (const auto bytes = pool().tenant_bytes(tenant)) {
+        same("bytes of tenant " + std::to_string(tenant), bytes->resident, reference_->resident(tenant));
+      }
+    }
   }
 
   Model model_;

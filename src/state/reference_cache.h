@@ -25,6 +25,35 @@ class ReferenceCache {
     return static_cast<std::size_t>(std::ranges::count_if(nodes_, [](const auto& n) { return n.second.touched != 0; }));
   }
   std::size_t known_blocks() const { return nodes_.size(); }
+  std::uint64_t floors_yielded() const { return floors_yielded_; }
+
+  // --- what is evicted first
+  void set_costs(const RecomputeCosts& costs) { costs_ = costs; }
+  bool set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap) {
+    std::size_t share = share_of(tenant);
+    if (!by_value_ || floor > cap) return false;
+    if (floor == 0 && cap == UINT64_MAX) {
+      if (share != 0) shares_[share].reset();
+      return true;
+    }
+    if (share == 0) {
+      for (share = 1; share < shares_.size() && shares_[share];) ++share;
+      if (share > PrefixIndex::kMaxShares) return false;
+      shares_.resize(std::max(shares_.size(), share + 1));
+    }
+    shares_[share] = Share{tenant, floor, cap};
+    keep_within_cap(tenant);
+    return true;
+  }
+  std::uint64_t resident(Namespace tenant) const {
+    std::uint64_t bytes = 0;
+    for (const auto& [id, node] : nodes_) {
+      if (node.name_space != tenant) continue;
+      for (std::size_t g = 0; g < groups_; ++g) bytes += node.pages[g] != 0 ? bytes_[g] : 0;
+      bytes += node.touched != 0 ? bytes_[groups_] : 0;
+    }
+    return bytes;
+  }
 
  protected:
   using Need = std::vector<std::size_t>;  // by class: pages of each group, then states
@@ -44,10 +73,25 @@ class ReferenceCache {
     int holders = 0;
     std::uint64_t unheld_since = 0;
     std::uint64_t touched = 0;  // last use of its checkpoint; 0: it has none
+    // How it was used. In ticks; blocks: when it was let go; checkpoints: when it was kept or resumed from.
+    std::uint64_t last = 0, content = 0;
+    std::uint32_t turn = 0;
+    bool reused = false, had_state = false, covered = false, asked = false, resumed = false;
+  };
+  struct Share {
+    Namespace tenant = 0;
+    std::uint64_t floor = 0, cap = 0;
   };
   // A model with the size of this pool, which must be empty.
-  explicit ReferenceCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
+  explicit ReferenceCache(const SequencePool& pool)
+      : config_(pool.config()),
+        slabs_(pool.arena().total_slabs()),
+        by_value_(pool.config().eviction == Eviction::Value),
+        odds_(pool.layout().has_recurrent() ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
+        evicted_(pool.prefix_index().max_nodes()) {
     const StateLayout& layout = pool.layout();
+    for (const PageShape& shape : layout.groups) bytes_.push_back(shape.page_bytes());
+    bytes_.push_back(layout.recurrent.bytes());
     block_ = layout.block_size;
     groups_ = layout.groups.size();
     for (const PageShape& shape : layout.groups) {
@@ -98,11 +142,16 @@ class ReferenceCache {
       const bool grows = packed(objects(g, true) + need[g], cells_[g]) > packed(objects(g, true), cells_[g]);
       if (windows_[g] != 0 && grows && cached(g) > 0) return evict_window_page(g), true;
     }
-    if (const int oldest = least_recently_used(); oldest != 0) return evict(oldest), true;
+    if (by_value_) {
+      if (evict_least_worth(everything)) return true;
+      if (!everything && arriving_worth_) return false;
+    } else if (const int oldest = least_recently_used(); oldest != 0) {
+      return evict(oldest), true;
+    }
     for (std::size_t g = 0; g < groups_; ++g) {
       if (cached(g) > 0) return evict_window_page(g), true;
     }
-    return everything && thin(true);
+    return everything && !by_value_ && thin(true);
   }
   int least_recently_used() const {
     int oldest = 0;
@@ -129,8 +178,11 @@ class ReferenceCache {
       for (std::size_t g = 0; g < groups_; ++g) {
         if (node.pages[g] != 0) forget_content(g, node.pages[g]);
       }
+      evicted_.remember(node.content, node.name_space,
+                        {node.last, !states_ || node.had_state ? kind(node) : EvictedBlocks::kNoKind});
       std::erase(siblings(node), id);
       nodes_.erase(id);
+      if (node.parent != 0 && nodes_[node.parent].children.empty()) set_covered(node.parent, false);
       id = node.parent != 0 && useless(node.parent) ? node.parent : 0;
     }
   }
@@ -192,6 +244,155 @@ class ReferenceCache {
     return true;
   }
 
+  // --- value per byte
+  std::uint8_t kind(const Node& node) const {
+    return states_ ? checkpoint_kind(node.covered, node.asked, node.resumed) : block_kind(node.turn, node.reused);
+  }
+  std::size_t share_of(Namespace tenant) const {
+    for (std::size_t i = 1; i < shares_.size(); ++i) {
+      if (shares_[i] && shares_[i]->tenant == tenant) return i;
+    }
+    return 0;
+  }
+  double worth(int id) {
+    const Node& node = nodes_[id];
+    const std::uint64_t end = (node.block + 1) * block_;
+    std::uint64_t of_node = 0;
+    for (std::size_t g = 0; g < groups_; ++g) of_node += bytes_[g];
+    const double rate = odds_.rate(kind(node), ticks_ - node.last);
+    if (!states_) return value_per_byte(rate, cost_of(costs_, end - block_, end), of_node);
+    const std::uint64_t blocks = 1 + (node.parent == 0 ? 0 : blocks_since_checkpoint(node.parent, kLooks));
+    const bool with_pages = node.children.empty() && node.holders == 0;
+    return value_per_byte(rate, cost_of(costs_, end - blocks * block_, end),
+                          bytes_[groups_] + (with_pages ? blocks * of_node : 0));
+  }
+  double worth_of_new_checkpoint(int id, bool asked) {
+    const std::uint64_t end = (nodes_[id].block + 1) * block_;
+    return value_per_byte(odds_.rate(checkpoint_kind(false, asked, false), 0),
+                          cost_of(costs_, end - blocks_since_checkpoint(id, kLooks) * block_, end), bytes_[groups_]);
+  }
+  bool is_candidate(int id) const {
+    const Node& node = nodes_.at(id);
+    if (states_) return node.touched != 0 && id != protected_;
+    return node.holders == 0 && node.children.empty();
+  }
+  // The least worth of the oldest and the newest of each kind, of one tenant with a share or of all without.
+  void offer(std::size_t share, int& best) {
+    for (std::uint32_t k = 0; k < std::max(kBlockKinds, kCheckpointKinds); ++k) {
+      int oldest = 0, newest = 0;
+      for (const auto& [id, node] : nodes_) {
+        if (!is_candidate(id) || kind(node) != k || share_of(node.name_space) != share) continue;
+        if (oldest == 0 || node.last < nodes_[oldest].last) oldest = id;
+        if (newest == 0 || node.last > nodes_[newest].last) newest = id;
+      }
+      for (const int id : {oldest, newest}) {
+        if (id != 0 && (best == 0 || worth(id) < worth(best))) best = id;
+      }
+    }
+  }
+  int least_worth(bool below_floors) {
+    const auto open = [&](std::size_t share) {
+      return share == 0 || below_floors || (shares_[share] && resident(shares_[share]->tenant) > shares_[share]->floor);
+    };
+    int best = 0;
+    for (std::size_t share = 0; share < shares_.size(); ++share) {
+      if (open(share)) offer(share, best);
+    }
+    const int first = states_ ? 0 : least_recently_used();
+    if (first == 0 || !open(share_of(nodes_[first].name_space))) return best;
+    return worth(best) >= 0.5 * worth(first) ? first : best;
+  }
+  bool evict_least_worth(bool everything) {
+    int victim = least_worth(false);
+    if (!everything && arriving_worth_) {
+      if (victim == 0 || worth(victim) >= *arriving_worth_) return false;
+    } else if (victim == 0) {
+      victim = least_worth(true);
+      if (victim == 0) return false;
+      ++floors_yielded_;
+    }
+    evict_candidate(victim);
+    return true;
+  }
+  void evict_candidate(int id) {
+    if (nodes_[id].children.empty() && nodes_[id].holders == 0) return evict(id);
+    nodes_[id].touched = 0;
+  }
+  void keep_within_cap(Namespace tenant) {
+    const std::size_t share = share_of(tenant);
+    while (share != 0 && resident(tenant) > shares_[share]->cap) {
+      int victim = 0;
+      offer(share, victim);
+      if (victim == 0) return;
+      evict_candidate(victim);
+    }
+  }
+
+  // --- how nodes are used
+  void hold(int id) {
+    Node& node = nodes_[id];
+    if (node.holders++ == 0 && !states_) odds_.wanted(kind(node), ticks_ - node.last);
+    node.reused = true;
+  }
+  void note_let_go(Node& node) {
+    node.unheld_since = ++clock_;
+    if (states_) return;
+    node.last = ++ticks_;
+    odds_.began(kind(node));
+  }
+  void wanted_after_eviction(const EvictedBlocks::Use& use) {
+    if (use.kind != EvictedBlocks::kNoKind) odds_.wanted(use.kind, ticks_ - use.last);
+  }
+  void note_new(int id) {
+    Node& node = nodes_[id];
+    node.content = PrefixIndex::content_of(node.parent == 0 ? PrefixIndex::kContentRoot : nodes_[node.parent].content,
+                                           node.tokens);
+    if (states_) return;
+    if (node.parent != 0) node.turn = turn_below(nodes_[node.parent].turn, nodes_[node.parent].reused);
+    const auto before = evicted_.find(node.content, node.name_space);
+    if (!before || before->kind == EvictedBlocks::kNoKind) return;
+    wanted_after_eviction(*before);
+    node.turn = before->kind / 2;
+    node.reused = true;
+  }
+  void begin_checkpoint(Node& node, bool asked) {
+    node.last = ++ticks_;
+    node.had_state = true;
+    node.covered = node.resumed = false;
+    node.asked = asked;
+    odds_.began(kind(node));
+  }
+  void note_checkpoint(int id, bool asked) {
+    Node& node = nodes_[id];
+    node.touched = ++clock_;
+    begin_checkpoint(node, asked);
+    (void)cover_before(id);
+  }
+  int cover_before(int id) {  // returns the checkpoint that is newly covered, or 0
+    int above = nodes_[id].parent;
+    for (std::size_t looks = 0; above != 0 && looks < kLooks; ++looks, above = nodes_[above].parent) {
+      if (nodes_[above].touched == 0) continue;
+      if (nodes_[above].covered) return 0;
+      set_covered(above, true);
+      return above;
+    }
+    return 0;
+  }
+  void note_resumed(int id) {
+    Node& node = nodes_[id];
+    node.touched = ++clock_;
+    odds_.wanted(kind(node), ticks_ - node.last);
+    node.resumed = true;
+    node.last = ++ticks_;
+    odds_.began(kind(node));
+  }
+  void set_covered(int id, bool covered) {
+    Node& node = nodes_[id];
+    if (!states_ || node.covered == covered) return;
+    node.covered = covered;
+    if (node.touched != 0) odds_.began(kind(node));
+  }
+
   // --- pages
   int take(std::size_t group) {
     pages_[group][++last_id_] = {.references = 1};
@@ -248,6 +449,16 @@ class ReferenceCache {
   int arriving_ = 0;   // its checkpoint is about to be kept
   int last_id_ = 0;
   std::uint64_t clock_ = 0;
+
+  static constexpr std::size_t kLooks = 256;  // blocks walked back from a checkpoint
+  bool by_value_;
+  RecomputeCosts costs_;
+  ReuseOdds odds_;
+  EvictedBlocks evicted_;
+  std::vector<std::uint64_t> bytes_;  // by class: pages of each group, then states
+  std::vector<std::optional<Share>> shares_ = std::vector<std::optional<Share>>(1);
+  std::uint64_t ticks_ = 0, floors_yielded_ = 0;
+  std::optional<double> arriving_worth_;  // of the checkpoint that is about to be kept
 };
 
 }  // namespace quire

@@ -30,6 +30,7 @@ class ReferencePool : public ReferenceCache {
     if (!feasible(need_to_attach(found)) && found.length > 0) found = Match{};
     if (!feasible(need_to_attach(found))) return std::nullopt;
     Sequence s = empty(name_space);
+    note_missed_checkpoint(found);
     attach(s, found);
     s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(found.length));
     sequences_[name] = std::move(s);
@@ -86,6 +87,7 @@ class ReferencePool : public ReferenceCache {
       }
     }
     if (states_ && s.tokens.size() % block_ == 0) keep_checkpoint(s, checkpoint);
+    keep_within_cap(s.name_space);
   }
 
   std::optional<std::uint32_t> fork(int name, int child_name, std::size_t position) {  // returns the child's length
@@ -101,7 +103,7 @@ class ReferencePool : public ReferenceCache {
     child.publishing = parent.publishing || point.position / block_ <= parent.path.size();
     if (point.in_place) {
       child.path = through.path;
-      for (const int node : child.path) ++nodes_[node].holders;
+      for (const int node : child.path) hold(node);
       for (std::size_t g = 0; g < groups_; ++g) {
         for (std::size_t b = 0; b < up(point.position); ++b) {
           child.tables[g].push_back(parent.tables[g][b]);
@@ -122,7 +124,7 @@ class ReferencePool : public ReferenceCache {
     Sequence& s = sequences_[name];
     if (position == s.tokens.size()) return static_cast<std::uint32_t>(position);  // reserved pages stay
     const std::size_t to = resume_point(s, position).position, blocks = to / block_;
-    if (states_ && to > 0) nodes_[s.path[blocks - 1]].touched = ++clock_;
+    if (states_ && to > 0) note_resumed(s.path[blocks - 1]);
     for (std::size_t g = 0; g < groups_; ++g) {
       give_pages_from(s, g, up(to));
       for (std::size_t b = s.tables[g].size(); b-- > window_start(g, to) / block_;) {
@@ -135,6 +137,7 @@ class ReferencePool : public ReferenceCache {
     s.publishing = s.publishing || s.path.size() == blocks;
     s.tokens.resize(to);
     s.boundary = (to / block_ + 1) * block_;
+    keep_within_cap(s.name_space);
     return static_cast<std::uint32_t>(to);
   }
 
@@ -142,8 +145,9 @@ class ReferencePool : public ReferenceCache {
     Sequence& s = sequences_[name];
     for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, 0);
     while (!s.path.empty()) let_go_last(s);
-    sequences_.erase(name);
     held_states_ -= states_;
+    keep_within_cap(s.name_space);
+    sequences_.erase(name);
   }
 
   // A sequence outside the pool. Its blocks before `first` had been given back. A block that is not `copied` must be
@@ -194,7 +198,7 @@ class ReferencePool : public ReferenceCache {
     }
     if (states_) need[groups_] = fresh[groups_] = 1;
     if (!feasible(need)) return Outcome::NoRoom;
-    for (const int node : s.path) ++nodes_[node].holders;
+    for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
       for (const int page : s.tables[g]) {
         if (page != 0) ++pages_[g][page].references;
@@ -226,6 +230,7 @@ class ReferencePool : public ReferenceCache {
   }
 
   void drop_cache() {
+    arriving_worth_.reset();
     while (evict_one(Need(classes()), false)) {
     }
     for (auto& [id, node] : nodes_) node.touched = 0;
@@ -238,12 +243,15 @@ class ReferencePool : public ReferenceCache {
     std::vector<std::vector<int>> tables;  // by group; 0: given back
     std::vector<int> path;                 // nodes
     bool publishing = true;
-    std::size_t boundary = 0;  // the next block boundary
+    std::size_t boundary = 0;   // the next block boundary
+    EvictedBlocks::Use missed;  // the last checkpoint on its path that had been evicted
   };
   struct Match {
     std::size_t length = 0;
     std::vector<int> path;
     int partial = 0;
+    std::vector<int> known;  // the path, and the nodes after it that cannot be resumed from
+    bool no_checkpoint = false;
   };
   struct ResumePoint {
     std::size_t position = 0;
@@ -313,6 +321,8 @@ class ReferencePool : public ReferenceCache {
     const Tokens usable(prompt.begin(), prompt.end() - 1);  // one token is left to compute
     result.path = walk(usable, name_space);
     const std::size_t known = result.path.size();
+    result.known = result.path;
+    result.no_checkpoint = known > 0 && states_ && (nodes_[result.path.back()].touched == 0);
     while (!result.path.empty() && !resumable(result.path.back())) result.path.pop_back();
     result.length = result.path.size() * block_;
     if (states_ || result.path.size() < known) return result;
@@ -344,7 +354,7 @@ class ReferencePool : public ReferenceCache {
   }
   void attach(Sequence& s, const Match& match) {
     s.path = match.path;
-    for (const int node : s.path) ++nodes_[node].holders;
+    for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
       const auto hold = [&](int node) {
         s.tables[g].push_back(nodes_[node].pages[g]);
@@ -370,13 +380,13 @@ class ReferencePool : public ReferenceCache {
     make_room(need, true);
     protected_ = 0;
     ++held_states_;
-    if (from != 0) nodes_[from].touched = ++clock_;
+    if (from != 0) note_resumed(from);
   }
   void let_go_last(Sequence& s) {
     const int id = s.path.back();
     s.path.pop_back();
     if (--nodes_[id].holders > 0) return;
-    nodes_[id].unheld_since = ++clock_;
+    note_let_go(nodes_[id]);
     if (useless(id)) evict(id);
   }
   void publish(Sequence& s) {
@@ -391,13 +401,18 @@ class ReferencePool : public ReferenceCache {
           s.publishing = false;
           return;
         }
+        const std::uint64_t above = parent == 0 ? PrefixIndex::kContentRoot : nodes_[parent].content;
+        if (by_value_ && states_) note_evicted_before(s, PrefixIndex::content_of(above, tokens));
         id = ++last_id_;
         nodes_[id] = {.name_space = s.name_space, .parent = parent, .block = block, .tokens = tokens};
         nodes_[id].pages.resize(groups_);
         siblings(nodes_[id]).push_back(id);
+        nodes_[id].holders = 1;
+        note_new(id);
+      } else {
+        hold(id);
       }
       Node& node = nodes_[id];
-      ++node.holders;
       for (std::size_t g = 0; g < groups_; ++g) {
         int& mine = s.tables[g][block];
         if (mine == 0 || mine == node.pages[g]) continue;
@@ -412,20 +427,46 @@ class ReferencePool : public ReferenceCache {
       s.path.push_back(id);
     }
   }
+  // Of the evicted checkpoints on a path that is computed anew, the last one was wanted.
+  void note_evicted_before(Sequence& s, std::uint64_t content) {
+    if (const auto before = evicted_.find(content, s.name_space)) {
+      if (before->kind != EvictedBlocks::kNoKind) s.missed = *before;
+      return;
+    }
+    wanted_after_eviction(s.missed);
+    s.missed = {};
+  }
+  void note_missed_checkpoint(const Match& match) {
+    if (!match.no_checkpoint) return;
+    for (std::size_t b = match.known.size(); b > match.path.size(); --b) {
+      Node& node = nodes_[match.known[b - 1]];
+      if (!node.had_state || node.touched != 0) continue;
+      odds_.wanted(kind(node), ticks_ - node.last);
+      node.had_state = false;
+      return;
+    }
+  }
   void keep_checkpoint(Sequence& s, bool asked) {
     if (s.path.empty() || s.path.size() * block_ != s.tokens.size()) return;
     const int id = s.path.back();
     const std::size_t distance = blocks_since_checkpoint(id, interval_);
     if (distance == 0 || (!asked && distance < interval_)) return;
+    arriving_worth_ = worth_of_new_checkpoint(id, asked);
+    const int covered = cover_before(id);
+    const auto skip = [&] {
+      if (covered != 0) set_covered(covered, false);
+      begin_checkpoint(nodes_[id], asked);
+    };
     while (checkpoints() + 1 > checkpoint_budget_) {
       arriving_ = id;
-      const bool thinned = checkpoint_budget_ > 0 && thin(false);
+      const bool thinned = checkpoint_budget_ > 0 && (by_value_ ? evict_least_worth(false) : thin(false));
       arriving_ = 0;
-      if (!thinned) return;
+      if (!thinned) return skip();
     }
     Need need(classes());
     need[groups_] = 1;
-    if (feasible(need) && make_room(need, false)) nodes_[id].touched = ++clock_;
+    if (!feasible(need) || !make_room(need, false)) return skip();
+    note_checkpoint(id, asked);
   }
   ResumePoint resume_point(const Sequence& s, std::size_t position) {
     if (position == 0) return {};

@@ -111,7 +111,9 @@ PoolResult<void> SequencePool::build(Device& device) {
     return std::unexpected(PoolError::invalid_argument("the system provides no random seed for the prefix index"));
   }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
-                                         states_ != nullptr, config_.hash_bits, *seed);
+                                         states_ != nullptr, config_.hash_bits, *seed, config_.eviction);
+  for (const auto& pool : pools_) node_bytes_ += pool->shape().page_bytes();
+  index_->set_object_bytes(std::span(sizes).first(layout.groups.size()), layout.recurrent.bytes());
 
   auto tables = PageTables::create(device, groups() * config_.max_sequences, max_blocks_);
   if (!tables) return std::unexpected(tables.error());
@@ -279,6 +281,7 @@ PoolResult<SequencePool::Created> SequencePool::create_from(const Request& reque
   sequence.publishing = config_.prefix_cache;
   sequence.request = request_or_own(request.request);
   sequence.name_space = request.name_space;
+  note_missed_checkpoint(found);
   if (auto ok = attach(sequence, found, path_); !ok) {
     detach(sequence);
     return refuse(ok.error());
@@ -333,8 +336,11 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
 PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_node) {
   Need need{};
   need[state_class()] = 1;
+  const bool protects = index_->by_value() && from_node != kNoIndex;
   protected_node_ = from_node;
+  if (protects) index_->protect(from_node);
   const auto room = make_room(need, Effort::Everything);
+  if (protects) index_->unprotect(from_node);
   protected_node_ = kNoIndex;
   if (!room) return room;
   auto slot = states_->alloc(sequence.request);
@@ -363,6 +369,7 @@ void SequencePool::detach(Sequence& sequence) {
     sequence.slot = SlotId{};
   }
   sequence.live = false;
+  sequence.missed = {};
   sequence.length = sequence.writable_until = 0;
   sequence.request = 0;
   ++sequence.generation;
@@ -377,7 +384,9 @@ PoolResult<void> SequencePool::release(SequenceId id) {
 
 void SequencePool::remove(Sequence& sequence) {
   const auto index = static_cast<std::uint32_t>(&sequence - sequences_.data());
+  const Namespace tenant = sequence.name_space;
   detach(sequence);
+  keep_within_cap(tenant);
   free_sequences_.push_back(index);
   --counters_.sequences;
   events_->record(Kind::SequenceReleased, 0, index);

@@ -53,11 +53,12 @@ struct PoolConfig {
   std::uint32_t max_sequences = 64;  // alive at once
   std::uint32_t max_tokens = 4096;   // of one sequence
   bool prefix_cache = true;
+  Eviction eviction = Eviction::Value;  // Lru is for comparison
   // Recurrent models: how many bytes of the arena checkpoints may take, how often a checkpoint is kept while a sequence
   // is computed, and how many tokens at most must be recomputed to resume a prefix after checkpoints were thinned out.
   std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
   std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole blocks
-  std::uint32_t max_recompute = 1024;       // tokens; thinning needs at least two intervals
+  std::uint32_t max_recompute = 1024;       // tokens; Lru only: thinning needs at least two intervals
   bool scrub = false;                       // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
   std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
@@ -120,6 +121,15 @@ struct PoolStats {
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
   std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
+  std::uint64_t floors_yielded = 0;  // evictions below a tenant's floor: nothing else was left
+};
+
+// What the pool keeps for a tenant: pages and checkpoints that the prefix index knows, held or cached. Pages that a
+// sequence is still filling and the states of live sequences are not counted.
+struct TenantBytes {
+  std::uint64_t resident = 0;
+  std::uint64_t floor = 0;
+  std::uint64_t cap = UINT64_MAX;
 };
 
 class SequencePool {
@@ -252,6 +262,18 @@ class SequencePool {
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::uint32_t chunk,
                                std::span<const BatchEntry> others, std::span<const SequenceId> leaving = {}) const;
 
+  // --- what is evicted first; both need Eviction::Value
+  // What the engine has measured. The only measured input of the pool: everything else follows from the operations.
+  void set_costs(const RecomputeCosts& costs) { costs_ = costs; }
+  const RecomputeCosts& costs() const { return costs_; }
+  // A tenant is a namespace. What is cached for it is not evicted below `floor` bytes while anything else can be
+  // evicted instead. A live sequence of anybody comes before a floor: then the floor yields (floors_yielded). Above
+  // `cap` bytes the tenant's own cached content is evicted until it is below, or until only content in use is left. 0
+  // and UINT64_MAX remove both. Looks at every node: for configuration, not for every step. Refused for more than 64
+  // tenants.
+  PoolResult<void> set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap);
+  std::optional<TenantBytes> tenant_bytes(Namespace tenant) const;  // nothing for a tenant without floor and cap
+
   // Evicts everything that no sequence holds.
   void drop_cache();
   // To be called after the device has failed. Nothing written since the last fence can be trusted, so everything cached
@@ -325,12 +347,27 @@ class SequencePool {
   void evict_window_page(std::uint32_t group, PageId page);
   void drop_checkpoint(std::uint32_t node);
   bool thin_checkpoints(Effort effort);
+  // by value (sequence_pool_value.cpp)
+  struct Victim {
+    std::uint32_t node = kNoIndex;
+    double worth = 0;  // seconds per byte and tick
+  };
+  double worth(std::uint32_t node) const;
+  double worth_of_new_checkpoint(std::uint32_t node, bool asked) const;
+  void offer(std::uint32_t share, Victim& best, Victim* lru) const;
+  Victim least_worth(bool below_floors) const;
+  bool evict_least_worth(Effort effort);
+  void evict_candidate(std::uint32_t node);
+  void keep_within_cap(Namespace tenant);
 
   // prefixes (sequence_pool_prefix.cpp)
   Match match(std::span<const Token> prompt, Namespace name_space, std::span<std::uint32_t> path) const;
   bool resumable(std::uint32_t node) const;
   void let_go(std::uint32_t node);
   void publish(Sequence& sequence);
+  void note_evicted_before(Sequence& sequence, const PrefixIndex::Found& found);
+  void note_missed_checkpoint(const Match& match);
+  void skip_checkpoint(std::uint32_t node, bool asked, std::uint32_t covered);
   void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
   void keep_checkpoint(Sequence& sequence, bool asked);
   std::uint32_t blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const;
@@ -442,6 +479,9 @@ class SequencePool {
   std::uint64_t checkpoint_budget_ = 0;      // checkpoints
   std::uint32_t interval_blocks_ = 0;
   std::uint32_t max_gap_blocks_ = 0;
+  RecomputeCosts costs_;
+  std::uint64_t node_bytes_ = 0;  // pages of a node, one in each group
+  double arriving_worth_ = 0;     // of the checkpoint that is about to be kept
   RequestId own_requests_ = 0;
   PoolStats counters_;
 };

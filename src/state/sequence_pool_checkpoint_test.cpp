@@ -1,5 +1,6 @@
-// SequencePool: recurrent checkpoints. They are kept at block boundaries under a byte budget, and thinned so that any
-// cached prefix resumes with a bounded number of recomputed tokens. In hybrids a hit needs both pages and a checkpoint.
+// SequencePool: recurrent checkpoints. They are kept at block boundaries under a byte budget. With Eviction::Lru they
+// are thinned so that any cached prefix resumes with a bounded number of recomputed tokens. In hybrids a hit needs both
+// pages and a checkpoint.
 #include <algorithm>
 #include <vector>
 
@@ -243,6 +244,7 @@ TEST(CheckpointBudget, IsNeverExceeded) {
 TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
   CountingDevice device;
   PoolConfig config = recurrent(32, 4);
+  config.eviction = Eviction::Lru;
   config.checkpoint_budget_bytes = 5 * kState;
   config.max_recompute = 16;
   config.max_tokens = 128;
@@ -268,6 +270,7 @@ TEST(CheckpointBudget, ThinningKeepsTheBoundOnRecomputedTokens) {
 TEST(CheckpointBudget, WhereItIsTooSmallForTheBoundThePrefixEndsEarlierAndTheBoundHolds) {
   CountingDevice device;
   PoolConfig config = recurrent(32, 4);
+  config.eviction = Eviction::Lru;
   config.checkpoint_budget_bytes = 2 * kState;
   config.max_recompute = 16;
   config.max_tokens = 128;
@@ -287,6 +290,7 @@ TEST(CheckpointBudget, WhereItIsTooSmallForTheBoundThePrefixEndsEarlierAndTheBou
 TEST(CheckpointBudget, ThinningMakesTheMostOfTheBudget) {
   CountingDevice device;
   PoolConfig config = recurrent(32, 4);
+  config.eviction = Eviction::Lru;
   config.checkpoint_budget_bytes = 4 * kState;
   config.max_recompute = 16;
   config.max_tokens = 128;
@@ -299,6 +303,7 @@ TEST(CheckpointBudget, ThinningMakesTheMostOfTheBudget) {
 TEST(CheckpointBudget, OldPathsGiveTheirsUpForNewOnes) {
   CountingDevice device;
   PoolConfig config = recurrent(32, 4);
+  config.eviction = Eviction::Lru;
   config.checkpoint_budget_bytes = 2 * kState;
   config.max_recompute = 4;  // no thinning
   ToyEngine engine(device, config);

@@ -116,6 +116,7 @@ PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t posi
   while (sequence->chain > blocks) let_go(sequence->nodes[--sequence->chain]);
   sequence->publishing = config_.prefix_cache && (sequence->publishing || sequence->chain == blocks);
   sequence->stand_at(point.position, block_size());
+  keep_within_cap(sequence->name_space);
   ++counters_.rewinds;
   events_->record(Kind::SequenceRewound, 0, id.index, point.position);
   return point.position;

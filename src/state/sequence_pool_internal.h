@@ -18,6 +18,7 @@ struct SequencePool::Sequence {
   std::uint32_t next_boundary = 0;   // the first block boundary after length
   std::uint32_t writable_until = 0;  // end of the reserved positions; nobody else can see their pages
   std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
+  EvictedBlocks::Use missed;         // recurrent models: the last checkpoint on its path that had been evicted
   SlotId slot;
   std::vector<PagedSeqState> groups;
   std::vector<std::uint32_t> nodes;  // [max_blocks]

@@ -122,6 +122,7 @@ void SequencePool::publish(Sequence& sequence) {
     std::uint32_t node = found.node;
     if (node == kNoIndex) {
       if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
+      if (states_ && index_->by_value()) note_evicted_before(sequence, found);
       if (index_->full()) {
         sequence.publishing = false;  // every node is held: this sequence continues without publishing
         return;
@@ -154,20 +155,50 @@ void SequencePool::publish(Sequence& sequence) {
   }
 }
 
+// A sequence computes a block anew. If checkpoints on its path had been evicted, it would have resumed from the last of
+// them: that one was wanted. It is known to be the last when the first block comes that was never evicted.
+void SequencePool::note_evicted_before(Sequence& sequence, const PrefixIndex::Found& found) {
+  const auto before = index_->evicted_use(found.content, sequence.name_space);
+  if (before) {
+    if (before->kind != EvictedBlocks::kNoKind) sequence.missed = *before;
+    return;
+  }
+  index_->wanted_after_eviction(sequence.missed);
+  sequence.missed = {};
+}
+
+// A sequence begins before the end of what the index knows of its prompt, because states are missing. The last state
+// that was there was wanted.
+void SequencePool::note_missed_checkpoint(const Match& match) {
+  if (!index_->by_value() || match.hit.end != HitEnd::NoCheckpoint) return;
+  for (std::uint32_t b = match.hit.matched / block_size(); b > match.blocks; --b) {
+    if (index_->note_missed_checkpoint(path_[b - 1])) return;
+  }
+}
+
+void SequencePool::skip_checkpoint(std::uint32_t node, bool asked, std::uint32_t covered) {
+  ++counters_.checkpoints_skipped;
+  if (covered != kNoIndex) index_->uncover(covered);
+  if (index_->by_value()) index_->note_skipped_checkpoint(node, asked);
+}
+
 // At a block boundary: keeps a checkpoint if one is asked for or due, and if there is room for it.
 void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
   const std::uint32_t node = sequence.nodes[sequence.chain - 1];
   const std::uint32_t distance = blocks_since_checkpoint(node, interval_blocks_);
   if (distance == 0 || (!asked && distance < interval_blocks_)) return;
+  std::uint32_t covered = kNoIndex;
+  if (index_->by_value()) {
+    arriving_worth_ = worth_of_new_checkpoint(node, asked);
+    covered = index_->cover_before(node);  // so it is the first to make room
+  }
   while (index_->checkpoint_count() + 1 > checkpoint_budget_) {
     arriving_node_ = node;
-    const bool thinned = checkpoint_budget_ > 0 && thin_checkpoints(Effort::Gentle);
+    const bool thinned = checkpoint_budget_ > 0 &&
+                         (index_->by_value() ? evict_least_worth(Effort::Gentle) : thin_checkpoints(Effort::Gentle));
     arriving_node_ = kNoIndex;
-    if (!thinned) {
-      ++counters_.checkpoints_skipped;
-      return;
-    }
+    if (!thinned) return skip_checkpoint(node, asked, covered);
   }
   Need need{};
   need[state_class()] = 1;
@@ -177,14 +208,11 @@ void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
     (void)states_->release(*slot);
     slot = std::unexpected(PoolError{});
   }
-  if (!slot) {
-    ++counters_.checkpoints_skipped;
-    return;
-  }
+  if (!slot) return skip_checkpoint(node, asked, covered);
   const auto ok = states_->keep(*slot);
   QUIRE_CHECK(ok.has_value(), "the slot was just taken");
   slot_infos_[slot->index] = {.node = node, .sequence = kNoIndex};
-  index_->set_checkpoint(node, *slot);
+  index_->set_checkpoint(node, *slot, asked);
   ++counters_.checkpoints_stored;
   events_->record(Kind::CheckpointStored, state_class(), slot->index, sequence.length);
 }

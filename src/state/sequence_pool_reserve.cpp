@@ -206,6 +206,7 @@ void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
     if (layout().groups[g].window != 0) sequence.groups[g].give_back_before(window_start(g, sequence.length));
   }
   if (states_ && sequence.length % block_size() == 0) keep_checkpoint(sequence, checkpoint);
+  keep_within_cap(sequence.name_space);
 }
 
 }  // namespace quire

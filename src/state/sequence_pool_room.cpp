@@ -1,5 +1,9 @@
-// Making room. Counting decides whether a need can be met. Then cached content is evicted, the least recently used
-// first, and objects are moved together until enough slabs are free.
+// Making room. Counting decides whether a need can be met. Then cached content is evicted, and objects are moved
+// together until enough slabs are free. What is evicted first by value is in sequence_pool_value.cpp; the rest of the
+// order, and all of it for Eviction::Lru, is here.
+#include <cmath>
+#include <limits>
+
 #include "quire/base/check.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/sequence_pool_internal.h"
@@ -72,7 +76,10 @@ bool SequencePool::evict_one(const Need& need, Effort effort) {
       return true;
     }
   }
-  if (const std::uint32_t node = index_->least_recently_used(); node != kNoIndex) {
+  if (index_->by_value()) {
+    if (evict_least_worth(effort)) return true;
+    if (effort == Effort::Gentle && std::isfinite(arriving_worth_)) return false;
+  } else if (const std::uint32_t node = index_->least_recently_used(); node != kNoIndex) {
     evict_node(node);
     return true;
   }
@@ -82,7 +89,7 @@ bool SequencePool::evict_one(const Need& need, Effort effort) {
       return true;
     }
   }
-  return effort == Effort::Everything && thin_checkpoints(Effort::Everything);
+  return effort == Effort::Everything && !index_->by_value() && thin_checkpoints(Effort::Everything);
 }
 
 void SequencePool::evict_window_page(std::uint32_t group, PageId page) {
@@ -242,6 +249,7 @@ PoolResult<void> SequencePool::recover() {
 }
 
 void SequencePool::drop_cache() {
+  arriving_worth_ = std::numeric_limits<double>::infinity();
   while (evict_one(Need{}, Effort::Gentle)) {
   }
   while (index_->oldest_checkpoint() != kNoIndex) drop_checkpoint(index_->oldest_checkpoint());

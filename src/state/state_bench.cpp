@@ -42,8 +42,9 @@ struct FullPool {
   std::unique_ptr<SequencePool> pool;
   std::vector<std::vector<Token>> prompts;
 
-  explicit FullPool(std::uint32_t pages) {
+  explicit FullPool(std::uint32_t pages, Eviction eviction = Eviction::Value) {
     PoolConfig config{.layout = small_pages(), .max_sequences = 8, .max_tokens = kTokens + kBlock};
+    config.eviction = eviction;
     config.budget_bytes = std::uint64_t{pages} * config.layout.groups[0].page_bytes();
     pool = *SequencePool::create(device, config);
     for (std::uint32_t i = 0; i < pages / kBlocks; ++i) {
@@ -64,10 +65,10 @@ struct FullPool {
   }
 };
 
-FullPool& full_pool(std::uint32_t pages) {
-  static std::map<std::uint32_t, std::unique_ptr<FullPool>> pools;
-  auto& pool = pools[pages];
-  if (!pool) pool = std::make_unique<FullPool>(pages);
+FullPool& full_pool(std::uint32_t pages, Eviction eviction = Eviction::Value) {
+  static std::map<std::pair<std::uint32_t, Eviction>, std::unique_ptr<FullPool>> pools;
+  auto& pool = pools[{pages, eviction}];
+  if (!pool) pool = std::make_unique<FullPool>(pages, eviction);
   return *pool;
 }
 
@@ -150,6 +151,21 @@ void Release(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBlocks);
 }
 
+// Reserves 4,096 tokens at once in a full pool: 256 pages are evicted, by either policy.
+template <Eviction kEviction>
+void Evict(benchmark::State& state) {
+  FullPool& full = full_pool(static_cast<std::uint32_t>(state.range(0)), kEviction);
+  static std::uint32_t seed = 1u << 22;
+  for (auto _ : state) {
+    const auto prompt = prompt_of(seed++);
+    const auto created = full.pool->create({.prompt = std::span(prompt).first(1)});
+    timed(state, [&] { FullPool::check(full.pool->reserve(created->id, kTokens).has_value()); });
+    FullPool::check(full.pool->commit(created->id, std::span(prompt).first(kTokens)).has_value());
+    FullPool::check(full.pool->release(created->id).has_value());
+  }
+  state.SetItemsProcessed(state.iterations() * kBlocks);
+}
+
 // Looks up a different cached prompt each time: with many pages nothing of it is in the processor's cache.
 template <bool kOnlyHash>
 void LookUp(benchmark::State& state) {
@@ -227,6 +243,8 @@ BENCHMARK(AllocateAndFreeAnywhere)->Apply(sizes)->MinTime(0.1);
 BENCHMARK(AppendToken)->Apply(sizes)->MinTime(0.2);
 BENCHMARK(Fork)->Apply(sizes)->MinTime(0.05)->UseManualTime();
 BENCHMARK(Release)->Apply(sizes)->MinTime(0.05)->UseManualTime();
+BENCHMARK(Evict<Eviction::Lru>)->Name("EvictLru")->Apply(sizes)->MinTime(0.05)->UseManualTime();
+BENCHMARK(Evict<Eviction::Value>)->Name("EvictValue")->Apply(sizes)->MinTime(0.05)->UseManualTime();
 BENCHMARK(LookUp<false>)->Name("LookUp")->Apply(sizes)->MinTime(0.2);
 BENCHMARK(LookUp<true>)->Name("HashOnly")->Apply(sizes)->MinTime(0.2);
 
@@ -276,6 +294,8 @@ int report(const Best& best) {
   row("append a token (evicting), per token", "AppendToken");
   row("fork at 4,096 tokens, per page", "Fork");
   row("release 4,096 tokens, per page", "Release");
+  row("evict and take a page, LRU", "EvictLru");
+  row("evict and take a page, value per byte", "EvictValue");
   row("look up 4,096 cached tokens, per page", "LookUp");
   row("  of which hashing the tokens", "HashOnly");
   const auto speed = [&](const char* what, const char* name) {
