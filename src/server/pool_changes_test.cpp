@@ -161,11 +161,12 @@ TEST(PoolChanges, Of64SequencesOf32kTokensAreSmall) {
     bytes += changes_json(changes, facts).size() + events_json(view).size();
   }
   fmt::print(
-      "64 sequences of 32,000 tokens: a change has {} bytes (the whole pool {}); a look takes {:.0f} us of the "
-      "engine's thread\n  (the whole pool: {:.0f}), a step of the model without weights {:.0f} us; at 20 looks "
-      "a second that is {:.2f} % of the time\n",
-      bytes / kSteps, whole_bytes, look_time / kSteps, before_time / kSteps, step_time / kSteps,
-      100 * 20 * look_time / kSteps / 1e6);
+      "64 sequences of 32,000 tokens: a change has {} bytes (the whole pool {}). A look takes {:.0f} us of the "
+      "engine's "
+      "thread\n  (the whole pool: {:.0f}): {:.2f} % of a step of the model without weights ({:.0f} us); at 20 looks a "
+      "second {:.2f} % of the time.\n",
+      bytes / kSteps, whole_bytes, look_time / kSteps, before_time / kSteps, 100 * look_time / step_time,
+      step_time / kSteps, 100 * 20 * look_time / kSteps / 1e6);
   // Each sequence has one more token and, every sixteenth step, one more page.
   EXPECT_LT(bytes / kSteps, kSequences * 100);
   EXPECT_LT(bytes / kSteps, whole_bytes / 100);

@@ -84,7 +84,8 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                                                .request_timeout = options.request_timeout,
                                                .stream_keep_alive = options.stream_keep_alive,
                                                .stream_buffer = options.stream_buffer,
-                                               .parse_queue = options.parse_queue},
+                                               .parse_queue = options.parse_queue,
+                                               .parse_bytes = options.parse_bytes},
                                     [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

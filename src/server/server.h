@@ -32,6 +32,7 @@ struct ServerOptions {
   std::chrono::milliseconds stream_keep_alive{10'000};  // a comment in a stream that is silent this long; 0: none
   std::size_t stream_buffer = 1 << 20;                  // bytes that may wait for a slow client
   std::size_t parse_queue = 256;                        // requests that may wait to be parsed; further ones get 503
+  std::size_t parse_bytes = 256 << 20;                  // and the bytes of their bodies
 };
 
 class Server {

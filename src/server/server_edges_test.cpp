@@ -59,8 +59,10 @@ TEST(ServerLeaving, ARequestWhoseClientLeftWhileItWasParsedIsNotComputed) {
   EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"gone\"} 30"));
 }
 
-TEST(ServerLeaving, MoreThanTheParsingQueueHoldsIsRefusedAtOnce) {
-  Running server({.http = {.workers = 1}, .parse_queue = 1});
+// Keeps the only worker of a server busy until another request is refused.
+void expect_busy(ServerOptions options) {
+  options.http.workers = 1;
+  Running server(std::move(options));
   const std::string slow = slow_to_parse();
   Reply refused;
   // The slow request may arrive late, or be parsed before this thread runs again. Then it is sent again.
@@ -78,6 +80,13 @@ TEST(ServerLeaving, MoreThanTheParsingQueueHoldsIsRefusedAtOnce) {
   EXPECT_EQ(refused.parsed().at("error").at("code").as_string(), "busy");
   // What has been parsed makes room again.
   EXPECT_EQ(server.post("/v1/completions", R"({"prompt": "Once", "max_tokens": 1})").status, 200u);
+}
+
+TEST(ServerLeaving, MoreThanTheParsingQueueHoldsIsRefusedAtOnce) { expect_busy({.parse_queue = 1}); }
+
+TEST(ServerLeaving, MoreBytesThanTheParsingQueueHoldsAreRefusedAtOnce) {
+  // One body is always taken, however large.
+  expect_busy({.parse_bytes = 1000});
 }
 
 // --- keys are checked with the header
@@ -251,6 +260,16 @@ TEST(ServerLog, HasOneRecordForARequestWithItsTokensAndItsEnd) {
   EXPECT_EQ(logged.server().post("/tokenize", "{}").status, 401u);
   EXPECT_EQ(logged.of("/tokenize").status, 401u);
   EXPECT_EQ(logged.of("/tokenize").notes.tenant, "");
+}
+
+TEST(ServerLog, HasWhatIsNotHttpToo) {
+  Logged logged;
+  Client client(logged.server().port());
+  client.send("hello\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 400u);
+  const AccessRecord record = logged.of("");
+  EXPECT_EQ(record.status, 400u);
+  EXPECT_THAT(text_line(record), HasSubstr(" \"-\" 400 "));
 }
 
 TEST(ServerLog, ShowsThatAClientLeft) {
