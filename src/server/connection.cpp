@@ -105,7 +105,8 @@ asio::awaitable<void> Connection::run() {
 
 asio::awaitable<bool> Connection::shake_hands() {
   limit(Phase::Reading, server_.options.header_timeout);
-  const error_code error = co_await stream_.handshake();
+  error_code error;
+  co_await stream_.async_handshake(asio::redirect_error(asio::use_awaitable, error));
   no_limit();
   if (!error) co_return true;
   ++(std::exchange(expired_, false) ? server_.counts.timed_out : server_.counts.malformed);
@@ -400,7 +401,7 @@ asio::awaitable<void> Connection::linger() {
   if (!gone_ && socket.is_open()) {
     if (stream_.encrypted()) {
       deadline_ = Clock::now() + kGoodbye;
-      co_await stream_.goodbye();
+      co_await stream_.async_goodbye(asio::redirect_error(asio::use_awaitable, error));
     }
     socket.shutdown(Socket::shutdown_send, error);
     const auto latest = Clock::now() + std::max(server_.options.body_timeout, kLinger);

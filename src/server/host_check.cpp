@@ -40,7 +40,7 @@ bool is_loopback(std::string_view address) {
   return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
 }
 
-HostCheck::HostCheck(std::vector<std::string> allowed) {
+HostCheck::HostCheck(const std::vector<std::string>& allowed) {
   for (const std::string& host : allowed) {
     any_ = any_ || host == "*";
     // An IPv6 address may be given with or without brackets.

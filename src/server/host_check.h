@@ -17,7 +17,7 @@ class HostCheck {
  public:
   HostCheck() = default;
   // `allowed`: names or addresses without a port; "*": any.
-  explicit HostCheck(std::vector<std::string> allowed);
+  explicit HostCheck(const std::vector<std::string>& allowed);
 
   // `host`: the Host header. `address`: where the client connected to, without a port.
   bool allows(std::string_view host, std::string_view address) const;

@@ -73,7 +73,13 @@ void expect_busy(ServerOptions options) {
       refused = server.post("/v1/completions", R"({"prompt": "Once", "max_tokens": 1})");
       busy.receive(0ms);
     }
-    EXPECT_EQ(busy.read_reply().status, 200u);
+    // It is refused itself if it arrives while a small one is parsed.
+    const Reply answer = busy.read_reply();
+    if (answer.status == 503) {
+      refused = answer;
+    } else {
+      EXPECT_EQ(answer.status, 200u);
+    }
   }
   ASSERT_EQ(refused.status, 503u);
   EXPECT_EQ(refused.header("retry-after"), "1");

@@ -9,11 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include <boost/asio/append.hpp>
 #include <boost/asio/async_result.hpp>
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/post.hpp>
 
 #include "quire/server/tls.h"
 
@@ -73,23 +72,29 @@ class Stream {
         token, buffers);
   }
 
-  // A plain stream has no handshake and no goodbye: both return at once.
-  asio::awaitable<error_code> handshake() {
-    error_code error;
+  // A plain stream has no handshake and no goodbye: both are done at once.
+  template <typename Token>
+  auto async_handshake(Token&& token) {
+    return asio::async_initiate<Token, void(error_code)>(
+        [this](auto handler) {
 #if QUIRE_TLS
-    if (tls_) {
-      co_await tls_->async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, error));
-    }
+          if (tls_) return tls_->async_handshake(asio::ssl::stream_base::server, std::move(handler));
 #endif
-    co_return error;
+          asio::post(get_executor(), asio::append(std::move(handler), error_code()));
+        },
+        token);
   }
   // Tells the client that nothing more will come, and waits until it says the same.
-  asio::awaitable<void> goodbye() {
+  template <typename Token>
+  auto async_goodbye(Token&& token) {
+    return asio::async_initiate<Token, void(error_code)>(
+        [this](auto handler) {
 #if QUIRE_TLS
-    error_code ignored;
-    if (tls_) co_await tls_->async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+          if (tls_) return tls_->async_shutdown(std::move(handler));
 #endif
-    co_return;
+          asio::post(get_executor(), asio::append(std::move(handler), error_code()));
+        },
+        token);
   }
 
  private:
