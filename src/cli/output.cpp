@@ -23,4 +23,9 @@ std::error_code DescriptorOutput::write(std::string_view text) {
   return {};
 }
 
+bool DescriptorOutput::ready() {
+  pollfd ready = {.fd = fd_, .events = POLLOUT, .revents = 0};
+  return ::poll(&ready, 1, 0) == 1;
+}
+
 }  // namespace quire::cli

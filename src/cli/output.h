@@ -16,6 +16,8 @@ class Output {
   Output& operator=(const Output&) = delete;
   virtual ~Output() = default;
   virtual std::error_code write(std::string_view text) = 0;
+  // Whether write() takes a line of up to 4 KiB without waiting for a reader.
+  virtual bool ready() { return true; }
 };
 
 // Writes everything immediately, without a buffer.
@@ -23,6 +25,7 @@ class DescriptorOutput : public Output {
  public:
   explicit DescriptorOutput(int fd) : fd_(fd) {}
   std::error_code write(std::string_view text) override;
+  bool ready() override;
 
  private:
   int fd_;

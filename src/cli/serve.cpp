@@ -1,5 +1,6 @@
 #include "quire/cli/serve.h"
 
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/cli/input.h"
@@ -49,6 +51,50 @@ void add_seconds(CLI::App& command, const std::string& name, std::chrono::millis
       ->type_name("SECONDS");
 }
 
+// Where else the server listens, for which hosts it answers, and what it logs.
+void add_edge_options(CLI::App& command, ServeOptions& options) {
+  server::HttpOptions& http = options.server.http;
+  command
+      .add_option("--unix", http.unix_path, "Listen on a Unix socket, and on no port unless --host or --port is\ngiven")
+      ->type_name("PATH");
+  command
+      .add_option_function<std::string>(
+          "--unix-mode",
+          [&http](const std::string& text) {
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, http.unix_mode, 8);
+            if (rest != end || error != std::errc() || http.unix_mode > 0777) {
+              refuse("--unix-mode", text, "is not an octal number from 0 to 777");
+            }
+          },
+          "Permissions of that socket (default: 600)")
+      ->type_name("MODE");
+  CLI::Option* const certificate =
+      command.add_option("--tls-cert", http.tls_certificate, "Speak TLS, with the certificates in this PEM file")
+          ->type_name("FILE");
+  CLI::Option* const key =
+      command.add_option("--tls-key", http.tls_key, "The certificate's private key, a PEM file")->type_name("FILE");
+  certificate->needs(key);
+  key->needs(certificate);
+  command
+      .add_option("--allowed-host", http.allowed_hosts,
+                  "Answer requests for this host too (may be given several times).\nOn loopback the default is "
+                  "localhost and the address; *: any host")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  command
+      .add_option_function<std::string>(
+          "--log-format",
+          [&options](const std::string& text) {
+            check_name("--log-format", text, text, {"text", "json", "none"});
+            options.log_format = text == "text"   ? ServeLog::Format::Text
+                                 : text == "json" ? ServeLog::Format::Json
+                                                  : ServeLog::Format::None;
+          },
+          "Log each request as text or json, or none (default: text)")
+      ->type_name("FORMAT");
+}
+
 }  // namespace
 
 Result<std::string> serve(ServeOptions options, const Console& console) {
@@ -76,14 +122,21 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
       (*host)->backend().facts().threads, options.max_sequences);
 
   raise_descriptor_limit();
+  ServeLog log(console.err, options.log_format);
+  const bool has_keys = !options.server.keys.empty();
   options.server.http.signals = true;
+  options.server.http.on_note = [&log](const std::string& line) { log.note(line); };
+  options.server.http.on_request = [&log](const server::AccessRecord& record) { log.request(record); };
   auto server = server::Server::create(std::move(*host), std::move(options.server));
   if (!server) return std::unexpected(server.error());
-  (void)console.err.write(fmt::format("quire: {}, {}\n", printable((*server)->model_name()), facts));
-  // The parent process may wait for this line. If nobody reads it, the server runs all the same.
-  (void)console.out.write(fmt::format("quire: listening on {}\n", (*server)->url()));
+  log.note(fmt::format("{}, {}", printable((*server)->model_name()), facts));
+  for (const std::string& warning : warnings((*server)->addresses(), has_keys, ::geteuid() == 0)) log.warn(warning);
+  // The parent process may wait for these lines. If nobody reads them, the server runs all the same.
+  for (const server::ListenAddress& address : (*server)->addresses()) {
+    (void)console.out.write(fmt::format("quire: listening on {}\n", printable(address.url)));
+  }
   (*server)->run();
-  (void)console.err.write("quire: stopped\n");
+  log.note("stopped");
   return "";
 }
 
@@ -95,9 +148,14 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
   command->add_option("--alias", server.alias, "Name of the model in the API (default: from its file)")
       ->type_name("TEXT");
-  command->add_option("--host", http.host, "Address to listen on; 0.0.0.0: all addresses (default: 127.0.0.1)")
-      ->type_name("ADDRESS");
-  add_number<std::uint16_t>(*command, "--port", http.port, {}, "Port to listen on; 0: a free one (default: 8080)");
+  const CLI::Option* const tcp_host =
+      command
+          ->add_option("--host", http.host,
+                       "Name or address to listen on, e.g. localhost; 0.0.0.0: all\naddresses (default: 127.0.0.1)")
+          ->type_name("ADDRESS");
+  const CLI::Option* const tcp_port =
+      add_number<std::uint16_t>(*command, "--port", http.port, {}, "Port to listen on; 0: a free one (default: 8080)");
+  add_edge_options(*command, *options);
 
   add_model_options(
       *command, options->model,
@@ -113,6 +171,8 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
                            "100)");
   add_number<std::uint32_t>(*command, "--queue", options->queue, {0, 1'000'000},
                             "Requests that may wait; further ones are refused with 429\n(default: 256)");
+  add_number<std::uint64_t>(*command, "--parse-queue", server.parse_queue, {1, 1'000'000},
+                            "Requests that may wait to be parsed; further ones are refused with\n503 (default: 256)");
   command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");
 
   command
@@ -144,6 +204,9 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
               "Close a connection that sends no new request for this long\n(default: 75)");
   add_seconds(*command, "--write-timeout", http.write_timeout,
               "Time that a client may go without reading any output (default: 30)");
+  add_seconds(*command, "--stream-keep-alive", server.stream_keep_alive,
+              "Send a comment in a stream that has been silent for this long, so\nthat proxies keep it open; 0: never "
+              "(default: 10)");
   add_seconds(*command, "--request-timeout", server.request_timeout,
               "Time for an answer to be complete (default: 600)");
   add_seconds(
@@ -155,7 +218,12 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       "  quire serve\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d \\\n"
       "    '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
-  return [options, &console](const Style&) { return serve(std::move(*options), console); };
+  return [options, tcp_host, tcp_port, &console](const Style&) {
+    // A Unix socket alone is enough, unless TCP is asked for too.
+    server::HttpOptions& asked = options->server.http;
+    asked.tcp = asked.unix_path.empty() || tcp_host->count() > 0 || tcp_port->count() > 0;
+    return serve(std::move(*options), console);
+  };
 }
 
 }  // namespace quire::cli

@@ -1,7 +1,8 @@
 // `quire serve`: the model behind an HTTP server, until a signal ends it.
 //
-// What holds: as soon as the server listens, it writes one line with its address to standard output, and nothing else.
-//   SIGINT and SIGTERM end it gracefully, a second signal ends it at once.
+// What holds: as soon as the server listens, it writes one line for each of its addresses to standard output, and
+// nothing
+//   else. Its log goes to standard error. SIGINT and SIGTERM end it gracefully, a second signal ends it at once.
 // How it fails: with one line, before it listens.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "quire/base/error.h"
 #include "quire/cli/console.h"
 #include "quire/cli/load.h"
+#include "quire/cli/serve_log.h"
 #include "quire/cli/style.h"
 #include "quire/server/server.h"
 
@@ -26,6 +28,7 @@ struct ServeOptions {
   ModelOptions model;
   server::ServerOptions server;
   std::vector<std::string> key_files;
+  ServeLog::Format log_format = ServeLog::Format::Text;
   std::uint32_t max_sequences = 64;
   std::uint32_t step_tokens = 256;
   std::uint32_t queue = 256;

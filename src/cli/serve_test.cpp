@@ -4,6 +4,8 @@
 #include <string>
 
 #include <arpa/inet.h>
+#include <boost/json/parse.hpp>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -27,6 +29,12 @@ TEST(Serve, RefusesOptionsThatCannotBeMeant) {
                                                                                        {"--idle-timeout", "soon"},
                                                                                        {"--max-body", "0"},
                                                                                        {"--max-connections", "0"},
+                                                                                       {"--unix-mode", "9"},
+                                                                                       {"--unix-mode", "1777"},
+                                                                                       {"--log-format", "xml"},
+                                                                                       {"--tls-cert", "only.pem"},
+                                                                                       {"--tls-key", "only.pem"},
+                                                                                       {"--parse-queue", "0"},
                                                                                        {"--memory", "lots"}}) {
     std::vector<std::string> arguments = {"serve"};
     arguments.insert(arguments.end(), options.begin(), options.end());
@@ -45,6 +53,79 @@ TEST(Serve, RefusesKeyFilesWithoutAKey) {
   EXPECT_THAT(outcome.err, HasSubstr("there is no key in this file"));
   expect_refusal(call({"serve", "--port", "0", "--api-key-file", folder / "absent"}));
   expect_refusal(call({"serve", "--port", "0", "--api-key", "two words"}));
+}
+
+TEST(Serve, NamesTheTlsFileThatIsMissing) {
+  const auto outcome = call({"serve", "--port", "0", "--tls-cert", "/no/such.pem", "--tls-key", "/no/such.key"});
+  expect_refusal(outcome);
+  EXPECT_THAT(outcome.err, ::testing::AnyOf(HasSubstr("/no/such.pem: No such file or directory"),
+                                            HasSubstr("this build of quire has no TLS")));
+}
+
+TEST(ServeLog, WarnsOfAddressesThatOthersReachWithoutAKeyAndOfRoot) {
+  const std::vector<server::ListenAddress> own = {
+      {.url = "http://127.0.0.1:8080/", .address = "127.0.0.1", .loopback = true},
+      {.url = "unix:/run/q", .loopback = true, .is_unix = true}};
+  const std::vector<server::ListenAddress> open = {{.url = "http://0.0.0.0:8080/", .address = "0.0.0.0"}};
+  EXPECT_THAT(warnings(own, false, false), ::testing::IsEmpty());
+  EXPECT_THAT(warnings(open, true, false), ::testing::IsEmpty());
+  EXPECT_THAT(warnings(open, false, false), ::testing::ElementsAre(HasSubstr("everyone who can reach 0.0.0.0")));
+  EXPECT_THAT(warnings(own, true, true), ::testing::ElementsAre(HasSubstr("runs as root")));
+}
+
+// A log that can be made to refuse lines, like a pipe that nobody reads.
+class StuckOutput final : public Output {
+ public:
+  std::error_code write(std::string_view written) override {
+    text += written;
+    return {};
+  }
+  bool ready() override { return !stuck; }
+  std::string text;
+  bool stuck = false;
+};
+
+TEST(ServeLog, LeavesLinesOutInsteadOfWaitingForAReader) {
+  StuckOutput out;
+  ServeLog log(out, ServeLog::Format::Text);
+  const server::AccessRecord record{.client = "unix", .method = "GET", .path = "/health", .status = 200};
+  out.stuck = true;
+  for (int i = 0; i < 3; ++i) log.request(record);
+  EXPECT_EQ(out.text, "");
+  out.stuck = false;
+  log.request(record);
+  EXPECT_THAT(out.text, HasSubstr("quire: warning: nobody read the log: 3 lines are missing here\n"));
+  EXPECT_THAT(out.text, HasSubstr("\"GET /health\" 200"));
+}
+
+TEST(ServeLog, InJsonEveryLineIsAnObject) {
+  StuckOutput out;
+  ServeLog log(out, ServeLog::Format::Json);
+  log.note("ready");
+  log.warn("odd \"name\"");
+  log.request({.client = "unix", .method = "GET", .path = "/health", .status = 200});
+  std::size_t lines = 0;
+  for (std::size_t at = 0; at < out.text.size(); ++lines) {
+    const std::size_t end = out.text.find('\n', at);
+    EXPECT_TRUE(boost::json::parse(out.text.substr(at, end - at)).is_object());
+    at = end + 1;
+  }
+  EXPECT_EQ(lines, 3u);
+  StuckOutput none;
+  ServeLog(none, ServeLog::Format::None).request({.method = "GET"});
+  EXPECT_EQ(none.text, "");
+}
+
+TEST(ServeLog, AFullPipeIsNotReady) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  DescriptorOutput out(ends[1]);
+  EXPECT_TRUE(out.ready());
+  while (::write(ends[1], "xxxxxxxx", 8) > 0) {
+  }
+  EXPECT_FALSE(out.ready());
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(Serve, SaysWhereItListensInOneLineAndEndsWithASignal) {
@@ -69,7 +150,7 @@ TEST(Serve, SaysWhereItListensInOneLineAndEndsWithASignal) {
   address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(line.substr(begin.size()))));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  const std::string_view request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  const std::string_view request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
   ASSERT_EQ(::send(client, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
   std::string reply;
   char buffer[1024];
@@ -87,6 +168,7 @@ TEST(Serve, SaysWhereItListensInOneLineAndEndsWithASignal) {
   ::waitpid(child, &status, 0);
   EXPECT_EQ(testing::exit_code(status), 0) << err.text();
   EXPECT_EQ(more, "");
+  EXPECT_THAT(err.text(), HasSubstr(" \"GET /health\" 200 "));
 }
 
 }  // namespace

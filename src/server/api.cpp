@@ -120,6 +120,7 @@ Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts
                   .metrics = metrics_,
                   .inbox = std::make_shared<Inbox>(loop),
                   .request_timeout = options_.request_timeout,
+                  .stream_keep_alive = options_.stream_keep_alive,
                   .stream_buffer = options_.stream_buffer,
                   .has_keys = options_.keys.any(),
                   .prefix = random_prefix()} {}
@@ -164,23 +165,77 @@ void Api::send(const Reply& reply, HttpResponse response) {
 }
 
 // False: a browser sends this request for a page of an origin that is not allowed.
-bool Api::allow_origin(const HttpRequest& request, Responder& reply) const {
+bool Api::allow_origin(const HttpRequest& request, Headers& headers) const {
   if (request.origin.empty()) return true;
   for (const std::string& origin : options_.origins) {
     if (origin != "*" && origin != request.origin) continue;
-    reply.headers.emplace_back("Access-Control-Allow-Origin", origin);
-    reply.headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
-    if (origin != "*") reply.headers.emplace_back("Vary", "Origin");
+    headers.emplace_back("Access-Control-Allow-Origin", origin);
+    headers.emplace_back("Access-Control-Expose-Headers", "x-request-id, retry-after");
+    if (origin != "*") headers.emplace_back("Vary", "Origin");
     return true;
   }
   const std::size_t host = request.origin.find("://");
   return host != std::string::npos && request.origin.substr(host + 3) == request.host;
 }
 
+Api::Decision Api::decide(const HttpRequest& request, bool origin_allowed) const {
+  const auto refused = [](const ApiError& error) { return Decision{.refusal = to_response(error)}; };
+  const Route* found = nullptr;
+  std::string methods;
+  static constexpr Route kModel{"GET", kModelPath, false, &Api::model};
+  for (const Route& route : routes()) {
+    if (route.path != request.path) continue;
+    methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method == "GET" ? "GET, HEAD" : route.method);
+    if (route.method == request.method) found = &route;
+  }
+  if (request.path.starts_with(kModelPath) && request.path.size() > kModelPath.size()) {
+    methods = "GET, HEAD";
+    if (request.method == "GET") found = &kModel;
+  }
+  const auto name_space = options_.keys.admit(request.authorization);
+  if (!name_space && (found == nullptr || !found->open)) {
+    return refused({.status = 401,
+                    .type = "authentication_error",
+                    .message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                                             : "the API key is not one of this server's",
+                    .code = "invalid_api_key"});
+  }
+  if (found == nullptr && methods.empty()) {
+    return refused(
+        {.status = 404, .message = fmt::format("there is nothing at {}", request.path), .code = "not_found"});
+  }
+  if (found == nullptr) {
+    Decision decision = refused({.status = 405,
+                                 .message = fmt::format("{} takes {}, not {}", request.path, methods, request.method),
+                                 .code = "method_not_allowed"});
+    decision.refusal->headers.emplace_back("Allow", methods);
+    return decision;
+  }
+  if (!origin_allowed && request.method == "POST") {
+    return refused({.status = 403,
+                    .type = "permission_error",
+                    .message = fmt::format("pages of {} may not use this server (see --cors)", request.origin),
+                    .code = "origin_not_allowed"});
+  }
+  return {.route = found, .name_space = name_space.value_or(0)};
+}
+
+std::optional<HttpResponse> Api::check_head(const HttpRequest& request) {
+  Headers headers;
+  const bool allowed = allow_origin(request, headers);
+  if (request.method == "OPTIONS") return std::nullopt;  // see handle()
+  std::optional<HttpResponse> refusal = decide(request, allowed).refusal;
+  if (refusal) {
+    metrics_.answered(refusal->status);
+    refusal->headers.insert(refusal->headers.end(), headers.begin(), headers.end());
+  }
+  return refusal;
+}
+
 void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
   // Exceptions of the standard library end here.
   try {
-    const bool allowed = allow_origin(request, *responder);
+    const bool allowed = allow_origin(request, responder->headers);
     if (request.method == "OPTIONS" && allowed && !options_.origins.empty() && !request.origin.empty()) {
       return send(responder, {.status = 204,
                               .content_type = {},
@@ -188,48 +243,11 @@ void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
                                           {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
                                           {"Access-Control-Max-Age", "86400"}}});
     }
-    const Route* found = nullptr;
-    std::string methods;
-    static constexpr Route kModel{"GET", kModelPath, false, &Api::model};
-    for (const Route& route : routes()) {
-      if (route.path != request.path) continue;
-      methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method == "GET" ? "GET, HEAD" : route.method);
-      if (route.method == request.method) found = &route;
-    }
-    if (request.path.starts_with(kModelPath) && request.path.size() > kModelPath.size()) {
-      methods = "GET, HEAD";
-      if (request.method == "GET") found = &kModel;
-    }
-    const auto name_space = options_.keys.admit(request.authorization);
-    if (!name_space && (found == nullptr || !found->open)) {
-      return refuse(responder,
-                    {.status = 401,
-                     .type = "authentication_error",
-                     .message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
-                                                              : "the API key is not one of this server's",
-                     .code = "invalid_api_key"});
-    }
-    if (found == nullptr && methods.empty()) {
-      return refuse(
-          responder,
-          {.status = 404, .message = fmt::format("there is nothing at {}", request.path), .code = "not_found"});
-    }
-    if (found == nullptr) {
-      HttpResponse response =
-          to_response({.status = 405,
-                       .message = fmt::format("{} takes {}, not {}", request.path, methods, request.method),
-                       .code = "method_not_allowed"});
-      response.headers.emplace_back("Allow", methods);
-      return send(responder, std::move(response));
-    }
-    if (!allowed && request.method == "POST") {
-      return refuse(responder,
-                    {.status = 403,
-                     .type = "permission_error",
-                     .message = fmt::format("pages of {} may not use this server (see --cors)", request.origin),
-                     .code = "origin_not_allowed"});
-    }
-    (this->*found->answer)({std::move(request), responder, name_space.value_or(0)});
+    Decision decision = decide(request, allowed);
+    if (decision.refusal) return send(responder, std::move(*decision.refusal));
+    // Keys have no names of their own, and the key itself is never logged.
+    if (decision.name_space != 0) responder->notes.tenant = fmt::format("key {}", decision.name_space);
+    (this->*decision.route->answer)({std::move(request), responder, decision.name_space});
   } catch (const std::exception&) {
     refuse(responder, internal_error());
   }
@@ -320,41 +338,73 @@ void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }
 void Api::tokenize(Call call) { compute(std::move(call), tokenized); }
 void Api::detokenize(Call call) { compute(std::move(call), detokenized); }
 
+std::shared_ptr<Api::Job> Api::enqueue(Call call) {
+  const std::size_t bytes = call.request.body.size();
+  if (parsing_ >= options_.parse_queue || (parsing_ > 0 && parsing_bytes_ + bytes > options_.parse_bytes)) {
+    refuse(call.reply, {.status = 503,
+                        .type = "server_error",
+                        .message = fmt::format("too many requests wait to be parsed ({}); try again later", parsing_),
+                        .code = "busy"});
+    return nullptr;
+  }
+  ++parsing_;
+  parsing_bytes_ += bytes;
+  auto job = std::make_shared<Job>(std::move(call), bytes, std::make_shared<std::atomic<bool>>(false));
+  // The responder must not own the job, which owns the responder.
+  job->call.reply->on_gone = [gone = job->gone] { *gone = true; };
+  return job;
+}
+
+void Api::dequeue(const Job& job) {
+  --parsing_;
+  parsing_bytes_ -= job.bytes;
+}
+
 void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const TextModel&)) {
-  auto shared = std::make_shared<Call>(std::move(call));
-  loop_.work([this, shared, parse] {
+  const auto job = enqueue(std::move(call));
+  if (!job) return metrics_.completed(Outcome::QueueFull);
+  loop_.work([this, job, parse] {
     auto result = std::make_shared<CompletionResult>(std::unexpected(internal_error()));
     try {
-      auto body = parse_body(shared->request.body);
-      std::string().swap(shared->request.body);
-      *result = body ? parse(std::move(*body), model_) : CompletionResult(std::unexpected(body.error()));
+      if (!*job->gone) {
+        auto body = parse_body(job->call.request.body);
+        std::string().swap(job->call.request.body);
+        *result = body ? parse(std::move(*body), model_) : CompletionResult(std::unexpected(body.error()));
+      }
     } catch (const std::exception&) {
       *result = std::unexpected(internal_error());
     }
-    loop_.post([this, shared, result] {
+    loop_.post([this, job, result] {
+      dequeue(*job);
+      if (*job->gone) return metrics_.completed(Outcome::Gone);
       if (!*result) {
         metrics_.completed(Outcome::Invalid);
-        return refuse(shared->reply, result->error());
+        return refuse(job->call.reply, result->error());
       }
-      Completion::start(completion_, std::move(**result), shared->name_space, shared->reply);
+      Completion::start(completion_, std::move(**result), job->call.name_space, job->call.reply);
     });
   });
 }
 
 void Api::compute(Call call, Answer answer) {
-  auto shared = std::make_shared<Call>(std::move(call));
-  loop_.work([this, shared, answer] {
+  const auto job = enqueue(std::move(call));
+  if (!job) return;
+  loop_.work([this, job, answer] {
     auto result = std::make_shared<std::expected<std::string, ApiError>>(std::unexpected(internal_error()));
     try {
-      const auto body = parse_body(shared->request.body);
-      std::string().swap(shared->request.body);
-      *result = body ? answer(*body, model_) : std::unexpected(body.error());
+      if (!*job->gone) {
+        const auto body = parse_body(job->call.request.body);
+        std::string().swap(job->call.request.body);
+        *result = body ? answer(*body, model_) : std::unexpected(body.error());
+      }
     } catch (const std::exception&) {
       *result = std::unexpected(internal_error());
     }
-    loop_.post([this, shared, result] {
-      if (!*result) return refuse(shared->reply, result->error());
-      send(shared->reply, {.body = std::move(**result)});
+    loop_.post([this, job, result] {
+      dequeue(*job);
+      if (*job->gone) return;
+      if (!*result) return refuse(job->call.reply, result->error());
+      send(job->call.reply, {.body = std::move(**result)});
     });
   });
 }

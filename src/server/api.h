@@ -1,14 +1,18 @@
 // The routes of the server and their handlers.
 //
 // Who may call: the loop's thread.
-// What holds: every request is answered, whatever it contains. If the server has keys, every route needs one, except
+// What holds: every request is answered, whatever it contains. A request whose client leaves while it is parsed never
+//   reaches the engine. If the server has keys, every route needs one, except
 //   /health and the page itself.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quire/engine/service.h"
@@ -26,7 +30,10 @@ struct ApiOptions {
   Keys keys;
   std::vector<std::string> origins;  // origins whose pages may call, as browsers send them; "*": all
   std::chrono::milliseconds request_timeout{600'000};
+  std::chrono::milliseconds stream_keep_alive{10'000};
   std::size_t stream_buffer = 1 << 20;
+  std::size_t parse_queue = 256;        // bodies that may wait for a worker or be parsed, ...
+  std::size_t parse_bytes = 256 << 20;  // and their bytes; one body is always taken
 };
 
 class Api {
@@ -38,6 +45,8 @@ class Api {
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
   // "GET /health" and so on, without the files of the page. docs/api.md lists them.
   static std::vector<std::string> endpoints();
+  // Whether a request is refused by its header alone: see HeadCheck.
+  std::optional<HttpResponse> check_head(const HttpRequest& request);
   // The server is stopping: /health says so, and the streams of /pool/events end. The engine refuses new requests.
   void stop();
 
@@ -55,8 +64,26 @@ class Api {
     void (Api::*answer)(Call);
   };
   static const std::vector<Route>& routes();
+  // What a header leads to: a route, or a refusal.
+  struct Decision {
+    const Route* route = nullptr;
+    Namespace name_space = 0;
+    std::optional<HttpResponse> refusal;
+  };
+  Decision decide(const HttpRequest& request, bool origin_allowed) const;
 
-  bool allow_origin(const HttpRequest& request, Responder& reply) const;
+  // A call whose body waits for a worker, or is being parsed by one.
+  struct Job {
+    Call call;
+    std::size_t bytes = 0;
+    std::shared_ptr<std::atomic<bool>> gone;  // the client went away meanwhile
+  };
+  // Takes a call into the queue of the workers. Null: the queue is full, and the call was refused.
+  std::shared_ptr<Job> enqueue(Call call);
+  void dequeue(const Job& job);
+
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  bool allow_origin(const HttpRequest& request, Headers& headers) const;
   void send(const Reply& reply, HttpResponse response);
   void refuse(const Reply& reply, const ApiError& error) { send(reply, to_response(error)); }
 
@@ -86,6 +113,8 @@ class Api {
   Metrics metrics_;
   std::shared_ptr<PoolFeed> feed_;
   CompletionContext completion_;
+  std::size_t parsing_ = 0;  // jobs of the workers
+  std::size_t parsing_bytes_ = 0;
   bool stopping_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "quire/server/completion.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -50,9 +51,11 @@ void Completion::submit(Namespace name_space) {
     if (!self || self->over_) return;
     self->over_ = true;
     self->context_.metrics.completed(Outcome::Gone);
+    self->note("cancelled");
     self->cancel();
   };
   for (std::size_t i = 0; i < request_.prompts.size(); ++i) {
+    prompt_tokens_ += request_.prompts[i].size();
     engine::Request asked = request_.options;
     asked.prompt = std::move(request_.prompts[i]);
     asked.name_space = name_space;
@@ -82,7 +85,33 @@ void Completion::accepted() {
   head.body += std::exchange(early_, {});
   context_.metrics.answered(head.status);
   responder_->begin(std::move(head));
-  if (open_ == 0) complete();
+  spoken_ = engine::Clock::now();
+  if (open_ == 0) return complete();
+  if (context_.stream_keep_alive.count() > 0) keep_alive();
+}
+
+// Looks at the stream when it will have been silent for long enough.
+void Completion::keep_alive() {
+  const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(engine::Clock::now() - spoken_);
+  context_.loop.after(context_.stream_keep_alive - std::min(silent, context_.stream_keep_alive),
+                      [weak = weak_from_this()] {
+                        const auto self = weak.lock();
+                        if (!self || self->over_) return;
+                        const auto now = engine::Clock::now();
+                        if (now - self->spoken_ >= self->context_.stream_keep_alive) {
+                          self->spoken_ = now;
+                          if (self->responder_->pending() == 0) self->responder_->write(": waiting\n\n");
+                        }
+                        self->keep_alive();
+                      });
+}
+
+void Completion::note(std::string_view finish) {
+  RequestNotes& notes = responder_->notes;
+  notes.request = ids_.empty() ? 0 : ids_.front();
+  notes.prompt_tokens = prompt_tokens_;
+  notes.completion_tokens = tokens_;
+  notes.finish = finish;
 }
 
 void Completion::stream(std::string_view events) {
@@ -91,6 +120,7 @@ void Completion::stream(std::string_view events) {
     return;
   }
   responder_->write(events);
+  spoken_ = engine::Clock::now();
   if (responder_->pending() <= context_.stream_buffer) return;
   fail({.status = 503,
         .type = "server_error",
@@ -115,6 +145,7 @@ void Completion::receive(const Arrival& arrival) {
 }
 
 void Completion::token(const Arrival& arrival, std::uint32_t index) {
+  ++tokens_;
   Choice& choice = choices_[index];
   if (choice.last_token != engine::Clock::time_point{}) {
     context_.metrics.next_token(seconds(arrival.at - choice.last_token));
@@ -176,6 +207,10 @@ void Completion::complete() {
   if (request_.stream && !begun_) return;  // accepted() calls it again
   over_ = true;
   context_.metrics.completed(Outcome::Finished);
+  const bool same = std::ranges::all_of(
+      choices_, [this](const Choice& c) { return std::string_view(c.finish) == choices_.front().finish; });
+  tokens_ = usage_.completion_tokens;
+  note(same ? choices_.front().finish : "mixed");
   if (request_.stream) {
     std::string end;
     if (request_.include_usage) format_->usage_chunk(end, usage_);
@@ -201,6 +236,7 @@ void Completion::complete() {
 void Completion::fail(const ApiError& error, Outcome outcome) {
   over_ = true;
   context_.metrics.completed(outcome);
+  note(error.code.empty() ? error.type : error.code);
   cancel();
   if (!begun_) {
     context_.metrics.answered(error.status);

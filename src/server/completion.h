@@ -3,8 +3,8 @@
 //
 // Who may call: the loop's thread.
 // What holds: if the client goes away, its requests are cancelled at once; if it does not read, they are cancelled when
-//   the stream's buffer is full. A stream that has begun ends with "data: [DONE]". If the answer is not complete, an
-//   error before it says why.
+//   the stream's buffer is full. A stream that is silent for a while gets a comment, so that proxies keep it open. A
+//   stream that has begun ends with "data: [DONE]". If the answer is not complete, an error before it says why.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,8 @@ struct CompletionContext {
   Metrics& metrics;
   std::shared_ptr<Inbox> inbox;
   std::chrono::milliseconds request_timeout;
-  std::size_t stream_buffer;  // bytes that may wait for a client
+  std::chrono::milliseconds stream_keep_alive;  // 0: never
+  std::size_t stream_buffer;                    // bytes that may wait for a client
   bool has_keys;
   std::string prefix;  // of the ids of answers; a new one each time the server starts
 };
@@ -58,6 +59,8 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   void fail(const ApiError& error, Outcome outcome);
   void cancel();
   void stream(std::string_view events);
+  void keep_alive();
+  void note(std::string_view finish);
 
   const CompletionContext& context_;
   CompletionRequest request_;
@@ -66,6 +69,9 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   std::vector<Choice> choices_;  // all choices of the first prompt, then those of the next
   std::unique_ptr<CompletionFormat> format_;
   engine::Clock::time_point submitted_;
+  engine::Clock::time_point spoken_;  // when the stream's last bytes were written
+  std::uint64_t prompt_tokens_ = 0;
+  std::uint64_t tokens_ = 0;  // that have come, of all choices
   UsageSum usage_;
   std::size_t open_ = 0;  // prompts whose last event has not come
   std::string early_;     // stream events that wait until the engine has accepted all prompts

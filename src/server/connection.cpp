@@ -18,8 +18,11 @@ namespace {
 
 namespace http = boost::beast::http;
 
-constexpr std::chrono::milliseconds kLinger{2000};  // time for the client to read why the connection is closed
-constexpr std::size_t kLingerBytes = 64 << 20;      // that the client may still send meanwhile
+// Before the server closes a connection, the client may still send. It has this long between two pieces, because it may
+// read the answer only after it has sent everything.
+constexpr std::chrono::milliseconds kLinger{2000};
+constexpr std::size_t kLingerBytes = 64 << 20;      // that it may send meanwhile
+constexpr std::chrono::milliseconds kGoodbye{250};  // for the client to end TLS
 constexpr std::size_t kReadAhead = 64 << 10;        // bytes of later requests that are read during an answer
 constexpr std::size_t kPiece = 4 << 10;             // bytes of one such read
 
@@ -81,8 +84,11 @@ void Exchange::end() {
 std::size_t Exchange::pending() const { return connection_ == nullptr ? 0 : connection_->pending(); }
 
 asio::awaitable<void> Connection::run() {
+  if (stream_.encrypted()) {
+    const bool secure = co_await shake_hands();
+    if (!secure) co_return;
+  }
   if (turned_away_) {
-    keep_alive_ = false;
     refuse(503, "too many connections; try again later");
     co_await write_out();
   }
@@ -92,64 +98,120 @@ asio::awaitable<void> Connection::run() {
       const bool came = co_await wait_for_request();
       if (!came) break;
     }
-    RequestParser parser;
-    parser.header_limit(static_cast<std::uint32_t>(
-        std::min<std::size_t>(server_.options.max_header, std::numeric_limits<std::uint32_t>::max())));
-    parser.body_limit(server_.options.max_body);
-    limit(Phase::Reading, server_.options.header_timeout);
-    const bool whole = co_await read_request(parser);
-    no_limit();
-    if (!whole) break;
-    auto request = take(parser);
-    if (!request) {
-      co_await write_out();
-      break;
-    }
-    ++server_.counts.requests;
-    co_await respond(std::move(*request));
+    co_await serve_request();
   }
   co_await linger();
+}
+
+asio::awaitable<bool> Connection::shake_hands() {
+  limit(Phase::Reading, server_.options.header_timeout);
+  error_code error;
+  co_await stream_.async_handshake(asio::redirect_error(asio::use_awaitable, error));
+  no_limit();
+  if (!error) co_return true;
+  ++(std::exchange(expired_, false) ? server_.counts.timed_out : server_.counts.malformed);
+  co_return false;
 }
 
 // False: the connection is over, and no answer is needed.
 asio::awaitable<bool> Connection::wait_for_request() {
   limit(Phase::Waiting, server_.options.idle_timeout);
   error_code error;
-  co_await socket_.async_wait(tcp::socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+  if (stream_.encrypted()) {
+    // A request may already be in TLS's buffers, where waiting for the socket would not see it.
+    const std::size_t bytes =
+        co_await stream_.async_read_some(in_.prepare(kPiece), asio::redirect_error(asio::use_awaitable, error));
+    in_.commit(bytes);
+  } else {
+    co_await stream_.socket().async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+  }
   no_limit();
   co_return !error;
 }
 
-// False: the connection is over, and the client has its answer if it needs one.
-asio::awaitable<bool> Connection::read_request(RequestParser& parser) {
+// Reads one request and answers it.
+asio::awaitable<void> Connection::serve_request() {
+  RequestParser parser;
+  parser.header_limit(static_cast<std::uint32_t>(
+      std::min<std::size_t>(server_.options.max_header, std::numeric_limits<std::uint32_t>::max())));
+  parser.body_limit(server_.options.max_body);
+  limit(Phase::Reading, server_.options.header_timeout);
+  record_ = {.client = client_};
+  answered_ = head_only_ = false;
+  HttpRequest request;
+  const bool whole = co_await read_request(parser, request);
+  no_limit();
+  bool complete = false;
+  if (whole) {
+    ++server_.counts.requests;
+    complete = co_await respond(std::move(request));
+  } else if (answered_) {
+    complete = co_await write_out();
+  }
+  log(complete);
+}
+
+void Connection::log(bool complete) {
+  // A client that sends half a header and leaves has not asked for anything.
+  const bool asked = !record_.method.empty() || record_.status != 0;
+  if (!server_.options.on_request || !asked) return;
+  record_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+  record_.left = !complete;
+  server_.options.on_request(record_);
+}
+
+// False: the request was refused, and the answer is ready to be written; or the client is gone.
+asio::awaitable<bool> Connection::read_request(RequestParser& parser, HttpRequest& request) {
   error_code error;
-  co_await http::async_read_header(socket_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  co_await http::async_read_header(stream_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  record_.time = std::chrono::system_clock::now();
+  began_ = Clock::now();
   if (error == http::error::end_of_stream) {
     gone_ = true;
+    keep_alive_ = false;
     co_return false;
   }
-  bool in_body = false;
-  if (!error && !parser.is_done()) {
-    in_body = true;
-    limit(Phase::Reading, server_.options.body_timeout);
-    const auto expectation = parser.get()[http::field::expect];
-    if (!expectation.empty()) {
-      if (!boost::beast::iequals(expectation, "100-continue")) {
-        refuse(417, "the only supported expectation is 100-continue");
-        co_await write_out();
-        co_return false;
-      }
-      out_ += "HTTP/1.1 100 Continue\r\n\r\n";
-      const bool sent = co_await write_out();
-      if (!sent) co_return false;
-      limit(Phase::Reading, server_.options.body_timeout);
-    }
-    co_await http::async_read(socket_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  if (error) {
+    refuse(error, false);
+    co_return false;
   }
-  if (!error) co_return true;
-  refuse(error, in_body);
-  co_await write_out();
-  co_return false;
+  if (!take_head(parser, request)) co_return false;
+  if (parser.is_done()) co_return true;
+
+  limit(Phase::Reading, server_.options.body_timeout);
+  if (!may_send_body(parser, request)) co_return false;
+  if (!out_.empty()) {
+    const bool sent = co_await write_out();
+    if (!sent) co_return false;
+    limit(Phase::Reading, server_.options.body_timeout);
+  }
+  co_await http::async_read(stream_, in_, parser, asio::redirect_error(asio::use_awaitable, error));
+  if (error) {
+    refuse(error, true);
+    co_return false;
+  }
+  request.body = std::move(parser.get().body());
+  co_return true;
+}
+
+// Whether the body is wanted. If not, the request was refused by its header. The connection ends then, because what
+// follows on it is the body.
+bool Connection::may_send_body(RequestParser& parser, const HttpRequest& request) {
+  if (server_.options.check_head) {
+    if (const auto refusal = server_.options.check_head(request)) {
+      keep_alive_ = false;
+      answer(*refusal);
+      return false;
+    }
+  }
+  const auto expectation = parser.get()[http::field::expect];
+  if (expectation.empty()) return true;
+  if (!boost::beast::iequals(expectation, "100-continue")) {
+    refuse(417, "the only supported expectation is 100-continue");
+    return false;
+  }
+  out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+  return true;
 }
 
 void Connection::refuse(error_code why, bool in_body) {
@@ -177,67 +239,83 @@ void Connection::refuse(error_code why, bool in_body) {
 }
 
 void Connection::refuse(unsigned status, std::string message) {
-  keep_alive_ = false;
-  if (turned_away_) {
-    ++server_.counts.turned_away;
-  } else {
-    ++server_.counts.malformed;
-  }
-  answer(to_response({.status = status,
-                      .type = status >= 500 ? "server_error" : "invalid_request_error",
-                      .message = std::move(message)}));
+  refuse({.status = status,
+          .type = status >= 500 ? "server_error" : "invalid_request_error",
+          .message = std::move(message)});
 }
 
-// The request for the handler. Empty: it was refused.
-std::optional<HttpRequest> Connection::take(RequestParser& parser) {
+void Connection::refuse(const ApiError& error) {
+  keep_alive_ = false;
+  ++(turned_away_ ? server_.counts.turned_away : server_.counts.malformed);
+  answer(to_response(error));
+}
+
+// Takes what the header says. False: the request was refused.
+bool Connection::take_head(RequestParser& parser, HttpRequest& request) {
   auto& message = parser.get();
   version_ = message.version();
   keep_alive_ = keep_alive_ && message.keep_alive();
   const auto method = message.method_string();
   head_only_ = method == "HEAD";
   last_stream_ = mistakes_kept_connections(message[http::field::user_agent]);
-  answered_ = false;
   const auto field = [&](http::field name) { return std::string(message[name]); };
-  if (version_ == 11 && message.count(http::field::host) != 1) {
-    refuse(400, "a request must have exactly one Host header");
-    return std::nullopt;
-  }
   std::string target(message.target());
+  std::string host = field(http::field::host);
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!target.starts_with(scheme)) continue;
-    const std::size_t path = target.find('/', scheme.size());
-    target = path == std::string::npos ? "/" : target.substr(path);
+    const std::size_t path = std::min(target.find('/', scheme.size()), target.size());
+    host = target.substr(scheme.size(), path - scheme.size());
+    target = path == target.size() ? "/" : target.substr(path);
   }
-  HttpRequest request{.method = head_only_ ? "GET" : std::string(method),
-                      .path = target.substr(0, target.find_first_of("?#")),
-                      .body = std::move(message.body()),
-                      .authorization = field(http::field::authorization),
-                      .host = field(http::field::host),
-                      .origin = field(http::field::origin),
-                      .if_none_match = field(http::field::if_none_match)};
-  return request;
+  request = {.method = head_only_ ? "GET" : std::string(method),
+             .path = target.substr(0, target.find_first_of("?#")),
+             .authorization = field(http::field::authorization),
+             .host = std::move(host),
+             .origin = field(http::field::origin),
+             .if_none_match = field(http::field::if_none_match)};
+  record_.method = method;
+  record_.path = request.path;
+  const std::size_t hosts = message.count(http::field::host);
+  if (version_ == 11 && hosts != 1) {
+    refuse(400, "a request must have exactly one Host header");
+    return false;
+  }
+  // HTTP/1.0 has no Host header. Browsers always send one.
+  if (!local_.empty() && hosts > 0 && !server_.hosts.allows(request.host, local_)) {
+    refuse({.status = 403,
+            .type = "permission_error",
+            .message = fmt::format("this server does not answer for the host '{}' (see --allowed-host)", request.host),
+            .code = "host_not_allowed"});
+    return false;
+  }
+  return true;
 }
 
 void Connection::finish() {
   answered_ = true;
-  if (const auto exchange = exchange_.lock()) exchange->detach();
+  if (const auto exchange = exchange_.lock()) {
+    record_.notes = std::move(exchange->notes);
+    exchange->detach();
+  }
   wake_.cancel();
 }
 
-// Passes the request to the handler and writes its answer until it is complete or the client is gone.
-asio::awaitable<void> Connection::respond(HttpRequest request) {
+// Passes the request to the handler and writes its answer. False: the client was gone before the answer was complete.
+asio::awaitable<bool> Connection::respond(HttpRequest request) {
   phase_ = Phase::Answering;
   answered_ = false;
   auto exchange = std::make_shared<Exchange>(*this);
   exchange_ = exchange;
   server_.handler(std::move(request), std::move(exchange));
   if (!answered_) watch();
+  bool complete = false;
   for (;;) {
     if (!out_.empty()) {
       const bool sent = co_await write_out();
       if (!sent) break;
       continue;
     }
+    complete = answered_;
     if (answered_ || gone_) break;
     error_code ignored;
     wake_.expires_at(asio::steady_timer::time_point::max());
@@ -250,13 +328,14 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
+  co_return complete;
 }
 
 // Reads ahead while an answer is computed, to notice when the client goes away.
 void Connection::watch() {
   if (in_.size() >= kReadAhead) return;
   watching_ = true;
-  socket_.async_read_some(in_.prepare(kPiece),
+  stream_.async_read_some(in_.prepare(kPiece),
                           asio::bind_cancellation_slot(
                               stop_watching_.slot(), [self = shared_from_this()](error_code error, std::size_t bytes) {
                                 self->watching_ = false;
@@ -278,7 +357,9 @@ void Connection::leave() {
   if (phase_ == Phase::Answering) phase_ = Phase::Leaving;
   const auto exchange = exchange_.lock();
   exchange_.reset();
-  if (exchange && !answered_) exchange->gone();
+  if (!exchange || answered_) return;
+  exchange->gone();
+  record_.notes = std::move(exchange->notes);
 }
 
 // Writes all bytes that wait. False: it failed.
@@ -291,9 +372,10 @@ asio::awaitable<bool> Connection::write_out() {
       deadline_ = Clock::now() + server_.options.write_timeout;
       error_code error;
       const std::size_t sent =
-          co_await socket_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
+          co_await stream_.async_write_some(asio::buffer(writing_.data() + written_, writing_.size() - written_),
                                             asio::redirect_error(asio::use_awaitable, error));
       written_ += sent;
+      record_.bytes += sent;
       if (error) {
         if (expired_) ++server_.counts.timed_out;
         gone_ = true;
@@ -314,21 +396,27 @@ asio::awaitable<bool> Connection::write_out() {
 // sends, the client would lose the answer.
 asio::awaitable<void> Connection::linger() {
   phase_ = Phase::Leaving;
+  Socket& socket = stream_.socket();
   error_code error;
-  if (!gone_ && socket_.is_open()) {
-    socket_.shutdown(tcp::socket::shutdown_send, error);
-    deadline_ = Clock::now() + kLinger;
+  if (!gone_ && socket.is_open()) {
+    if (stream_.encrypted()) {
+      deadline_ = Clock::now() + kGoodbye;
+      co_await stream_.async_goodbye(asio::redirect_error(asio::use_awaitable, error));
+    }
+    socket.shutdown(Socket::shutdown_send, error);
+    const auto latest = Clock::now() + std::max(server_.options.body_timeout, kLinger);
     expired_ = false;
     char discarded[4096];
     std::size_t total = 0;
     while (!error && !expired_ && total < kLingerBytes) {
+      deadline_ = std::min(latest, Clock::now() + kLinger);
       total +=
-          co_await socket_.async_read_some(asio::buffer(discarded), asio::redirect_error(asio::use_awaitable, error));
+          co_await socket.async_read_some(asio::buffer(discarded), asio::redirect_error(asio::use_awaitable, error));
     }
   }
   no_limit();
   error_code ignored;
-  socket_.close(ignored);
+  socket.close(ignored);
 }
 
 }  // namespace quire::server

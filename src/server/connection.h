@@ -18,24 +18,25 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include "quire/server/access_log.h"
+#include "quire/server/api_error.h"
+#include "quire/server/host_check.h"
 #include "quire/server/http_head.h"
 #include "quire/server/http_server.h"
+#include "quire/server/stream.h"
 
 namespace quire::server {
 
-namespace asio = boost::asio;
-using asio::ip::tcp;
-using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 // What all connections share. Outlives them.
 struct ConnectionContext {
   HttpOptions options;
   Handler handler;
+  HostCheck hosts;
   asio::io_context io{1};
   HttpCounts counts;
 };
@@ -45,8 +46,19 @@ struct RequestParser;
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(ConnectionContext& server, tcp::socket socket, bool turned_away)
-      : server_(server), socket_(std::move(socket)), wake_(server.io), turned_away_(turned_away) {}
+  struct Start {
+    std::shared_ptr<TlsContext> tls;  // null: plain
+    std::string client;               // for the access log
+    std::string local;                // the address that the client connected to; empty: a Unix socket
+    bool turned_away = false;         // there are too many: only say so
+  };
+  Connection(ConnectionContext& server, Socket socket, Start start)
+      : server_(server),
+        stream_(std::move(socket), std::move(start.tls)),
+        client_(std::move(start.client)),
+        local_(std::move(start.local)),
+        wake_(server.io),
+        turned_away_(start.turned_away) {}
 
   asio::awaitable<void> run();
 
@@ -65,19 +77,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close() {
     closing_ = true;
     error_code ignored;
-    socket_.close(ignored);
+    stream_.socket().close(ignored);
     leave();
     wake_.cancel();
   }
 
   // --- called by the exchange
   void answer(const HttpResponse& response) {
+    record_.status = response.status;
     framing_ = Framing::Length;
     out_ += make_head(response, {.framing = framing_, .keep_alive = stays()});
     if (!head_only_) out_ += response.body;
     finish();
   }
   void begin(const HttpResponse& head) {
+    record_.status = head.status;
     framing_ = version_ >= 11 ? Framing::Chunked : Framing::Close;
     if (framing_ == Framing::Close || last_stream_) keep_alive_ = false;
     out_ += make_head(head, {.framing = framing_, .keep_alive = stays()});
@@ -102,14 +116,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   enum class Phase { Waiting, Reading, Answering, Leaving };
 
+  asio::awaitable<bool> shake_hands();
   asio::awaitable<bool> wait_for_request();
-  asio::awaitable<bool> read_request(RequestParser& parser);
-  asio::awaitable<void> respond(HttpRequest request);
+  asio::awaitable<void> serve_request();
+  asio::awaitable<bool> read_request(RequestParser& parser, HttpRequest& request);
+  asio::awaitable<bool> respond(HttpRequest request);
   asio::awaitable<bool> write_out();
   asio::awaitable<void> linger();
   void refuse(error_code why, bool in_body);
   void refuse(unsigned status, std::string message);
-  std::optional<HttpRequest> take(RequestParser& parser);
+  void refuse(const ApiError& error);
+  bool take_head(RequestParser& parser, HttpRequest& request);
+  bool may_send_body(RequestParser& parser, const HttpRequest& request);
+  void log(bool complete);
   void watch();
   void leave();
 
@@ -120,7 +139,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish();
   void cancel() {
     error_code ignored;
-    socket_.cancel(ignored);
+    stream_.socket().cancel(ignored);
     wake_.cancel();
   }
   void limit(Phase phase, std::chrono::milliseconds time) {
@@ -130,7 +149,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void no_limit() { deadline_ = Clock::time_point::max(); }
 
   ConnectionContext& server_;
-  tcp::socket socket_;
+  Stream stream_;
+  std::string client_, local_;
   asio::steady_timer wake_;  // never expires; cancel() wakes the coroutine that waits on it
   boost::beast::flat_buffer in_;
   std::string out_;      // bytes that wait to be written
@@ -138,6 +158,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t written_ = 0;
   std::weak_ptr<Exchange> exchange_;  // owned by the handler
   asio::cancellation_signal stop_watching_;
+  AccessRecord record_;  // of the current request
+  Clock::time_point began_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Phase phase_ = Phase::Waiting;
   Framing framing_ = Framing::Length;

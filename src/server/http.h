@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +35,15 @@ struct HttpResponse {
   std::string body;
 };
 
+// What a handler knows about its request, for the access log.
+struct RequestNotes {
+  std::uint64_t request = 0;  // its number in the engine; 0: it did not get that far
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t completion_tokens = 0;
+  std::string finish;  // why the answer ended
+  std::string tenant;  // whose key it was; empty: the server has no keys
+};
+
 class Responder {
  public:
   virtual ~Responder() = default;
@@ -46,9 +57,12 @@ class Responder {
 
   std::function<void()> on_gone;
   std::vector<std::pair<std::string, std::string>> headers;  // added to the answer, whatever it is
+  RequestNotes notes;                                        // read when the answer ends, or after `on_gone` was called
 };
 
 using Handler = std::function<void(HttpRequest, std::shared_ptr<Responder>)>;
+// Looks at the header of a request that has a body, before the body is read. An answer refuses the request.
+using HeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
 
 // The thread on which connections live.
 class Loop {

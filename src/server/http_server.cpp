@@ -10,6 +10,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -18,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "quire/server/connection.h"
+#include "quire/server/listeners.h"
 
 namespace quire::server {
 namespace {
@@ -33,16 +35,21 @@ struct HttpServer::Impl : ConnectionContext {
   Impl(HttpOptions given, Handler handle) {
     options = std::move(given);
     handler = std::move(handle);
+    hosts = HostCheck(options.allowed_hosts);
   }
 
-  asio::awaitable<void> accept();
+  asio::awaitable<void> accept(Listener& listener);
   asio::awaitable<void> tick();
-  void start(tcp::socket socket);
+  void start(Socket socket, bool is_unix);
+  Result<void> load_certificate();
+  Result<void> wait_for_signals();
+  void signalled(int signal);
   void drain();
   void end_if_empty();
 
   asio::executor_work_guard<asio::io_context::executor_type> guard = asio::make_work_guard(io);
-  tcp::acceptor acceptor{io};
+  Listeners listeners{io};
+  std::shared_ptr<TlsContext> tls;
   asio::steady_timer ticker{io};
   asio::signal_set signals{io};
   std::unordered_set<std::shared_ptr<Connection>> connections;
@@ -51,11 +58,12 @@ struct HttpServer::Impl : ConnectionContext {
   std::optional<asio::thread_pool> workers;
 };
 
-asio::awaitable<void> HttpServer::Impl::accept() {
+asio::awaitable<void> HttpServer::Impl::accept(Listener& listener) {
   for (;;) {
     error_code error;
-    tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
-    if (!acceptor.is_open() || draining) co_return;
+    Socket socket(io);
+    co_await listener.acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+    if (!listener.acceptor.is_open() || draining) co_return;
     if (error) {
       // There is no descriptor or memory for one more. New connections stay in the kernel's queue until there is.
       if (error == asio::error::connection_aborted) continue;
@@ -63,11 +71,11 @@ asio::awaitable<void> HttpServer::Impl::accept() {
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
     }
-    start(std::move(socket));
+    start(std::move(socket), listener.is_unix);
   }
 }
 
-void HttpServer::Impl::start(tcp::socket socket) {
+void HttpServer::Impl::start(Socket socket, bool is_unix) {
   ++counts.accepted;
   const bool too_many = connections.size() >= options.max_connections;
   if (connections.size() >= options.max_connections + kTurnedAwayAtOnce) {
@@ -75,9 +83,17 @@ void HttpServer::Impl::start(tcp::socket socket) {
     return;
   }
   error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
+  Connection::Start start{.client = "unix", .turned_away = too_many};
+  if (!is_unix) {
+    socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    Ends ends = ends_of(socket.native_handle());
+    const bool v6 = ends.remote.find(':') != std::string::npos;
+    start.client = fmt::format("{}{}{}:{}", v6 ? "[" : "", ends.remote, v6 ? "]" : "", ends.remote_port);
+    start.local = std::move(ends.local);
+    start.tls = tls;
+  }
   socket.set_option(asio::socket_base::send_buffer_size(kSendBuffer), ignored);
-  const auto connection = std::make_shared<Connection>(*this, std::move(socket), too_many);
+  const auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(start));
   connections.insert(connection);
   asio::co_spawn(
       io, [connection] { return connection->run(); },
@@ -102,8 +118,7 @@ asio::awaitable<void> HttpServer::Impl::tick() {
 void HttpServer::Impl::drain() {
   if (draining) return;
   draining = true;
-  error_code ignored;
-  acceptor.close(ignored);
+  listeners.close();
   for (const auto& connection : connections) connection->drain();
   end_if_empty();
 }
@@ -120,59 +135,68 @@ HttpServer::~HttpServer() {
   for (const auto& connection : std::vector(impl_->connections.begin(), impl_->connections.end())) connection->close();
 }
 
+Result<void> HttpServer::Impl::load_certificate() {
+  if (options.tls_certificate.empty()) return {};
+  auto loaded = load_tls(options.tls_certificate, options.tls_key);
+  if (!loaded) return std::unexpected(loaded.error());
+  tls = std::move(*loaded);
+  return {};
+}
+
+Result<void> HttpServer::Impl::wait_for_signals() {
+  std::vector<int> wanted = {SIGINT, SIGTERM};
+  if (tls) wanted.push_back(SIGHUP);
+  for (const int signal : wanted) {
+    error_code error;
+    signals.add(signal, error);
+    if (error) return fail(fmt::format("cannot wait for signals: {}", error.message()));
+  }
+  // Handle every signal, not only the first.
+  const auto wait = [this](const auto& again) -> void {
+    signals.async_wait([this, again](error_code failed, int signal) {
+      if (failed) return;
+      signalled(signal);
+      again(again);
+    });
+  };
+  wait(wait);
+  return {};
+}
+
+void HttpServer::Impl::signalled(int signal) {
+  if (signal != SIGHUP) {
+    if (options.on_signal) options.on_signal();
+    return;
+  }
+  const auto loaded = load_certificate();
+  if (!options.on_note) return;
+  options.on_note(loaded ? fmt::format("read the certificate {} again", options.tls_certificate)
+                         : fmt::format("the certificate stays as it was: {}", loaded.error().message));
+}
+
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(HttpOptions options, Handler handler) {
-  const std::string where = fmt::format("{}:{}", options.host, options.port);
   auto impl = std::make_unique<Impl>(std::move(options), std::move(handler));
-  error_code error;
-  tcp::resolver resolver(impl->io);
-  const auto found = resolver.resolve(impl->options.host, std::to_string(impl->options.port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty()) return fail(fmt::format("cannot listen on {}: {}", where, error.message()));
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  tcp::acceptor& acceptor = impl->acceptor;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(4096, error);
-  if (error) return fail(fmt::format("cannot listen on {}: {}", where, error.message()));
+  if (auto ok = impl->load_certificate(); !ok) return std::unexpected(ok.error());
+  if (auto ok = impl->listeners.open(impl->options); !ok) return std::unexpected(ok.error());
 
   impl->workers.emplace(std::max(impl->options.workers, 1u));
   Impl* const raw = impl.get();
   const auto ignore = [](std::exception_ptr) {};
-  asio::co_spawn(
-      impl->io, [raw] { return raw->accept(); }, ignore);
+  for (Listener& listener : impl->listeners.all()) {
+    asio::co_spawn(
+        impl->io, [raw, &listener] { return raw->accept(listener); }, ignore);
+  }
   asio::co_spawn(
       impl->io, [raw] { return raw->tick(); }, ignore);
   if (impl->options.signals) {
-    for (const int signal : {SIGINT, SIGTERM}) {
-      impl->signals.add(signal, error);
-      if (error) return fail(fmt::format("cannot wait for signals: {}", error.message()));
-    }
-    // Handle every signal, not only the first.
-    const auto wait = [raw](const auto& again) -> void {
-      raw->signals.async_wait([raw, again](error_code failed, int) {
-        if (failed) return;
-        if (raw->options.on_signal) raw->options.on_signal();
-        again(again);
-      });
-    };
-    wait(wait);
+    if (auto ok = impl->wait_for_signals(); !ok) return std::unexpected(ok.error());
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
-std::uint16_t HttpServer::port() const {
-  error_code ignored;
-  return impl_->acceptor.local_endpoint(ignored).port();
-}
-
-std::string HttpServer::url() const {
-  error_code ignored;
-  const tcp::endpoint endpoint = impl_->acceptor.local_endpoint(ignored);
-  const std::string address = endpoint.address().to_string();
-  return endpoint.address().is_v6() ? fmt::format("http://[{}]:{}/", address, endpoint.port())
-                                    : fmt::format("http://{}:{}/", address, endpoint.port());
-}
+std::uint16_t HttpServer::port() const { return impl_->listeners.port(); }
+const std::vector<ListenAddress>& HttpServer::addresses() const { return impl_->listeners.addresses(); }
+Result<void> HttpServer::reload_tls() { return impl_->load_certificate(); }
 
 void HttpServer::run() {
   // An exception (out of memory) ends only the task that throws it.

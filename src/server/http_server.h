@@ -7,8 +7,9 @@
 // What holds: the requests of a connection are answered one after the other, in their order. An idle connection takes a
 //   socket and some hundred bytes. While an answer is computed, the connection reads only a little ahead, to notice
 //   when the client goes away. Then the handler is told at once.
-// How it fails: listen() returns one line that names the address. Mistakes of clients are answered (400, 408, 413, 431,
-//   503) as long as the client is there. Nothing is thrown.
+//   A request is refused by its header (401, 403, 404) before its body is read.
+// How it fails: listen() returns one line that names the address or the file. Mistakes of clients are answered (400,
+//   408, 413, 431, 503) as long as the client is there. Nothing is thrown.
 #pragma once
 
 #include <chrono>
@@ -17,15 +18,22 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quire/base/error.h"
+#include "quire/server/access_log.h"
 #include "quire/server/http.h"
 
 namespace quire::server {
 
 struct HttpOptions {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 8080;  // 0: a free one
+  bool tcp = true;
+  std::string host = "127.0.0.1";  // the server listens on every address of this name
+  std::uint16_t port = 8080;       // 0: a free one
+  std::string unix_path;           // a Unix socket; empty: none
+  unsigned unix_mode = 0600;
+  std::string tls_certificate, tls_key;    // files; empty: no TLS. Unix sockets never have it
+  std::vector<std::string> allowed_hosts;  // see HostCheck
   std::size_t max_header = 16 << 10;
   std::size_t max_body = 8 << 20;
   std::size_t max_connections = 4096;
@@ -34,8 +42,19 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};   // between requests, and before the first
   std::chrono::milliseconds write_timeout{30'000};  // without the client receiving a single byte
   std::uint32_t workers = 2;                        // threads for Loop::work
-  bool signals = false;                             // SIGINT and SIGTERM call `on_signal`
+  bool signals = false;  // SIGINT and SIGTERM call `on_signal`; with TLS, SIGHUP reads its files again
   std::function<void()> on_signal;
+  HeadCheck check_head;
+  // Both are called on the loop's thread; on_note by listen() too.
+  std::function<void(const AccessRecord&)> on_request;   // a request has ended
+  std::function<void(const std::string& line)> on_note;  // something that the operator should know
+};
+
+struct ListenAddress {
+  std::string url;      // http://127.0.0.1:8080/, https://..., or unix:/run/quire.sock
+  std::string address;  // 127.0.0.1; empty for a Unix socket
+  bool loopback = false;
+  bool is_unix = false;
 };
 
 struct HttpCounts {
@@ -54,13 +73,16 @@ class HttpServer : public Loop {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  std::uint16_t port() const;
-  std::string url() const;  // http://127.0.0.1:8080/
+  std::uint16_t port() const;  // of all TCP addresses
+  const std::vector<ListenAddress>& addresses() const;
   void run();
 
   void post(std::function<void()> task) override;
   void after(std::chrono::milliseconds delay, std::function<void()> task) override;
   void work(std::function<void()> task) override;
+
+  // Reads certificate and key again, for connections from now on. If that fails, the old ones stay.
+  Result<void> reload_tls();
 
   // Accepts no more connections. Closes idle ones at once, and the others after their current answer.
   void drain();

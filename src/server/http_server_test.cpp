@@ -20,6 +20,7 @@ class Http : public ::testing::Test {
  protected:
   void start(HttpOptions options = {}) {
     options.port = 0;
+    if (options.allowed_hosts.empty()) options.allowed_hosts = {"*"};
     auto http = HttpServer::listen(
         options, [this](HttpRequest request, std::shared_ptr<Responder> reply) { handle(request, std::move(reply)); });
     ASSERT_TRUE(http.has_value()) << http.error().message;

@@ -20,7 +20,7 @@ namespace quire::server {
 enum class Outcome : std::uint8_t {
   Finished,
   Invalid,    // refused: 400, 404
-  QueueFull,  // refused: 429
+  QueueFull,  // refused: 429, or 503 because too many wait to be parsed
   Stopping,   // refused or cut off: the server shuts down
   Gone,       // the client went away
   TooSlow,    // the client did not read

@@ -57,30 +57,32 @@ void PoolFeed::watch(std::shared_ptr<Responder> responder) {
 void PoolFeed::tick() {
   if (watchers_.empty() || stopped_) {
     ticking_ = false;
+    shadow_.clear();
     return;
   }
   const bool whole = std::ranges::any_of(
       watchers_, [](const auto& watcher) { return watcher->wants_whole && watcher->responder->pending() == 0; });
   const bool asked = service_->inspect([self = shared_from_this(), from = cursor_, whole](engine::Engine& engine) {
     auto view = std::make_shared<PoolView>(look(engine, from, whole));
-    self->loop_->post([self, view] {
-      self->tell(*view);
+    auto changes = std::make_shared<PoolChanges>(self->shadow_.look(engine));
+    self->loop_->post([self, view, changes] {
+      self->tell(*view, *changes);
       self->loop_->after(kTick, [self] { self->tick(); });
     });
   });
   if (!asked) ticking_ = false;
 }
 
-void PoolFeed::tell(const PoolView& view) {
+void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
   const auto integrity = service_->integrity();
   const Clock::time_point now = Clock::now();
-  std::string sequences = sequences_json(view, facts_);
-  std::string state = fmt::format(R"("sequences":{},"stats":{})", sequences, stats_json(view, facts_, integrity));
-  const bool changed = !view.events.empty() || view.lost > 0 || state != last_;
+  Stats stats = stats_of(view, facts_, integrity);
+  const bool changed = !view.events.empty() || view.lost > 0 || !changes.empty() || stats != stats_;
+  const bool followed = std::ranges::any_of(watchers_, [](const auto& watcher) { return !watcher->wants_whole; });
   std::string change, whole;
-  if (changed && view.lost == 0) {
-    change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{}}}\n\n", view.cursor, events_json(view),
-                         state);
+  if (changed && followed && view.lost == 0) {
+    change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{},\"stats\":{}}}\n\n", view.cursor,
+                         events_json(view), changes_json(changes, facts_), stats_json(stats, &stats_));
   }
   if (view.whole) whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(view, facts_, integrity));
   // Writing may find that a watcher is gone, which changes watchers_. So this iterates over a copy.
@@ -105,7 +107,7 @@ void PoolFeed::tell(const PoolView& view) {
     }
   }
   cursor_ = view.cursor;
-  last_ = std::move(state);
+  stats_ = std::move(stats);
 }
 
 void PoolFeed::stop() {

@@ -2,7 +2,7 @@
 // are watchers.
 //
 // Who may call: the loop's thread.
-// What holds: a watcher first gets the whole pool, then every change in order. If it reads too slowly, or the log of
+// What holds: a watcher first gets the whole pool, then what changes, in order. If it reads too slowly, or the log of
 //   the pool was too short for it, it gets the whole pool again instead of the changes it missed.
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include "quire/engine/service.h"
 #include "quire/server/http.h"
+#include "quire/server/pool_changes.h"
 #include "quire/server/pool_view.h"
 
 namespace quire::server {
@@ -37,14 +38,16 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
     std::chrono::steady_clock::time_point spoken;
   };
   void tick();
-  void tell(const PoolView& view);
+  void tell(const PoolView& view, const PoolChanges& changes);
 
   Loop* loop_;
   engine::Service* service_;
   PoolFacts facts_;
   std::vector<std::shared_ptr<Watcher>> watchers_;
   std::uint64_t cursor_ = 0;  // watchers with !wants_whole have seen all events before it
-  std::string last_;          // sequences and stats as they were last sent
+  Stats stats_;               // as they were last sent
+  // What the watchers were told. The engine's thread uses it while it looks; the loop only when nobody looks.
+  PoolShadow shadow_;
   bool ticking_ = false;
   bool stopped_ = false;
 };

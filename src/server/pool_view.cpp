@@ -1,49 +1,13 @@
 #include "quire/server/pool_view.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "quire/server/completion_format.h"
+#include "quire/server/json_text.h"
 
 namespace quire::server {
 namespace {
-
-template <typename... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
-
-// Writes a JSON array: puts commas between the elements.
-class List {
- public:
-  explicit List(std::string& out) : out_(out) { out_ += '['; }
-  ~List() { out_ += ']'; }
-  std::string& next() {
-    if (!std::exchange(first_, false)) out_ += ',';
-    return out_;
-  }
-
- private:
-  std::string& out_;
-  bool first_ = true;
-};
-
-// Writes a JSON object of numbers.
-class Numbers {
- public:
-  explicit Numbers(std::string& out) : out_(out) {}
-  template <typename T>
-  void add(std::string_view name, T value) {
-    put(out_, "{}\"{}\":{}", std::exchange(first_, false) ? "" : ",", name, value);
-  }
-
- private:
-  std::string& out_;
-  bool first_ = true;
-};
 
 std::string integrity_text(const engine::Service::Integrity& integrity) {
   if (!integrity.checked) return "unchecked";
@@ -84,11 +48,11 @@ std::string_view name(PoolEvent::Kind kind) {
   return "?";
 }
 
-PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
+namespace {
+
+void add_sequences(engine::Engine& engine, PoolView& view) {
   const SequencePool& pool = engine.pool();
   const auto groups = static_cast<std::uint32_t>(pool.layout().groups.size());
-  PoolView view{.whole = whole, .engine = engine.stats(), .pool = pool.stats()};
-
   for (const engine::SequenceInfo& info : engine.sequences()) {
     PoolView::Sequence& sequence = view.sequences.emplace_back();
     sequence.info = info;
@@ -104,8 +68,17 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
   // The order of the engine's lists changes from step to step. A fixed order is easier to read.
   std::ranges::sort(view.sequences, {},
                     [](const PoolView::Sequence& s) { return std::pair(s.info.request, s.info.choice); });
+}
+
+}  // namespace
+
+PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
+  const SequencePool& pool = engine.pool();
+  const auto groups = static_cast<std::uint32_t>(pool.layout().groups.size());
+  PoolView view{.whole = whole, .engine = engine.stats(), .pool = pool.stats()};
 
   if (whole) {
+    add_sequences(engine, view);
     for (std::uint32_t g = 0; g < groups; ++g) {
       const BlockAllocator& allocator = pool.block_pool(g).allocator();
       std::vector<PoolView::Page>& pages = view.pages.emplace_back();
@@ -147,129 +120,148 @@ PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys) {
   return facts;
 }
 
-std::string sequences_json(const PoolView& view, const PoolFacts& facts) {
-  std::string out;
-  {
-    List list(out);
-    for (const PoolView::Sequence& sequence : view.sequences) {
-      const engine::SequenceInfo& info = sequence.info;
-      put(list.next(),
-          R"({{"request":{},"choice":{},"state":"{}","prompt_tokens":{},"tokens":{},"computed":{},"max_tokens":{},)"
-          R"("hit":{{"tokens":{},"matched":{},"end":"{}"}},"waits_for_prefix":{},"priority":{},"suspensions":{},"tables":)",
-          info.request, info.choice, engine::name(info.state), info.prompt_tokens, info.tokens, info.computed,
-          info.max_tokens, info.hit.tokens, info.hit.matched, miss_reason(info.hit.end, facts.has_keys),
-          info.waits_for_prefix, info.priority, info.suspensions);
-      {
-        List tables(out);
-        for (const auto& table : sequence.tables) {
-          tables.next();
-          List pages(out);
-          for (const std::uint32_t page : table) {
-            if (page == kNoIndex) {
-              pages.next() += "null";
-            } else {
-              put(pages.next(), "{}", page);
-            }
-          }
-        }
-      }
-      if (sequence.slot) {
-        put(out, ",\"slot\":{}}}", *sequence.slot);
-      } else {
-        out += ",\"slot\":null}";
-      }
-    }
+void put_fields(std::string& out, const engine::SequenceInfo& now, const engine::SequenceInfo* before,
+                const PoolFacts& facts) {
+  const auto number = [&](std::string_view name, auto engine::SequenceInfo::*field) {
+    if (before == nullptr || before->*field != now.*field) put(out, ",\"{}\":{}", name, now.*field);
+  };
+  using Info = engine::SequenceInfo;
+  if (before == nullptr || before->state != now.state) put(out, ",\"state\":\"{}\"", engine::name(now.state));
+  number("prompt_tokens", &Info::prompt_tokens);
+  number("tokens", &Info::tokens);
+  number("computed", &Info::computed);
+  number("max_tokens", &Info::max_tokens);
+  if (before == nullptr || before->hit.tokens != now.hit.tokens || before->hit.matched != now.hit.matched ||
+      before->hit.end != now.hit.end) {
+    put(out, R"(,"hit":{{"tokens":{},"matched":{},"end":"{}"}})", now.hit.tokens, now.hit.matched,
+        miss_reason(now.hit.end, facts.has_keys));
   }
-  return out;
+  number("waits_for_prefix", &Info::waits_for_prefix);
+  number("priority", &Info::priority);
+  number("suspensions", &Info::suspensions);
 }
 
-std::string stats_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity) {
-  std::string out = "{";
-  Numbers n(out);
-  const engine::EngineStats& e = view.engine;
-  n.add("waiting", e.waiting);
-  n.add("running", e.running);
-  n.add("suspended", e.suspended);
-  n.add("steps", e.steps);
-  n.add("submitted", e.submitted);
-  n.add("refused", e.refused);
-  n.add("finished", e.finished);
-  n.add("cancelled", e.cancelled);
-  n.add("expired", e.expired);
-  n.add("prompt_tokens", e.prompt_tokens);
-  n.add("cached_tokens", e.cached_tokens);
-  n.add("computed_tokens", e.computed_tokens);
-  n.add("generated_tokens", e.generated_tokens);
-  n.add("suspensions_by_copy", e.suspensions_by_copy);
-  n.add("suspensions_by_recompute", e.suspensions_by_recompute);
-  n.add("resumed", e.resumed);
-  n.add("bytes_saved", e.bytes_saved);
-  n.add("host_bytes", e.host_bytes);
-  n.add("host_capacity_bytes", e.host_capacity_bytes);
-  n.add("copies_lost", e.copies_lost);
-  n.add("prefix_waits", e.prefix_waits);
-  n.add("model_seconds", e.model_seconds);
-  n.add("total_seconds", e.total_seconds);
-  const PoolStats& p = view.pool;
-  n.add("slabs", p.slabs);
-  n.add("free_slabs", p.free_slabs);
-  n.add("arena_bytes", p.arena_bytes);
-  n.add("sequences", p.sequences);
-  n.add("sequences_high_water", p.sequences_high_water);
-  n.add("prefix_blocks", p.prefix_blocks);
-  n.add("lookups", p.lookups);
-  n.add("lookup_tokens", p.lookup_tokens);
-  n.add("hit_tokens", p.hit_tokens);
-  n.add("blocks_published", p.blocks_published);
-  n.add("blocks_deduplicated", p.blocks_deduplicated);
-  n.add("blocks_evicted", p.blocks_evicted);
-  n.add("window_pages_evicted", p.window_pages_evicted);
-  n.add("checkpoints_stored", p.checkpoints_stored);
-  n.add("checkpoints_dropped", p.checkpoints_dropped);
-  n.add("checkpoints_restored", p.checkpoints_restored);
-  n.add("checkpoints_skipped", p.checkpoints_skipped);
-  n.add("pages_copied", p.pages_copied);
-  n.add("objects_moved", p.objects_moved);
-  n.add("forks", p.forks);
-  n.add("rewinds", p.rewinds);
-  n.add("refusals", p.refusals);
-  n.add("scrub_failures", p.scrub_failures);
+void put_sequence(std::string& out, const PoolView::Sequence& sequence, const PoolFacts& facts) {
+  put(out, R"({{"request":{},"choice":{})", sequence.info.request, sequence.info.choice);
+  put_fields(out, sequence.info, nullptr, facts);
+  out += ",\"tables\":";
   {
-    auto ends = p.hit_ends;
-    if (facts.has_keys) {
-      ends[static_cast<std::size_t>(HitEnd::NeverSeen)] +=
-          std::exchange(ends[static_cast<std::size_t>(HitEnd::OtherNamespace)], 0);
+    JsonList tables(out);
+    for (const auto& table : sequence.tables) {
+      tables.next();
+      JsonList pages(out);
+      for (const std::uint32_t page : table) {
+        if (page == kNoIndex) {
+          pages.next() += "null";
+        } else {
+          put(pages.next(), "{}", page);
+        }
+      }
     }
-    out += ",\"hit_ends\":{";
-    Numbers by_end(out);
-    for (std::size_t i = 0; i < kHitEnds; ++i) by_end.add(quire::name(static_cast<HitEnd>(i)), ends[i]);
-    out += '}';
   }
+  if (sequence.slot) {
+    put(out, ",\"slot\":{}}}", *sequence.slot);
+  } else {
+    out += ",\"slot\":null}";
+  }
+}
+
+Stats stats_of(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity) {
+  Stats stats;
+  const auto add = [&](std::string_view name, auto value) { stats.emplace_back(name, fmt::format("{}", value)); };
+  const engine::EngineStats& e = view.engine;
+  add("waiting", e.waiting);
+  add("running", e.running);
+  add("suspended", e.suspended);
+  add("steps", e.steps);
+  add("submitted", e.submitted);
+  add("refused", e.refused);
+  add("finished", e.finished);
+  add("cancelled", e.cancelled);
+  add("expired", e.expired);
+  add("prompt_tokens", e.prompt_tokens);
+  add("cached_tokens", e.cached_tokens);
+  add("computed_tokens", e.computed_tokens);
+  add("generated_tokens", e.generated_tokens);
+  add("suspensions_by_copy", e.suspensions_by_copy);
+  add("suspensions_by_recompute", e.suspensions_by_recompute);
+  add("resumed", e.resumed);
+  add("bytes_saved", e.bytes_saved);
+  add("host_bytes", e.host_bytes);
+  add("host_capacity_bytes", e.host_capacity_bytes);
+  add("copies_lost", e.copies_lost);
+  add("prefix_waits", e.prefix_waits);
+  add("model_seconds", e.model_seconds);
+  add("total_seconds", e.total_seconds);
+  const PoolStats& p = view.pool;
+  add("slabs", p.slabs);
+  add("free_slabs", p.free_slabs);
+  add("arena_bytes", p.arena_bytes);
+  add("sequences", p.sequences);
+  add("sequences_high_water", p.sequences_high_water);
+  add("prefix_blocks", p.prefix_blocks);
+  add("lookups", p.lookups);
+  add("lookup_tokens", p.lookup_tokens);
+  add("hit_tokens", p.hit_tokens);
+  add("blocks_published", p.blocks_published);
+  add("blocks_deduplicated", p.blocks_deduplicated);
+  add("blocks_evicted", p.blocks_evicted);
+  add("window_pages_evicted", p.window_pages_evicted);
+  add("checkpoints_stored", p.checkpoints_stored);
+  add("checkpoints_dropped", p.checkpoints_dropped);
+  add("checkpoints_restored", p.checkpoints_restored);
+  add("checkpoints_skipped", p.checkpoints_skipped);
+  add("pages_copied", p.pages_copied);
+  add("objects_moved", p.objects_moved);
+  add("forks", p.forks);
+  add("rewinds", p.rewinds);
+  add("refusals", p.refusals);
+  add("scrub_failures", p.scrub_failures);
+  auto ends = p.hit_ends;
+  if (facts.has_keys) {
+    ends[static_cast<std::size_t>(HitEnd::NeverSeen)] +=
+        std::exchange(ends[static_cast<std::size_t>(HitEnd::OtherNamespace)], 0);
+  }
+  std::string by_end = "{";
+  for (std::size_t i = 0; i < kHitEnds; ++i) {
+    put(by_end, "{}\"{}\":{}", i == 0 ? "" : ",", quire::name(static_cast<HitEnd>(i)), ends[i]);
+  }
+  stats.emplace_back("hit_ends", by_end + "}");
   // The counts of objects: pages of each group, then states. They are here so that changes contain them too.
-  out += ",\"pages\":";
+  std::string pages;
   {
-    List groups(out);
+    JsonList groups(pages);
     for (const ObjectCounts& counts : p.pages) {
       groups.next() += '{';
-      put_counts(out, counts);
-      out += '}';
+      put_counts(pages, counts);
+      pages += '}';
     }
   }
+  stats.emplace_back("pages", std::move(pages));
   if (facts.state_bytes != 0) {
-    out += ",\"states\":{";
-    put_counts(out, p.states);
-    out += '}';
+    std::string states = "{";
+    put_counts(states, p.states);
+    stats.emplace_back("states", states + "}");
   }
-  out += ",\"integrity\":";
-  append_json_string(out, integrity_text(integrity));
-  out += '}';
-  return out;
+  std::string sound;
+  append_json_string(sound, integrity_text(integrity));
+  stats.emplace_back("integrity", std::move(sound));
+  return stats;
+}
+
+std::string stats_json(const Stats& stats, const Stats* before) {
+  std::string out;
+  for (std::size_t i = 0; i < stats.size(); ++i) {
+    if (before != nullptr && i < before->size() && (*before)[i] == stats[i]) continue;
+    put(out, "{}\"{}\":{}", out.empty() ? "{" : ",", stats[i].first, stats[i].second);
+  }
+  return out.empty() ? "{}" : out + "}";
 }
 
 std::string events_json(const PoolView& view) {
   std::string out;
   {
-    List list(out);
+    JsonList list(out);
     for (const PoolEvent& event : view.events) {
       put(list.next(), "[\"{}\",{},{},{}]", name(event.kind), event.group, event.object, event.detail);
     }
@@ -283,13 +275,13 @@ std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine
   put(out, R"(,"block_size":{},"context":{},"arena_bytes":{},"slabs":{},"free_slabs":{},"cursor":{},"groups":)",
       facts.block_size, facts.context, view.pool.arena_bytes, view.pool.slabs, view.pool.free_slabs, view.cursor);
   {
-    List groups(out);
+    JsonList groups(out);
     for (std::size_t g = 0; g < facts.groups.size(); ++g) {
       put(groups.next(), R"({{"window":{},"page_bytes":{},)", facts.groups[g].window, facts.groups[g].page_bytes);
       put_counts(out, view.pool.pages[g]);
       put(out, ",\"ids\":{},\"pages\":", view.page_ids[g]);
       {
-        List pages(out);
+        JsonList pages(out);
         for (const PoolView::Page& page : view.pages[g]) {
           put(pages.next(), "[{},{},\"{}\"]", page.index, page.owners, page.owners > 0 ? "held" : "cached");
         }
@@ -302,7 +294,7 @@ std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine
     put_counts(out, view.pool.states);
     out += ",\"slots\":";
     {
-      List slots(out);
+      JsonList slots(out);
       for (const PoolView::Slot& slot : view.slots) {
         put(slots.next(), "[{},\"{}\",{}]", slot.index, slot.checkpoint ? "checkpoint" : "held", slot.request);
       }
@@ -310,9 +302,12 @@ std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine
     out += '}';
   }
   out += ",\"sequences\":";
-  out += sequences_json(view, facts);
+  {
+    JsonList sequences(out);
+    for (const PoolView::Sequence& sequence : view.sequences) put_sequence(sequences.next(), sequence, facts);
+  }
   out += ",\"stats\":";
-  out += stats_json(view, facts, integrity);
+  out += stats_json(stats_of(view, facts, integrity));
   out += '}';
   return out;
 }

@@ -1,5 +1,6 @@
 // A snapshot of the pool for people: every page that is not free, every recurrent state, every sequence with its block
 // tables, all counters. It is taken on the engine's thread as plain numbers and turned into JSON on another thread.
+// What changes between two snapshots is in pool_changes.h.
 //
 // Who may call: look() on the engine's thread; the rest anywhere.
 #pragma once
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quire/engine/engine.h"
@@ -32,7 +34,7 @@ struct PoolView {
     std::optional<std::uint32_t> slot;
   };
 
-  bool whole = false;                    // it has pages and slots
+  bool whole = false;                    // it has pages, slots and sequences
   std::vector<std::vector<Page>> pages;  // by group
   // By group: all page ids are below this. There can be more ids than pages, because states share the memory.
   std::vector<std::uint32_t> page_ids;
@@ -45,7 +47,7 @@ struct PoolView {
   PoolStats pool;
 };
 
-// Takes a snapshot with the events since `from`. `whole`: with every page and slot.
+// Takes a snapshot with the events since `from`. `whole`: with every page, slot and sequence.
 PoolView look(engine::Engine& engine, std::uint64_t from, bool whole);
 
 // Facts about the pool that never change.
@@ -64,10 +66,19 @@ struct PoolFacts {
 PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys);
 
 std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
-// The JSON array and object that both the whole pool and a change contain.
-std::string sequences_json(const PoolView& view, const PoolFacts& facts);
-std::string stats_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
 std::string events_json(const PoolView& view);
+
+// A sequence as an object with all its fields.
+void put_sequence(std::string& out, const PoolView::Sequence& sequence, const PoolFacts& facts);
+// The fields of a sequence that differ from `before`, each with a comma in front; null: all. Without tables and slot.
+void put_fields(std::string& out, const engine::SequenceInfo& now, const engine::SequenceInfo* before,
+                const PoolFacts& facts);
+
+// The counters: names, and their values as JSON.
+using Stats = std::vector<std::pair<std::string_view, std::string>>;
+Stats stats_of(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
+// As a JSON object. `before` has the same names: then only what differs from it.
+std::string stats_json(const Stats& stats, const Stats* before = nullptr);
 
 std::string_view name(PoolEvent::Kind kind);
 

@@ -69,6 +69,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   impl->host = std::move(host);
 
   options.http.on_signal = [raw] { raw->stop(); };
+  options.http.check_head = [raw](const HttpRequest& request) { return raw->api->check_head(request); };
   auto http = HttpServer::listen(std::move(options.http), [raw](HttpRequest request, std::shared_ptr<Responder> reply) {
     raw->api->handle(std::move(request), std::move(reply));
   });
@@ -81,7 +82,10 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                                     ApiOptions{.keys = std::move(*keys),
                                                .origins = std::move(options.origins),
                                                .request_timeout = options.request_timeout,
-                                               .stream_buffer = options.stream_buffer},
+                                               .stream_keep_alive = options.stream_keep_alive,
+                                               .stream_buffer = options.stream_buffer,
+                                               .parse_queue = options.parse_queue,
+                                               .parse_bytes = options.parse_bytes},
                                     [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -90,7 +94,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 std::uint16_t Server::port() const { return impl_->http->port(); }
-std::string Server::url() const { return impl_->http->url(); }
+const std::vector<ListenAddress>& Server::addresses() const { return impl_->http->addresses(); }
 const std::string& Server::model_name() const { return impl_->text->name(); }
 void Server::run() { impl_->http->run(); }
 

@@ -6,8 +6,8 @@
 // Who may call: stop() from any thread, the rest from the thread that created it.
 // What holds: stop() refuses new requests. Running requests have the grace time to finish. Then they are cut off, with
 //   an error that says so. A second stop() does not wait. After run() no request is left.
-// How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key is
-//   invalid.
+// How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key or a
+//   certificate is invalid.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,10 @@ struct ServerOptions {
   std::string alias;                 // the model's name; empty: its file's
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds grace{10'000};
-  std::size_t stream_buffer = 1 << 20;  // bytes that may wait for a slow client
+  std::chrono::milliseconds stream_keep_alive{10'000};  // a comment in a stream that is silent this long; 0: none
+  std::size_t stream_buffer = 1 << 20;                  // bytes that may wait for a slow client
+  std::size_t parse_queue = 256;                        // requests that may wait to be parsed; further ones get 503
+  std::size_t parse_bytes = 256 << 20;                  // and the bytes of their bodies
 };
 
 class Server {
@@ -40,7 +43,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const;
-  std::string url() const;
+  const std::vector<ListenAddress>& addresses() const;
   const std::string& model_name() const;
   void run();
   void stop();

@@ -103,7 +103,8 @@ TEST(ServerOrigins, OnlyPagesThatAreAllowedMayCall) {
   EXPECT_EQ(server.post("/v1/completions", body, "Origin: https://evil.example\r\n").status, 403u);
   Client client(server.port());
   client.send(
-      "OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://good.example\r\nAccess-Control-Request-Method: "
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+      "https://good.example\r\nAccess-Control-Request-Method: "
       "POST\r\n\r\n");
   const Reply preflight = client.read_reply();
   EXPECT_EQ(preflight.status, 204u);
@@ -215,6 +216,44 @@ TEST(ServerPool, EventsTellTheWholeAndThenEveryChange) {
   }
   EXPECT_THAT(watcher.bytes(),
               HasSubstr("event: error\ndata: {\"error\":{\"message\":\"the server is shutting down\""));
+}
+
+// All numbers in the tables of a change.
+std::size_t page_numbers(const json::value& value, bool in_tables = false) {
+  std::size_t count = in_tables && value.is_int64() ? 1 : 0;
+  if (const json::array* const list = value.if_array()) {
+    for (const json::value& item : *list) count += page_numbers(item, in_tables);
+  } else if (const json::object* const object = value.if_object()) {
+    for (const auto& [key, item] : *object) count += page_numbers(item, in_tables || key == "tables");
+  }
+  return count;
+}
+
+TEST(ServerPool, AChangeHasOnlyWhatChanged) {
+  Running server;
+  Client watcher(server.port());
+  watcher.get("/pool/events");
+  while (watcher.bytes().find("event: pool\n") == std::string::npos) ASSERT_TRUE(watcher.receive());
+  Client client(server.port());
+  client.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 800, "ignore_eos": true, "n": 4})");
+  EXPECT_EQ(client.read_reply().status, 200u);
+  while (watcher.bytes().find("sequence_released") == std::string::npos || !watcher.bytes().ends_with("\n\n\r\n")) {
+    ASSERT_TRUE(watcher.receive());
+  }
+  // 4 choices of 804 tokens, 16 in a page.
+  constexpr std::size_t kPages = 4 * 51;
+  std::size_t numbers = 0, changes = 0;
+  const std::string& stream = watcher.bytes();
+  for (std::size_t at = 0; (at = stream.find("event: change\ndata: ", at)) != std::string::npos;) {
+    at += std::string_view("event: change\ndata: ").size();
+    // A chunk of the transfer has whole events.
+    const json::value change = json::parse(stream.substr(at, stream.find("\n\n", at) - at));
+    numbers += page_numbers(change);
+    ++changes;
+  }
+  EXPECT_GT(changes, 5u);
+  // A page comes with the number of its group, the table's size and where it begins.
+  EXPECT_LT(numbers, 4 * kPages + 12 * changes) << "in " << changes << " changes";
 }
 
 TEST(ServerMetrics, CountWhatHappened) {

@@ -210,8 +210,8 @@ TEST(ServerRefusals, HaveOpenAisShapeAndStatus) {
   };
   for (const auto& [method, path, body, status, code] : cases) {
     Client client(server.port());
-    client.send(
-        fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", method, path, body.size(), body));
+    client.send(fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", method, path,
+                            body.size(), body));
     const Reply reply = client.read_reply();
     EXPECT_EQ(reply.status, status) << method << " " << path << " " << reply.body;
     const json::value parsed = reply.parsed();

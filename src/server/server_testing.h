@@ -70,6 +70,12 @@ class Client {
     const int one = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   }
+  // Takes a socket that is connected already.
+  struct Adopted {
+    int fd;
+    bool connected;
+  };
+  explicit Client(Adopted socket) : fd_(socket.fd), connected_(socket.connected) {}
   ~Client() { close(); }
   Client(Client&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_), in_(std::move(other.in_)) {}
@@ -89,6 +95,12 @@ class Client {
   void close() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
+  }
+  // Closes with a reset, as a client that is killed does when bytes are still on their way to it.
+  void reset() {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close();
   }
 
   // Waits for more bytes, at most `patience`. False: the connection ended, or nothing came.

@@ -30,10 +30,13 @@ class BlockTable {
   std::uint32_t max_blocks() const { return static_cast<std::uint32_t>(pages_.size()); }
   PageId page(std::uint32_t block) const { return pages_[block]; }
   std::span<const PageId> pages() const { return {pages_.data(), size_}; }
+  // Another number whenever the table was changed, so that an observer need not compare all pages.
+  std::uint64_t version() const { return version_; }
 
   void push(PageId page) {
     QUIRE_CHECK(size_ < pages_.size(), "a table does not outgrow its room");
     pages_[size_++] = page;
+    ++version_;
   }
   // Appends a block whose page was given back before this sequence came to it.
   void push_given_back() {
@@ -44,10 +47,14 @@ class BlockTable {
   PageId pop() {
     QUIRE_CHECK(size_ > 0, "an empty table has nothing to give");
     --size_;
+    ++version_;
     if (first_ > size_) first_ = size_;
     return pages_[size_];
   }
-  void set(std::uint32_t block, PageId page) { pages_[block] = page; }
+  void set(std::uint32_t block, PageId page) {
+    pages_[block] = page;
+    ++version_;
+  }
   // The reverse of give_back_first: the block before first() has a page again.
   void take_back(PageId page) {
     QUIRE_CHECK(first_ > 0, "only a block that was given back is taken back");
@@ -56,7 +63,7 @@ class BlockTable {
   PageId give_back_first() {
     QUIRE_CHECK(first_ < size_, "an empty table has nothing to give");
     const PageId page = pages_[first_];
-    pages_[first_] = PageId{};
+    set(first_, PageId{});
     ++first_;
     return page;
   }
@@ -65,6 +72,7 @@ class BlockTable {
   std::uint32_t block_size_;
   std::uint32_t size_ = 0;
   std::uint32_t first_ = 0;
+  std::uint64_t version_ = 0;
   std::vector<PageId> pages_;
 };
 

@@ -32,6 +32,27 @@ TEST(BlockTable, StartsEmptyWithRoomForTheLongestSequence) {
   EXPECT_TRUE(table.pages().empty());
 }
 
+TEST(BlockTable, EveryChangeGivesItAnotherVersion) {
+  BlockTable table(16, 8);
+  std::uint64_t last = table.version();
+  const auto changed = [&] { return std::exchange(last, table.version()) != table.version(); };
+  EXPECT_FALSE(changed());
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    table.push(page(i));
+    EXPECT_TRUE(changed());
+  }
+  table.set(1, page(7));
+  EXPECT_TRUE(changed());
+  table.give_back_first();
+  EXPECT_TRUE(changed());
+  table.take_back(page(5));
+  EXPECT_TRUE(changed());
+  table.pop();
+  EXPECT_TRUE(changed());
+  EXPECT_EQ(table.pages().size(), 2u);
+  EXPECT_FALSE(changed());
+}
+
 TEST(BlockTable, AnEntryCanNameAnotherPage) {
   BlockTable table(4, 8);
   table.push(page(7));

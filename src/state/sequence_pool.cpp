@@ -463,6 +463,13 @@ PoolResult<std::span<const PageId>> SequencePool::pages(SequenceId id, std::uint
   return sequence->groups[group].table().pages();
 }
 
+PoolResult<std::uint64_t> SequencePool::pages_version(SequenceId id, std::uint32_t group) const {
+  const Sequence* sequence = find(id);
+  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
+  return sequence->groups[group].table().version();
+}
+
 PoolResult<SlotId> SequencePool::slot(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));

@@ -221,6 +221,8 @@ class SequencePool {
   PoolResult<std::uint32_t> length(SequenceId id) const;
   PoolResult<std::span<const Token>> tokens(SequenceId id) const;
   PoolResult<std::span<const PageId>> pages(SequenceId id, std::uint32_t group) const;
+  // Another number whenever pages() has changed.
+  PoolResult<std::uint64_t> pages_version(SequenceId id, std::uint32_t group) const;
   PoolResult<SlotId> slot(SequenceId id) const;
 
   // --- suspend and resume, to make room in this pool

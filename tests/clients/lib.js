@@ -51,9 +51,9 @@ export class Server {
     server.ended.then((how) => { gone = how; });
     await until('the server says its address', () => {
       if (gone) throw new Error(`the server ended (${JSON.stringify(gone)}): ${server.output}`);
-      return /http:\/\/\S+/.test(server.output);
+      return /listening on \S+\n/.test(server.output);
     }, 60_000);
-    server.url = server.output.match(/http:\/\/[^\s/]+/)[0];
+    server.url = server.output.match(/https?:\/\/[^\s/]+/)[0];
     server.port = Number(new URL(server.url).port);
     return server;
   }

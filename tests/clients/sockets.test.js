@@ -26,7 +26,7 @@ function dial() {
   });
 }
 const statuses = (text) => [...text.matchAll(/HTTP\/1\.1 (\d+) /g)].map((match) => Number(match[1]));
-const post = (body, where = '/v1/completions', more = '') => `POST ${where} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
+const post = (body, where = '/v1/completions', more = '') => `POST ${where} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${more}\r\n${body}`;
 const small = JSON.stringify({ prompt: 'Once upon a', max_tokens: 2, temperature: 0 });
 const alive = async () => assert.equal((await server.get('/health')).status, 200);
 
@@ -57,7 +57,7 @@ test('curl: HEAD, If-None-Match, Expect: 100-continue, an upload in chunks', asy
 
 test('headers that come too slowly time out', async () => {
   const peer = await dial();
-  peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: x\r\n');
+  peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n');
   const began = Date.now();
   const drip = setInterval(() => { if (!peer.ended) peer.socket.write('x'); }, 200);
   peer.socket.on('error', () => {});
@@ -72,14 +72,14 @@ test('headers that come too slowly time out', async () => {
 test('a body that never comes times out', async () => {
   const peer = await dial();
   peer.socket.on('error', () => {});
-  peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"prompt"');
+  peer.socket.write('POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"prompt"');
   await until('the server hangs up', () => peer.ended, 10_000);
   if (peer.text) assert.deepEqual(statuses(peer.text), [408]);
   await alive();
 });
 
 test('oversized headers are refused', async () => {
-  for (const head of [`GET /${'a'.repeat(40_000)} HTTP/1.1\r\nHost: x\r\n\r\n`, `GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ${'a'.repeat(40_000)}\r\n\r\n`]) {
+  for (const head of [`GET /${'a'.repeat(40_000)} HTTP/1.1\r\nHost: localhost\r\n\r\n`, `GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ${'a'.repeat(40_000)}\r\n\r\n`]) {
     const peer = await dial();
     peer.socket.on('error', () => {});
     peer.socket.write(head);
@@ -92,12 +92,12 @@ test('oversized headers are refused', async () => {
 test('oversized bodies are refused, announced or in chunks, before they are read', async () => {
   const announced = await dial();
   announced.socket.on('error', () => {});
-  announced.socket.write(`POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ${MAX_BODY * 1000}\r\n\r\n`);
+  announced.socket.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${MAX_BODY * 1000}\r\n\r\n`);
   await until('an answer', () => announced.text.includes('\r\n\r\n') || announced.ended, 5000);
   assert.deepEqual(statuses(announced.text), [413]);
   const chunked = await dial();
   chunked.socket.on('error', () => {});
-  chunked.socket.write('POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  chunked.socket.write('POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n');
   const piece = `10000\r\n${'x'.repeat(0x10000)}\r\n`;
   for (let i = 0; i < 64 && !chunked.ended; ++i) { chunked.socket.write(piece); await sleep(2); }
   await until('an answer', () => chunked.text.includes('\r\n\r\n') || chunked.ended, 5000);
@@ -133,7 +133,7 @@ test('a client that closes its sending side still gets its answer', async () => 
 test('pipelined requests are answered in order, each in full', async () => {
   const peer = await dial();
   const ids = [[899], [899, 898], [899, 898, 261]];
-  peer.socket.write(ids.map((prompt) => post(JSON.stringify({ prompt, max_tokens: 1 }))).join('') + 'GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+  peer.socket.write(ids.map((prompt) => post(JSON.stringify({ prompt, max_tokens: 1 }))).join('') + 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
   await until('the end', () => peer.ended, 20_000);
   assert.deepEqual(statuses(peer.text), [200, 200, 200, 200, 404]);
   assert.deepEqual([...peer.text.matchAll(/"prompt_tokens":(\d+)/g)].map((match) => Number(match[1])), [1, 2, 3]);
@@ -183,9 +183,9 @@ test('invalid UTF-8 and invalid JSON are refused with a message', async () => {
 });
 
 test('what is not HTTP is refused', async () => {
-  const spoken = ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 'EHLO mail\r\n\r\n', 'GET / HTTP/9.9\r\n\r\n', 'GET /\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n',
-    'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!', 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
-    'POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 'GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'GET /%2e%2e/etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'];
+  const spoken = ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 'EHLO mail\r\n\r\n', 'GET / HTTP/9.9\r\n\r\n', 'GET /\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n',
+    'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!', 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 'GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n', 'GET /%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'];
   for (const text of spoken) {
     const peer = await dial();
     peer.socket.on('error', () => {});

@@ -4,6 +4,17 @@ import { keyOf } from './sequence_key.js';
 
 const MOST_ENDED = 5;
 
+// The sequence after a change: its fields are replaced, the pages of its tables from `runs`.
+function changed(sequence, { tables = [], ...fields }) {
+  const next = { ...sequence, ...fields, tables: [...(sequence.tables ?? [])] };
+  for (const { group, size, runs } of tables) {
+    const pages = (next.tables[group] ?? []).slice(0, size);
+    for (const [at, run] of runs) for (let i = 0; i < run.length; ++i) pages[at + i] = run[i];
+    next.tables[group] = pages;
+  }
+  return next;
+}
+
 export class Pool {
   model = '';
   context = null;         // tokens
@@ -46,13 +57,21 @@ export class Pool {
       state.fill(FREE);
       for (const [slot, how] of data.states.slots) state[slot] = how === 'checkpoint' ? CACHED : HELD;
     }
-    this.#takeSequences(data.sequences, data.stats);
+    this.#takeSequences(new Map(data.sequences.map((sequence) => [keyOf(sequence), sequence])), data.stats);
     return !same;
   }
 
+  // A change has only what differs from the whole pool and the changes before it.
   takeChange(data) {
     for (const [kind, group, object, detail] of data.events) this.#takeEvent(kind, group, object, detail);
-    this.#takeSequences(data.sequences, data.stats);
+    const now = new Map(this.sequences);
+    for (const [request, choice] of data.ended) now.delete(keyOf({ request, choice }));
+    for (const sequence of data.began) now.set(keyOf(sequence), sequence);
+    for (const change of data.changed) {
+      const before = now.get(keyOf(change));
+      if (before) now.set(keyOf(change), changed(before, change));
+    }
+    this.#takeSequences(now, { ...this.stats, ...data.stats });
   }
 
   // The cells that the sums count: pages if the model has any, else states.
@@ -80,8 +99,7 @@ export class Pool {
     }
   }
 
-  #takeSequences(sequences, stats) {
-    const now = new Map(sequences.map((sequence) => [keyOf(sequence), sequence]));
+  #takeSequences(now, stats) {
     for (const [key, sequence] of this.sequences) {
       if (!now.has(key)) this.ended.set(key, { ...sequence, ended: Date.now() });
     }

@@ -16,7 +16,7 @@ const hybrid = (more = {}) => whole({
   states: { bytes: 128, total: 4, ids: 4, slots: [[2, 'slot'], [3, 'checkpoint']] },
   sequences: [sequence(1, { tables: [[0]], slot: 2 })], ...more,
 });
-const change = (events, more = {}) => ({ events, sequences: [], stats: {}, ...more });
+const change = (events, more = {}) => ({ events, began: [], changed: [], ended: [], stats: {}, ...more });
 const stateOf = (cells) => [...cells.state].join('');
 
 test('the whole pool gives the state and the holders of each page', () => {
@@ -103,6 +103,28 @@ test('a page in two tables has two holders; a block that has no page has none', 
   assert.deepEqual([...pool.groups[0].cells.holders], [[0, ['1.0', '2.0']]]);
 });
 
+test('a change replaces the fields, pages and counters that it names, and nothing else', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole({ sequences: [sequence(1, { tables: [[0, 1, 2]], slot: null }), sequence(2, { tables: [[3]] })], stats: { running: 2, waiting: 1 } }));
+  const first = pool.sequences.get('1.0');
+  pool.takeChange(change([], {
+    changed: [{ request: 1, choice: 0, tokens: 41, tables: [{ group: 0, size: 5, runs: [[0, [null]], [3, [6, 7]]] }] }, { request: 9, choice: 0, tokens: 1 }],
+    stats: { waiting: 0 },
+  }));
+  assert.deepEqual(pool.sequences.get('1.0').tables, [[null, 1, 2, 6, 7]]);
+  assert.deepEqual([pool.sequences.get('1.0').tokens, pool.sequences.get('1.0').computed], [41, 39]);
+  assert.deepEqual(pool.sequences.get('2.0').tables, [[3]]);
+  assert.deepEqual(pool.stats, { running: 2, waiting: 0 });
+  assert.deepEqual([...pool.sequences.keys()], ['1.0', '2.0'], 'a sequence that never began is not invented');
+  assert.deepEqual([...pool.groups[0].cells.holders.keys()], [1, 2, 6, 7, 3]);
+  assert.deepEqual(first.tables, [[0, 1, 2]], 'what was there before is not written to');
+  pool.takeChange(change([], { changed: [{ request: 1, choice: 0, state: 'suspended', tables: [{ group: 0, size: 0, runs: [] }] }] }));
+  assert.deepEqual(pool.sequences.get('1.0').tables, [[]]);
+  assert.equal(pool.sequences.get('1.0').state, 'suspended');
+  pool.takeChange(change([], { ended: [[1, 0]] }));
+  assert.deepEqual([...pool.sequences.keys()], ['2.0']);
+});
+
 test('a slab belongs to the kind of the objects in it', () => {
   const pool = new Pool();
   pool.takeWhole(hybrid());
@@ -119,10 +141,10 @@ test('a slab belongs to the kind of the objects in it', () => {
 test('the last five ended sequences are kept, and one that comes back is removed from them', () => {
   const pool = new Pool();
   pool.takeWhole(whole({ sequences: [1, 2, 3, 4, 5, 6, 7].map((request) => sequence(request)) }));
-  pool.takeChange(change([]));
+  pool.takeChange(change([], { ended: [1, 2, 3, 4, 5, 6, 7].map((request) => [request, 0]) }));
   assert.deepEqual([...pool.ended.keys()], ['3.0', '4.0', '5.0', '6.0', '7.0']);
   assert.ok([...pool.ended.values()].every(({ ended }) => ended > 0));
-  pool.takeChange(change([], { sequences: [sequence(5)] }));
+  pool.takeChange(change([], { began: [sequence(5)] }));
   assert.deepEqual([...pool.ended.keys()], ['3.0', '4.0', '6.0', '7.0']);
   assert.deepEqual([...pool.sequences.keys()], ['5.0']);
 });
