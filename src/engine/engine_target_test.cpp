@@ -85,6 +85,14 @@ TEST(EngineTarget, WithoutATargetAStepTakesTwiceTheTimeOfDecodeAndAtLeastATenthO
   }
 }
 
+TEST(EngineTarget, ThePoolIsToldWhatATokenCosts) {
+  Machine machine;
+  machine.fixture->submit(greedy(some_tokens(1000), 200));
+  machine.fixture->run();
+  const RecomputeCosts told = machine.fixture->pool->costs();
+  EXPECT_NEAR(told.token, machine.costs.prefill_row, 0.3 * machine.costs.prefill_row);
+}
+
 TEST(EngineTarget, ATargetOfZeroMeansThroughput) {
   Machine machine(microseconds{0});
   machine.fixture->submit(greedy(some_tokens(20), 1000));

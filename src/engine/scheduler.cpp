@@ -23,6 +23,8 @@ constexpr double kLeastPrefill = 0.1;
 // seconds is overtaken by shorter ones for 1 / kAge * s seconds at most.
 constexpr double kAge = 0.5;
 constexpr std::uint64_t kMeasuredCopy = 1 << 16;  // bytes
+// After so many steps the pool is told what it costs to compute a token again. Its evictions depend on it.
+constexpr std::uint64_t kTellCosts = 64;
 // Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
@@ -333,6 +335,9 @@ void Scheduler::measure(double model_seconds) {
   const StepShape all = shape();
   cost_model_.learn(all, model_seconds);
   if (all.decode_rows > 0 && all.prefill_rows > 0) chunk_beside_decode_ = all.prefill_rows;
+  if (const StepCosts& costs = cost_model_.costs(); costs.prefill_row > 0 && ++measured_ % kTellCosts == 0) {
+    pool_->set_costs({.token = costs.prefill_row, .token_per_context = costs.prefill_context});
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     // What is computed a second time after a suspension is not charged again.
     Choice& choice = *step_.choices[i];

@@ -159,6 +159,7 @@ class Scheduler {
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
   CostModel cost_model_;
+  std::uint64_t measured_ = 0;     // steps
   double copy_seconds_ = 2.5e-10;  // per byte, one way; a guess until the first copy
 };
 
