@@ -268,7 +268,6 @@ class SequencePool {
   // What the engine has measured. The only measured input of the pool: everything else follows from the operations.
   void set_costs(const RecomputeCosts& costs) { costs_ = costs; }
   const RecomputeCosts& costs() const { return costs_; }
-  const RecomputeCosts& costs() const { return costs_; }
   // A tenant is a namespace. What is cached for it is not evicted below `floor` bytes while anything else can be
   // evicted instead. A live sequence of anybody comes before a floor: then the floor yields (floors_yielded). Above
   // `cap` bytes the tenant's own cached content is evicted until it is below, or until only content in use is left. 0
