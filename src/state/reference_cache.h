@@ -86,7 +86,7 @@ class ReferenceCache {
   explicit ReferenceCache(const SequencePool& pool)
       : config_(pool.config()),
         slabs_(pool.arena().total_slabs()),
-        by_value_(pool.config().eviction == Eviction::Value),
+        by_value_(pool.prefix_index().by_value()),
         odds_(pool.layout().has_recurrent() ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
         evicted_(pool.prefix_index().max_nodes()) {
     const StateLayout& layout = pool.layout();
