@@ -46,6 +46,11 @@ class BlockAllocator {
   PoolResult<void> keep(PageId id);  // the page must be held
   PoolResult<void> drop(PageId id);  // unmarks: a cached page is free now, a held one after its last reference
   PageId oldest_cached() const { return cached_head_ == kNoIndex ? PageId{} : id_of(cached_head_); }
+  // The page that was cached after this one; an invalid id at the end.
+  PageId next_cached(PageId page) const {
+    const std::uint32_t next = cells_[page.index].next;
+    return next == kNoIndex ? PageId{} : id_of(next);
+  }
 
   // --- moving: empties a slab so that another class can have it. A pinned page cannot be moved,
   // because its holder refers to it by index.

@@ -135,7 +135,6 @@ class PrefixIndex {
   // --- how nodes are used; only with Eviction::Value (prefix_index_use.cpp)
   bool by_value() const { return !usages_.empty(); }
   const EvictionOrder& candidates() const { return candidates_; }
-  std::uint32_t kinds() const { return kinds_; }
   // How often a candidate is expected to be wanted, per tick.
   double rate(std::uint32_t candidate) const;
   double new_checkpoint_rate(bool asked) const { return odds_.rate(checkpoint_kind(false, asked, false), 0); }

@@ -86,7 +86,7 @@ class ReferenceCache {
   explicit ReferenceCache(const SequencePool& pool)
       : config_(pool.config()),
         slabs_(pool.arena().total_slabs()),
-        by_value_(pool.config().eviction == Eviction::Value),
+        by_value_(pool.prefix_index().by_value()),
         odds_(pool.layout().has_recurrent() ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
         evicted_(pool.prefix_index().max_nodes()) {
     const StateLayout& layout = pool.layout();
@@ -140,7 +140,8 @@ class ReferenceCache {
   bool evict_one(const Need& need, bool everything) {
     for (std::size_t g = 0; g < groups_; ++g) {
       const bool grows = packed(objects(g, true) + need[g], cells_[g]) > packed(objects(g, true), cells_[g]);
-      if (windows_[g] != 0 && grows && cached(g) > 0) return evict_window_page(g), true;
+      const int page = windows_[g] != 0 && grows ? oldest_window_page(g, true) : 0;
+      if (page != 0) return evict_window_page(g, page), true;
     }
     if (by_value_) {
       if (evict_least_worth(everything)) return true;
@@ -149,7 +150,7 @@ class ReferenceCache {
       return evict(oldest), true;
     }
     for (std::size_t g = 0; g < groups_; ++g) {
-      if (cached(g) > 0) return evict_window_page(g), true;
+      if (cached(g) > 0) return evict_window_page(g, oldest_window_page(g, false)), true;
     }
     return everything && !by_value_ && thin(true);
   }
@@ -160,11 +161,23 @@ class ReferenceCache {
     }
     return oldest;
   }
-  void evict_window_page(std::size_t group) {  // the page that was cached longest ago
-    int oldest = 0;
+  // The page that was cached longest ago. With `floors`: the first of the 64 oldest whose tenant is above its floor.
+  int oldest_window_page(std::size_t group, bool floors) {
+    std::map<std::uint64_t, int> order;
     for (const auto& [id, page] : pages_[group]) {
-      if (page.references == 0 && (oldest == 0 || page.cached_since < pages_[group][oldest].cached_since)) oldest = id;
+      if (page.references == 0) order[page.cached_since] = id;
     }
+    int looks = 0;
+    for (const auto& [since, id] : order) {
+      if (!floors || !at_floor(share_of(nodes_[pages_[group][id].node].name_space))) return id;
+      if (++looks == 64) break;
+    }
+    return 0;
+  }
+  bool at_floor(std::size_t share) const {
+    return share != 0 && shares_[share] && resident(shares_[share]->tenant) <= shares_[share]->floor;
+  }
+  void evict_window_page(std::size_t group, int oldest) {
     int node = pages_[group][oldest].node;
     nodes_[node].pages[group] = 0;
     forget_content(group, oldest);
@@ -291,9 +304,7 @@ class ReferenceCache {
     }
   }
   int least_worth(bool below_floors) {
-    const auto open = [&](std::size_t share) {
-      return share == 0 || below_floors || (shares_[share] && resident(shares_[share]->tenant) > shares_[share]->floor);
-    };
+    const auto open = [&](std::size_t share) { return below_floors || !at_floor(share); };
     int best = 0;
     for (std::size_t share = 0; share < shares_.size(); ++share) {
       if (open(share)) offer(share, best);

@@ -101,7 +101,8 @@ PoolResult<void> SequencePool::build(Device& device) {
     max_gap_blocks_ = std::max(interval_blocks_, config_.max_recompute / layout.block_size);
   }
   if (nodes == UINT64_MAX) {
-    const std::uint64_t node_bytes = sizeof(PrefixIndex::Node) + layout.block_size * sizeof(Token) + 32;
+    // With its entries in the tables, among the candidates, and what is remembered of evicted blocks.
+    const std::uint64_t node_bytes = sizeof(PrefixIndex::Node) + layout.block_size * sizeof(Token) + 224;
     nodes = std::clamp<std::uint64_t>(config_.budget_bytes / kIndexShare / node_bytes, 1024, kNoIndex / 4);
     nodes = std::min(nodes, std::uint64_t{max_blocks_} * config_.max_sequences * 4);
   }

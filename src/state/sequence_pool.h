@@ -347,6 +347,7 @@ class SequencePool {
   PoolResult<void> move_state(SlotId from);
   void evict_node(std::uint32_t node);
   void evict_window_page(std::uint32_t group, PageId page);
+  PageId oldest_window_page(std::uint32_t group) const;
   void drop_checkpoint(std::uint32_t node);
   bool thin_checkpoints(Effort effort);
   // by value (sequence_pool_value.cpp)
@@ -360,6 +361,7 @@ class SequencePool {
   Victim least_worth(bool below_floors) const;
   bool evict_least_worth(Effort effort);
   void evict_candidate(std::uint32_t node);
+  bool at_floor(std::uint32_t share) const;
   void keep_within_cap(Namespace tenant);
 
   // prefixes (sequence_pool_prefix.cpp)

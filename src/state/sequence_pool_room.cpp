@@ -14,6 +14,7 @@ namespace {
 using Kind = PoolEvent::Kind;
 
 constexpr std::uint32_t kCheckpointLooks = 64;  // candidates examined per drop
+constexpr std::uint32_t kWindowLooks = 64;      // cached pages examined for one above its tenant's floor
 
 }  // namespace
 
@@ -71,8 +72,9 @@ bool SequencePool::evict_one(const Need& need, Effort effort) {
     const BlockAllocator& a = allocator(g);
     const std::uint32_t objects = a.held_count() + a.cached_count();
     const bool grows = divide_up(objects + need[g], a.cells_per_slab()) > divide_up(objects, a.cells_per_slab());
-    if (layout().groups[g].window != 0 && grows && a.cached_count() > 0) {
-      evict_window_page(g, a.oldest_cached());
+    if (layout().groups[g].window == 0 || !grows) continue;
+    if (const PageId page = oldest_window_page(g); page.valid()) {
+      evict_window_page(g, page);
       return true;
     }
   }
@@ -90,6 +92,18 @@ bool SequencePool::evict_one(const Need& need, Effort effort) {
     }
   }
   return effort == Effort::Everything && !index_->by_value() && thin_checkpoints(Effort::Everything);
+}
+
+// The page of a group that was cached longest ago, of a tenant above its floor. Looks at a bounded number of pages.
+PageId SequencePool::oldest_window_page(std::uint32_t group) const {
+  PageId page = allocator(group).oldest_cached();
+  if (index_->share_limit() == 1) return page;
+  for (std::uint32_t looks = 0; page.valid() && looks < kWindowLooks; ++looks) {
+    const Namespace tenant = index_->node(page_infos_[group][page.index].node).name_space;
+    if (!at_floor(index_->share_of(tenant))) return page;
+    page = allocator(group).next_cached(page);
+  }
+  return {};
 }
 
 void SequencePool::evict_window_page(std::uint32_t group, PageId page) {

@@ -59,6 +59,11 @@ void SequencePool::offer(std::uint32_t share, Victim& best, Victim* lru) const {
   }
 }
 
+// Whether a tenant has no more than its floor, so that others may not evict what it has.
+bool SequencePool::at_floor(std::uint32_t share) const {
+  return share != 0 && index_->share(share).resident <= index_->share(share).floor;
+}
+
 // The least worth of all candidates. Tenants at or below their floor are passed over, unless `below_floors`.
 SequencePool::Victim SequencePool::least_worth(bool below_floors) const {
   Victim best, lru;
@@ -66,8 +71,7 @@ SequencePool::Victim SequencePool::least_worth(bool below_floors) const {
   if (!states_) lru.node = index_->least_recently_used();
   lru.worth = -1;
   for (std::uint32_t share = 0; share < index_->share_limit(); ++share) {
-    const PrefixIndex::Share& tenant = index_->share(share);
-    if (share == 0 || below_floors || tenant.resident > tenant.floor) offer(share, best, &lru);
+    if (below_floors || !at_floor(share)) offer(share, best, &lru);
   }
   return lru.worth >= 0 && best.worth >= kClearly * lru.worth ? lru : best;
 }

@@ -151,6 +151,21 @@ TEST(Shares, AFloorSurvivesAFloodByAnotherTenant) {
   }
 }
 
+// A window group that needs room takes a cached page of its own: not one that a floor protects.
+TEST(Shares, AFloorProtectsTheWindowOfAPrefixToo) {
+  for (const bool floor : {false, true}) {
+    CountingDevice device;
+    PoolConfig config = pool_of(ToyModel::windowed(8), 0);
+    for (const PageShape& group : config.layout.groups) config.budget_bytes += 24 * group.page_bytes();
+    ToyEngine engine(device, config);
+    cached(engine, prompt(1, 6), 1, kBlock);
+    ASSERT_TRUE(done(engine.pool().set_share(1, floor ? config.budget_bytes : 0, UINT64_MAX)));
+    for (Token name = 10; name < 40; ++name) cached(engine, prompt(name, 6), 2, kBlock);
+    EXPECT_EQ(known(engine.pool(), prompt(1, 6), 1), floor ? 24u : 0u);
+    EXPECT_EQ(engine.pool().stats().floors_yielded, 0u);
+  }
+}
+
 TEST(Shares, AFloorYieldsToALiveSequenceAndIsCounted) {
   CountingDevice device;
   ToyEngine engine(device, blocks(16));
