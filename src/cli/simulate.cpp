@@ -8,6 +8,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "quire/base/percentiles.h"
 #include "quire/base/readable.h"
 #include "quire/bench/synth/shape_layout.h"
 #include "quire/cli/plot.h"
@@ -20,7 +21,6 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using simulate::Percentiles;
 using simulate::Policy;
 using simulate::SimulationResult;
 using simulate::TraceFacts;

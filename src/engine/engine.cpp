@@ -395,6 +395,8 @@ void Engine::forget_ended() {
 
 // --- inspection
 
+const CostModel& Engine::cost_model() const { return scheduler_->cost_model(); }
+
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   const Scheduler::Counters& counters = scheduler_->counters();

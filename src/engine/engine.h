@@ -41,6 +41,7 @@
 
 namespace quire::engine {
 
+class CostModel;
 class Scheduler;
 struct Choice;
 struct Step;
@@ -124,6 +125,7 @@ class Engine {
   const SequencePool& pool() const { return *pool_; }
   const EngineOptions& options() const { return options_; }
   std::uint32_t vocabulary() const { return executor_->vocabulary(); }
+  const CostModel& cost_model() const;  // what it has learned of the time of a step (cost_model.h)
 
  private:
   struct Job;

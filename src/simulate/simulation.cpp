@@ -198,18 +198,6 @@ const std::vector<Policy>& all_policies() {
   return all;
 }
 
-Percentiles percentiles_of(std::vector<float>& values) {
-  if (values.empty()) return {};
-  const auto at = [&](std::size_t percent) {
-    // The smallest value that so many percent of the values do not exceed.
-    const std::size_t rank = (percent * values.size() + 99) / 100;
-    const auto nth = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
-    std::ranges::nth_element(values, nth);
-    return static_cast<double>(*nth);
-  };
-  return {.p50 = at(50), .p95 = at(95), .p99 = at(99)};
-}
-
 Result<SimulationResult> simulate(const Trace& trace, const SimulationOptions& options, const Progress& progress) {
   if (!(options.rate > 0)) return fail("a rate is above 0");
   if (!(options.costs.base > 0)) return fail("a step that takes no time is not simulated: its base cost is 0");

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/base/percentiles.h"
 #include "quire/engine/cost_model.h"
 #include "quire/simulate/trace.h"
 #include "quire/state/layout.h"
@@ -50,19 +51,13 @@ struct SimulationOptions {
   bool check_integrity = false;                         // check the pool after every step (tests)
 };
 
-// Of all measurements: 50, 95 and 99 % are at most this. In seconds; 0 if there are none.
-struct Percentiles {
-  double p50 = 0, p95 = 0, p99 = 0;
-};
-Percentiles percentiles_of(std::vector<float>& values);  // reorders them
-
 struct SimulationResult {
   std::uint64_t finished = 0, refused = 0;  // requests
   std::uint64_t prompt_tokens = 0;          // of requests that were not refused
   std::uint64_t refused_tokens = 0;         // of prompts that were refused
   std::uint64_t hit_tokens = 0;             // of those, found in the pool when the request was first admitted
   std::uint64_t output_tokens = 0;
-  Percentiles first_token, between_tokens;
+  Percentiles first_token, between_tokens;  // in seconds
   std::uint64_t suspensions = 0, steps = 0;
   double seconds = 0;       // simulated, from the first request to the last token
   double busy_seconds = 0;  // of those, in steps
