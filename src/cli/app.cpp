@@ -220,8 +220,8 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
   const Command commands[] = {
-      add_run(app, console),  add_chat(app, console), add_serve(app, console),  add_info(app),
-      add_tokenize(app),      add_render(app),        add_logits(app, console), add_bench(app, console),
+      add_run(app, console),   add_chat(app, console),    add_serve(app, console),  add_info(app),
+      add_tokenize(app),       add_render(app),           add_logits(app, console), add_bench(app, console),
       add_synth(app, console), add_simulate(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {

@@ -41,7 +41,7 @@ class Canvas {
         left_(left),
         width_(right - left),
         top_(top),
-        cells_(static_cast<std::size_t>(columns * kRows)) {}
+        cells_(static_cast<std::size_t>(columns) * kRows) {}
 
   void draw(const Curve& curve, int number) {
     for (std::size_t i = 1; i < curve.points.size(); ++i) {
@@ -60,7 +60,7 @@ class Canvas {
   std::string row(int row, const Style& style) const {
     std::string text;
     for (int column = 0; column < columns_; ++column) {
-      const Cell& cell = cells_[static_cast<std::size_t>(row * columns_ + column)];
+      const Cell& cell = cells_[index(column, row)];
       const int curve = cell.point >= 0 ? cell.point : cell.line;
       if (curve < 0) {
         text += ' ';
@@ -85,7 +85,10 @@ class Canvas {
     return {static_cast<int>(std::lround(std::clamp(across, 0.0, 1.0) * last)),
             bottom - static_cast<int>(std::lround(up * bottom))};
   }
-  Cell& at(int column, int row) { return cells_[static_cast<std::size_t>(row * columns_ + column)]; }
+  std::size_t index(int column, int row) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(columns_) + static_cast<std::size_t>(column);
+  }
+  Cell& at(int column, int row) { return cells_[index(column, row)]; }
   void set(int x, int y, int curve) {
     // Unicode counts the dots of a braille pattern down the left column, then down the right, and the fourth row last.
     constexpr std::uint8_t kDots[kAcross][kDown] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};

@@ -34,8 +34,8 @@ TEST(SimulateCommand, PrintsARowForEachPoolAndAPlot) {
 }
 
 TEST(SimulateCommand, PrintsJson) {
-  const auto out = call({"simulate", kTrace, "--shape", "granite-h-350m", "--memory", "1G,2G", "--json", "--limit",
-                         "30", "--rate", "0.5", "--target-itl", "50"});
+  const auto out = call({"simulate", kTrace, "--shape", "granite-h-350m", "--memory", "1G,2G", "--policy", "lru",
+                         "--json", "--limit", "30", "--rate", "0.5", "--target-itl", "50"});
   ASSERT_EQ(out.exit_code, kSuccess) << out.err;
   std::istringstream lines(out.out);
   std::string line;
@@ -64,7 +64,7 @@ TEST(SimulateCommand, TakesTheLayoutOfAFile) {
 
 TEST(SimulateCommand, SlowerStepsTakeLonger) {
   const auto seconds = [](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"simulate", kTrace, "--memory", "4G", "--json"};
+    std::vector<std::string> arguments = {"simulate", kTrace, "--memory", "4G", "--policy", "lru", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto out = call(arguments);
     EXPECT_EQ(out.exit_code, kSuccess) << out.err;
