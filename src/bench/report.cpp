@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <optional>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -45,6 +46,15 @@ const std::vector<Target>& all_targets() {
       {kMamba, "Q8_0", "decode", "", 1, Of::read, 0.75},
       {kHybrid, "Q8_0", "prefill", "", 1, Of::compute},
       {kHybrid, "Q8_0", "decode", "", 1, Of::read},
+      {kLlama, "Q8_0", "serve", "cold", 8, Of::total, 0.80},
+      {kLlama, "Q8_0", "serve", "cold", 8, Of::first_token, 0.50},
+      {kLlama, "Q8_0", "serve", "cold", 8, Of::between_tokens, 1},
+      {kLlama, "Q8_0", "serve", "warm", 8, Of::total, 0.80},
+      {kLlama, "Q8_0", "serve", "warm", 8, Of::first_token, 0.50},
+      {kLlama, "Q8_0", "serve", "warm", 8, Of::between_tokens, 1},
+      {kLlama, "Q8_0", "serve", "mix", 16, Of::total, 0.80},
+      {kLlama, "Q8_0", "serve", "mix", 16, Of::first_token, 0.50},
+      {kLlama, "Q8_0", "serve", "mix", 16, Of::between_tokens, 1},
   };
   return all;
 }
@@ -78,7 +88,27 @@ std::string phase_of(const Finding& finding) {
   if (target.workload == "long-decode") {
     return fmt::format("decode{}{}", at, target.phase.empty() ? "" : fmt::format(", {} part", target.phase));
   }
+  if (target.workload == "serve") {
+    return fmt::format("serve, {}: {}", target.phase,
+                       target.of == Target::Of::total         ? "all requests"
+                       : target.of == Target::Of::first_token ? "first token, 95%"
+                                                              : "between tokens, 99%");
+  }
   return fmt::format("decode, {} sequences that share {} tokens", batch, context);
+}
+
+// Two times of serve: the measured one, and the one that it is compared with.
+struct Compared {
+  double measured = 0, wanted = 0;
+};
+std::optional<Compared> compared(Target::Of of, const ServeTimes& serve) {
+  using Of = Target::Of;
+  switch (of) {
+    case Of::total: return Compared{serve.measured.total, serve.ideal.total};
+    case Of::first_token: return Compared{serve.measured.first_token.p95, serve.ideal.first_token.p95};
+    case Of::between_tokens: return Compared{serve.measured.between_tokens.p99, serve.target};
+    default: return std::nullopt;
+  }
 }
 
 using Cells = std::array<std::string, 8>;
@@ -97,7 +127,15 @@ Cells cells_of(const Finding& finding, const MachineLimits& best) {
   const BenchRow& row = *finding.row;
   reached = fmt::format("{:.1f}", row.tokens_per_second);
   double share = 0;
-  if (target.of == Target::Of::unshared) {
+  if (const auto times = row.serve ? compared(target.of, *row.serve) : std::nullopt) {
+    share = times->wanted / times->measured;
+    const bool between = target.of == Target::Of::between_tokens;
+    const auto shown = [&](double time) {
+      return between ? fmt::format("{:.0f} ms", 1e3 * time) : fmt::format("{:.2f} s", time);
+    };
+    reached = shown(times->measured);
+    limit = fmt::format("{} {}", shown(times->wanted), between ? "target" : "ideal");
+  } else if (target.of == Target::Of::unshared) {
     share = row.speedup.value_or(0);
     limit = share > 0 ? fmt::format("{:.1f} unshared", row.tokens_per_second / share) : "";
   } else if (row.work) {

@@ -20,8 +20,10 @@ namespace quire::bench {
 
 struct Target {
   // What the rate is divided by: the limit of memory, the limit of multiplying, the smaller of both (`least`), or the
-  // rate of sequences that do not share their prefix.
-  enum class Of : std::uint8_t { least, read, compute, unshared };
+  // rate of sequences that do not share their prefix. Of serve: the ideal's time by the measured one, for all requests
+  // (`total`) and for the 95th percentile of the time to the first token; and the target of the time between two tokens
+  // by its 99th percentile. The larger the ratio, the better.
+  enum class Of : std::uint8_t { least, read, compute, unshared, total, first_token, between_tokens };
   std::string shape, type;      // of a synthetic model
   std::string workload, phase;  // of the row
   std::uint32_t batch = 1;

@@ -86,6 +86,27 @@ TEST(BenchReport, SaysWhatWasReachedOfWhatAndWhetherThatIsEnough) {
 )");
 }
 
+TEST(BenchReport, TimesOfServeAreComparedWithTheIdealAndTheTarget) {
+  using Of = Target::Of;
+  BenchRow row{.workload = "serve", .phase = "warm", .batch = 8};
+  row.serve = ServeTimes{
+      .target = 0.1,
+      .measured = {.total = 10, .first_token = {.p95 = 3}, .between_tokens = {.p99 = 0.08}},
+      .ideal = {.total = 8.5, .first_token = {.p95 = 1.2}},
+  };
+  const auto target = [](Of of, double wanted) { return Target{"llama-1.1b", "Q8_0", "serve", "warm", 8, of, wanted}; };
+  const Finding findings[] = {{.target = target(Of::total, 0.8), .row = row},
+                              {.target = target(Of::first_token, 0.5), .row = row},
+                              {.target = target(Of::between_tokens, 1), .row = row}};
+  const std::string text = report(findings, setting());
+  for (const char* line :
+       {"| serve, warm: all requests        |  10.00 s |  8.50 s ideal |  0.85 |   0.80 | met    |\n",
+        "| serve, warm: first token, 95%    |   3.00 s |  1.20 s ideal |  0.40 |   0.50 | missed |\n",
+        "| serve, warm: between tokens, 99% |    80 ms | 100 ms target |  1.25 |   1.00 | met    |\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+  }
+}
+
 TEST(BenchReport, TheMachineIsNamed) {
   const Setting here = this_machine();
   EXPECT_FALSE(here.processor.empty());

@@ -9,6 +9,7 @@
 
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/numbers.h"
+#include "quire/bench/serve_workload.h"
 #include "quire/bench/step_workloads.h"
 
 namespace quire::bench {
@@ -307,7 +308,7 @@ struct Workload {
 const std::vector<Workload>& workloads() {
   static const std::vector<Workload> all = {
       {"prefill", prefill}, {"decode", decode},           {"shared-prefix", shared_prefix}, {"chat", chat},
-      {"mixed", mixed},     {"long-decode", long_decode}, {"shared-decode", shared_decode}};
+      {"mixed", mixed},     {"long-decode", long_decode}, {"shared-decode", shared_decode}, {"serve", serve}};
   return all;
 }
 

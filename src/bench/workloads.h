@@ -15,10 +15,19 @@
 #include "quire/base/error.h"
 #include "quire/base/thread_team.h"
 #include "quire/bench/best_moment.h"
+#include "quire/bench/ideal.h"
 #include "quire/bench/limit.h"
+#include "quire/engine/cost_model.h"
 #include "quire/engine/hosted_model.h"
 
 namespace quire::bench {
+
+// What clients of `serve` saw, and the ideal (ideal.h) with the costs that the engine learned meanwhile.
+struct ServeTimes {
+  engine::StepCosts costs;
+  double target = 0;  // of the time between two tokens; seconds
+  LoadTimes measured, ideal;
+};
 
 // One line of the table.
 struct BenchRow {
@@ -33,6 +42,7 @@ struct BenchRow {
   double overhead = 0;            // share of the time of a step spent outside the model
   std::optional<Work> work;       // the unavoidable work, if there is a limit to compare with
   std::optional<double> speedup;  // of sequences that share a prefix, compared with those that do not
+  std::optional<ServeTimes> serve;
   // The machine's limits just before and after. On a shared machine they change by half from minute to minute.
   std::optional<MachineLimits> machine;
   std::optional<double> read;  // bytes of memory per second, measured around the reported moment

@@ -61,6 +61,32 @@ std::string line(const BenchRow& row, const MachineLimits& machine) {
                      row.speedup ? fmt::format("  {:.2f} x unshared", *row.speedup) : "");
 }
 
+// What clients of `serve` saw, on two lines of its own below its row.
+std::string serve_lines(const bench::ServeTimes& serve) {
+  const auto& [costs, target, measured, ideal] = serve;
+  const auto ratio = [](double time, double best) { return fmt::format("{:.2f} x ideal {:.2f} s", time / best, best); };
+  return fmt::format(
+      "  total {:.2f} s ({})   first token 50% {:.2f} s, 95% {:.2f} s ({})\n"
+      "  between tokens 50% {:.0f} ms, 99% {:.0f} ms, target {:.0f} ms ({:.2f} of it)\n",
+      measured.total, ratio(measured.total, ideal.total), measured.first_token.p50, measured.first_token.p95,
+      ratio(measured.first_token.p95, ideal.first_token.p95), 1e3 * measured.between_tokens.p50,
+      1e3 * measured.between_tokens.p99, 1e3 * target, measured.between_tokens.p99 / target);
+}
+
+json::object to_json(const Percentiles& times) { return {{"p50", times.p50}, {"p95", times.p95}, {"p99", times.p99}}; }
+json::object to_json(const bench::LoadTimes& times) {
+  return {{"total_seconds", times.total},
+          {"first_token_seconds", to_json(times.first_token)},
+          {"between_tokens_seconds", to_json(times.between_tokens)}};
+}
+json::object to_json(const engine::StepCosts& costs) {
+  return {{"base", costs.base},
+          {"decode_row", costs.decode_row},
+          {"prefill_row", costs.prefill_row},
+          {"decode_context", costs.decode_context},
+          {"prefill_context", costs.prefill_context}};
+}
+
 json::object to_json(const BenchRow& row, const Subject& subject, const MachineLimits& machine) {
   json::object object{{"workload", row.workload},       {"batch", row.batch},
                       {"context", row.context},         {"tokens_per_second", row.tokens_per_second},
@@ -72,6 +98,12 @@ json::object to_json(const BenchRow& row, const Subject& subject, const MachineL
     object["type"] = subject.type;
   }
   if (row.speedup) object["speedup"] = *row.speedup;
+  if (row.serve) {
+    object["measured"] = to_json(row.serve->measured);
+    object["ideal"] = to_json(row.serve->ideal);
+    object["target_itl_seconds"] = row.serve->target;
+    object["costs"] = to_json(row.serve->costs);
+  }
   if (!row.work) return object;
   const Limit most = limit_of(*row.work, row.machine.value_or(machine));
   object["limit"] = most.tokens_per_second;
@@ -235,6 +267,7 @@ class Bench {
       named_ = subject.name();
       head_told_ = true;
       text += line(row, machine_);
+      if (row.serve) text += serve_lines(*row.serve);
     }
     if (!error_) error_ = console_.out.write(text);
   }

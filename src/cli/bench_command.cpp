@@ -75,8 +75,8 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
       ->excludes(model);
   auto* workload = add_names(*command, "-w,--workload", options->workloads, bench::workload_names(),
                              "Workloads: prefill, decode, shared-prefix, chat, mixed,\n"
-                             "long-decode, shared-decode (default: the first five; with --shape:\n"
-                             "prefill, decode, long-decode, shared-decode)");
+                             "long-decode, shared-decode, serve (default: the first five; with\n"
+                             "--shape: prefill, decode, long-decode, shared-decode)");
   command
       ->add_option("--batch", options->workload.batches,
                    "Batch sizes of decode (default: 1,2,4,...,64; with --shape: 1,8,32)")

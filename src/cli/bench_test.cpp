@@ -9,6 +9,7 @@
 #include "quire/bench/bench_testing.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/gguf/gguf_testing.h"
+#include "quire/simulate/costs.h"
 
 namespace quire::cli {
 namespace {
@@ -79,6 +80,47 @@ TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].at("hit_rate").to_number<double>(), 0);
   EXPECT_GT(rows[1].at("hit_rate").to_number<double>(), 0.9);
+}
+
+TEST_P(BenchOnDemo, ServeIsComparedWithTheIdealAndTellsTheCosts) {
+  BenchOptions options{.model = {.model = testing::demo_model(GetParam()), .context = 512},
+                       .workloads = {"serve"},
+                       .json = true,
+                       .limits = kQuick};
+  options.workload = {.repeat = 1, .context = 64, .tokens = 4};
+  const std::vector<json::object> rows = rows_of(options);
+  ASSERT_EQ(rows.size(), 3u);
+  constexpr const char* kPhases[] = {"cold", "warm", "mix"};
+  const gguf::testing::TemporaryFolder folder;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const json::object& row = rows[i];
+    EXPECT_EQ(row.at("phase").as_string(), kPhases[i]);
+    EXPECT_GT(row.at("target_itl_seconds").as_double(), 0);
+    for (const char* whose : {"measured", "ideal"}) {
+      const json::object& times = row.at(whose).as_object();
+      EXPECT_GT(times.at("total_seconds").as_double(), 0) << whose;
+      EXPECT_GT(times.at("first_token_seconds").at("p95").as_double(), 0) << whose;
+      EXPECT_GT(times.at("between_tokens_seconds").at("p99").as_double(), 0) << whose;
+    }
+    testing::write_file(folder / "costs.json", json::serialize(row) + "\n");
+    const auto costs = simulate::read_costs(folder / "costs.json");
+    ASSERT_TRUE(costs) << costs.error().message;
+    EXPECT_GT(costs->base + costs->prefill_row, 0);
+  }
+  // The shared prefix of 64 of 96 tokens: when it is cold, 15 of 16 requests find it.
+  EXPECT_GE(rows[0].at("hit_rate").to_number<double>(), 0.5);
+  EXPECT_GE(rows[1].at("hit_rate").to_number<double>(), 0.6);
+  EXPECT_LT(rows[2].at("hit_rate").to_number<double>(), 0.1);
+}
+
+TEST(Bench, ServeNeedsRoomForItsPrompts) {
+  BenchOptions options{.model = {.model = testing::demo_model("llama"), .context = 64}, .workloads = {"serve"}};
+  options.workload = {.repeat = 1, .context = 64, .tokens = 4};
+  options.limits = kQuick;
+  StringOutput out, err;
+  const auto result = bench(options, {.out = out, .err = err});
+  ASSERT_FALSE(result);
+  EXPECT_THAT(result.error().message, HasSubstr("serve: needs a context of 132 tokens"));
 }
 
 TEST(Bench, TheTableHasAHeadAndALinePerRow) {
