@@ -21,13 +21,12 @@ namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
-using simulate::Policy;
 using simulate::SimulationResult;
 using simulate::TraceFacts;
 
 struct Row {
   std::uint64_t memory = 0;
-  Policy policy = Policy::Lru;
+  Eviction policy = Eviction::Lru;
   SimulationResult result;
 };
 
@@ -54,7 +53,7 @@ std::string json_row(const Row& row, const TraceFacts& facts, const SimulateOpti
   const SimulationResult& result = row.result;
   const json::object object{
       {"memory", row.memory},
-      {"policy", std::string(name(row.policy))},
+      {"policy", std::string(simulate::name(row.policy))},
       {"rate", options.engine.rate},
       {"requests", result.finished + result.refused},
       {"refused", result.refused},
@@ -104,7 +103,7 @@ std::string table(std::span<const Row> rows) {
         std::back_inserter(text),
         "{:>10} {:<6} {:>13} {:>6.1f}% {:>8} {:>8} {:>8} {:>7.1f} {:>7.1f} {:>7.1f} {:>9} {:>8} {:>5.0f}% {:>9.0f} "
         "{:>8.0f}\n",
-        in_units(row.memory), name(row.policy), grouped(r.hit_tokens), 100 * r.hit_share(), time(r.first_token.p50),
+        in_units(row.memory), simulate::name(row.policy), grouped(r.hit_tokens), 100 * r.hit_share(), time(r.first_token.p50),
         time(r.first_token.p95), time(r.first_token.p99), 1e3 * r.between_tokens.p50, 1e3 * r.between_tokens.p95,
         1e3 * r.between_tokens.p99, grouped(r.suspensions), grouped(r.refused),
         r.seconds > 0 ? 100 * r.busy_seconds / r.seconds : 0, per_second(r.prompt_tokens, r),
@@ -122,8 +121,8 @@ std::string drawing(std::span<const Row> rows, const TraceFacts& facts, const St
   for (const Row& row : rows) {
     const double x = std::log2(static_cast<double>(row.memory));
     if (std::ranges::find(marks, x, &Mark::x) == marks.end()) marks.push_back({x, in_units(row.memory)});
-    auto curve = std::ranges::find(curves, name(row.policy), &Curve::name);
-    if (curve == curves.end()) curve = curves.insert(curves.end(), {std::string(name(row.policy)), {}});
+    auto curve = std::ranges::find(curves, simulate::name(row.policy), &Curve::name);
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {std::string(simulate::name(row.policy)), {}});
     curve->points.emplace_back(x, row.result.hit_share());
     top = std::max(top, row.result.hit_share());
   }
@@ -153,10 +152,10 @@ Result<std::string> simulate(const SimulateOptions& options, const Console& cons
   if (options.target_itl >= 0) run.target_itl = std::chrono::milliseconds(options.target_itl);
   std::vector<Row> rows;
   for (const std::uint64_t memory : options.memory) {
-    for (const Policy policy : options.policies) {
+    for (const Eviction policy : options.policies) {
       run.memory = memory;
       run.policy = policy;
-      Progress progress(console.err, console.err_style, fmt::format("{} {}", in_units(memory), name(policy)));
+      Progress progress(console.err, console.err_style, fmt::format("{} {}", in_units(memory), simulate::name(policy)));
       auto result = simulate::simulate(*trace, run, [&](auto done, auto all) { progress.update(done, all); });
       if (!result) return fail(fmt::format("{}: {}", in_units(memory), result.error().message));
       rows.push_back({memory, policy, *result});

@@ -30,7 +30,7 @@ struct SimulateOptions {
   std::string costs;  // a file; empty: `rates`
   simulate::Rates rates;
   std::vector<std::uint64_t> memory;
-  std::vector<simulate::Policy> policies;
+  std::vector<Eviction> policies;
   std::int32_t target_itl = -1;        // milliseconds; negative: the engine's default
   simulate::SimulationOptions engine;  // what is above replaces its layout, costs, memory, policy and target
   bool json = false;

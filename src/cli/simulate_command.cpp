@@ -49,7 +49,7 @@ void add_lists(CLI::App& command, SimulateOptions& options) {
       ->allow_extra_args(false)
       ->type_name("SIZE,...");
   std::vector<std::string> names;
-  for (const simulate::Policy policy : simulate::all_policies()) names.emplace_back(name(policy));
+  for (const Eviction policy : simulate::all_policies()) names.emplace_back(simulate::name(policy));
   command
       .add_option_function<std::vector<std::string>>(
           "--policy",

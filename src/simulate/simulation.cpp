@@ -129,7 +129,7 @@ class Simulation {
                       .max_tokens = context};
     config.event_capacity = 1;
     config.hash_seed = kHashSeed;
-    // Where the policy is set, as soon as the pool has more than one.
+    config.eviction = options_.policy;
     auto pool = SequencePool::create(device_, config);
     if (!pool) return fail(pool.error().message());
     pool_ = std::move(*pool);
@@ -186,15 +186,16 @@ class Simulation {
 
 }  // namespace
 
-std::string_view name(Policy policy) {
+std::string_view name(Eviction policy) {
   switch (policy) {
-    case Policy::Lru: return "lru";
+    case Eviction::Lru: return "lru";
+    case Eviction::Value: return "value";
   }
   return "?";
 }
 
-const std::vector<Policy>& all_policies() {
-  static const std::vector<Policy> all = {Policy::Lru};
+const std::vector<Eviction>& all_policies() {
+  static const std::vector<Eviction> all = {Eviction::Lru, Eviction::Value};
   return all;
 }
 

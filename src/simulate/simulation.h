@@ -28,21 +28,20 @@
 #include "quire/base/percentiles.h"
 #include "quire/engine/cost_model.h"
 #include "quire/simulate/trace.h"
+#include "quire/state/eviction.h"
 #include "quire/state/layout.h"
 
 namespace quire::simulate {
 
-// What is evicted first: what was not used for the longest time.
-enum class Policy : std::uint8_t { Lru };
-std::string_view name(Policy policy);
-const std::vector<Policy>& all_policies();
+std::string_view name(Eviction policy);  // "lru", "value"
+const std::vector<Eviction>& all_policies();
 
 struct SimulationOptions {
   StateLayout layout;
   engine::StepCosts costs;
   double copy_seconds = 1e-12;  // for each byte that is copied on the device
   std::uint64_t memory = 0;     // bytes of the pool
-  Policy policy = Policy::Lru;
+  Eviction policy = Eviction::Value;
   double rate = 1;            // 2: requests come twice as fast as in the trace
   std::uint32_t context = 0;  // longest sequence; 0: the longest of the trace
   std::uint32_t max_sequences = 256;

@@ -80,10 +80,13 @@ TEST(Simulation, ALargePoolFindsAllThatPromptsHaveInCommon) {
 
 TEST(Simulation, NoPoolFindsMoreThanTheMost) {
   const Trace trace = conversations_trace();
-  for (const std::uint64_t memory : {4 << 20, 16 << 20, 64 << 20}) {
-    SimulationOptions options = small_options();
-    options.memory = memory;
-    EXPECT_LE(run(trace, options).hit_tokens, facts_of(trace).repeated_tokens) << memory;
+  for (const Eviction policy : all_policies()) {
+    for (const std::uint64_t memory : {4 << 20, 16 << 20, 64 << 20}) {
+      SimulationOptions options = small_options();
+      options.memory = memory;
+      options.policy = policy;
+      EXPECT_LE(run(trace, options).hit_tokens, facts_of(trace).repeated_tokens) << name(policy) << " " << memory;
+    }
   }
 }
 
