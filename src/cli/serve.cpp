@@ -77,6 +77,9 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
 
   raise_descriptor_limit();
   options.server.http.signals = true;
+  options.server.http.on_note = [&console](const std::string& line) {
+    (void)console.err.write(fmt::format("quire: {}\n", printable(line)));
+  };
   auto server = server::Server::create(std::move(*host), std::move(options.server));
   if (!server) return std::unexpected(server.error());
   (void)console.err.write(fmt::format("quire: {}, {}\n", printable((*server)->model_name()), facts));
@@ -123,6 +126,11 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       ->type_name("KEY");
   command->add_option("--api-key-file", options->key_files, "Accept the keys in this file, one per line")
       ->allow_extra_args(false)
+      ->type_name("FILE");
+  command
+      ->add_option("--keys", server.key_file,
+                   "Accept the keys in this file, which 'quire keys' writes: each has a\nname, a weight and limits. "
+                   "SIGHUP reads it again")
       ->type_name("FILE");
   command
       ->add_option("--cors", server.origins,

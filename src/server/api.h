@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class Api {
       std::function<HttpCounts()> counts);
 
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
+  // Other keys from now on. Requests that were admitted go on. Streams of /pool/events end.
+  void set_keys(Keys keys);
   // "GET /health" and so on, without the files of the page. docs/api.md lists them.
   static std::vector<std::string> endpoints();
   // The server is stopping: /health says so, and the streams of /pool/events end. The engine refuses new requests.
@@ -46,7 +49,9 @@ class Api {
   struct Call {
     HttpRequest request;
     Reply reply;
-    Namespace name_space = 0;
+    TenantRef tenant;  // null: the route needs no key, and there was none
+    // Whose sequences it may see.
+    PoolFeed::Sight sight() const { return tenant->admin ? PoolFeed::Sight() : tenant->id; }
   };
   struct Route {
     std::string_view method;
@@ -86,6 +91,7 @@ class Api {
   Metrics metrics_;
   std::shared_ptr<PoolFeed> feed_;
   CompletionContext completion_;
+  std::map<Namespace, std::string> names_;  // of all tenants since the server began
   bool stopping_ = false;
 };
 

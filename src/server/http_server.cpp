@@ -144,15 +144,18 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(HttpOptions options, Hand
   asio::co_spawn(
       impl->io, [raw] { return raw->tick(); }, ignore);
   if (impl->options.signals) {
-    for (const int signal : {SIGINT, SIGTERM}) {
+    std::vector<int> wanted = {SIGINT, SIGTERM};
+    if (impl->options.on_reload) wanted.push_back(SIGHUP);
+    for (const int signal : wanted) {
       impl->signals.add(signal, error);
       if (error) return fail(fmt::format("cannot wait for signals: {}", error.message()));
     }
     // Handle every signal, not only the first.
     const auto wait = [raw](const auto& again) -> void {
-      raw->signals.async_wait([raw, again](error_code failed, int) {
+      raw->signals.async_wait([raw, again](error_code failed, int signal) {
         if (failed) return;
-        if (raw->options.on_signal) raw->options.on_signal();
+        const auto& told = signal == SIGHUP ? raw->options.on_reload : raw->options.on_signal;
+        if (told) told();
         again(again);
       });
     };

@@ -1,6 +1,7 @@
 #include "quire/server/pool_feed.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,10 @@ constexpr std::chrono::seconds kKeepAlive{15};
 // Bytes. A watcher that is further behind gets the whole pool again when it has caught up.
 constexpr std::size_t kMostPending = 256 << 10;
 
+struct Texts {
+  std::string change, whole;
+};
+
 const ApiError& stopping() {
   static const ApiError error{
       .status = 503, .type = "server_error", .message = "the server is shutting down", .code = "stopping"};
@@ -28,10 +33,11 @@ const ApiError& stopping() {
 PoolFeed::PoolFeed(Loop& loop, engine::Service& service, PoolFacts facts)
     : loop_(&loop), service_(&service), facts_(std::move(facts)) {}
 
-void PoolFeed::answer(const std::shared_ptr<Responder>& responder) {
-  const bool asked = service_->inspect([self = shared_from_this(), responder](engine::Engine& engine) {
+void PoolFeed::answer(const std::shared_ptr<Responder>& responder, Sight sight) {
+  const bool asked = service_->inspect([self = shared_from_this(), responder, sight](engine::Engine& engine) {
     const std::uint64_t now = engine.pool().events().written();
     auto view = std::make_shared<PoolView>(look(engine, now, true));
+    if (sight) *view = only_of(*view, *sight);
     self->loop_->post([self, responder, view] {
       responder->send({.headers = {{"Cache-Control", "no-store"}},
                        .body = pool_json(*view, self->facts_, self->service_->integrity())});
@@ -40,10 +46,11 @@ void PoolFeed::answer(const std::shared_ptr<Responder>& responder) {
   if (!asked) responder->send(to_response(stopping()));
 }
 
-void PoolFeed::watch(std::shared_ptr<Responder> responder) {
+void PoolFeed::watch(std::shared_ptr<Responder> responder, Sight sight) {
   if (stopped_) return responder->send(to_response(stopping()));
   auto watcher = std::make_shared<Watcher>();
   watcher->responder = std::move(responder);
+  watcher->sight = sight;
   watcher->spoken = Clock::now();
   watcher->responder->on_gone = [weak = weak_from_this(), raw = watcher.get()] {
     if (const auto self = weak.lock()) std::erase_if(self->watchers_, [raw](const auto& w) { return w.get() == raw; });
@@ -74,15 +81,22 @@ void PoolFeed::tick() {
 void PoolFeed::tell(const PoolView& view) {
   const auto integrity = service_->integrity();
   const Clock::time_point now = Clock::now();
-  std::string sequences = sequences_json(view, facts_);
-  std::string state = fmt::format(R"("sequences":{},"stats":{})", sequences, stats_json(view, facts_, integrity));
+  const std::string stats = stats_json(view, facts_, integrity);
+  std::string state = sequences_json(view, facts_) + stats;
   const bool changed = !view.events.empty() || view.lost > 0 || state != last_;
-  std::string change, whole;
-  if (changed && view.lost == 0) {
-    change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{}}}\n\n", view.cursor, events_json(view),
-                         state);
+  // Watchers who may see the same are told the same.
+  std::map<Sight, Texts> texts;
+  for (const auto& watcher : watchers_) texts.try_emplace(watcher->sight);
+  for (auto& [sight, text] : texts) {
+    const std::optional<PoolView> own = sight ? std::optional(only_of(view, *sight)) : std::nullopt;
+    const PoolView& seen = own ? *own : view;
+    if (changed && view.lost == 0) {
+      text.change =
+          fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},\"sequences\":{},\"stats\":{}}}\n\n",
+                      seen.cursor, events_json(seen), sequences_json(seen, facts_), stats);
+    }
+    if (view.whole) text.whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(seen, facts_, integrity));
   }
-  if (view.whole) whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(view, facts_, integrity));
   // Writing may find that a watcher is gone, which changes watchers_. So this iterates over a copy.
   const auto watchers = watchers_;
   for (const auto& watcher : watchers) {
@@ -93,11 +107,11 @@ void PoolFeed::tell(const PoolView& view) {
       if (new_here && view.whole && pending == 0) {
         watcher->wants_whole = false;
         watcher->spoken = now;
-        watcher->responder->write(whole);
+        watcher->responder->write(texts[watcher->sight].whole);
       }
     } else if (changed) {
       watcher->spoken = now;
-      watcher->responder->write(change);
+      watcher->responder->write(texts[watcher->sight].change);
     }
     if (now - watcher->spoken >= kKeepAlive && pending == 0) {
       watcher->spoken = now;
@@ -106,6 +120,13 @@ void PoolFeed::tell(const PoolView& view) {
   }
   cursor_ = view.cursor;
   last_ = std::move(state);
+}
+
+void PoolFeed::restart() {
+  for (const auto& watcher : std::exchange(watchers_, {})) {
+    watcher->responder->on_gone = nullptr;
+    watcher->responder->end();
+  }
 }
 
 void PoolFeed::stop() {
