@@ -27,6 +27,7 @@ namespace json = boost::json;
 using server::KeyFile;
 using server::StoredKey;
 using server::Tenant;
+using server::to_json;
 
 void change(Tenant& tenant, const KeysOptions& options) {
   tenant.weight = options.weight.value_or(tenant.weight);
@@ -41,18 +42,6 @@ void change(Tenant& tenant, const KeysOptions& options) {
 bool changes_anything(const KeysOptions& options) {
   return options.weight || options.max_sequences || options.tokens_per_minute || options.max_priority ||
          options.floor_bytes || options.cap_bytes || options.admin;
-}
-
-json::object to_json(const Tenant& tenant) {
-  return {{"id", tenant.id},
-          {"name", tenant.name},
-          {"weight", tenant.weight},
-          {"max_sequences", tenant.max_sequences},
-          {"tokens_per_minute", tenant.tokens_per_minute},
-          {"max_priority", tenant.max_priority},
-          {"floor_bytes", tenant.floor_bytes},
-          {"cap_bytes", tenant.cap_bytes},
-          {"admin", tenant.admin}};
 }
 
 std::string listed(const std::vector<StoredKey>& keys) {
@@ -211,9 +200,12 @@ std::function<Result<std::string>(const Style&)> add_keys(CLI::App& app, const C
                              "Highest 'priority' of its requests (default: 0)");
   add_size(*command, "--floor", options->floor_bytes, "Cached bytes that others do not evict, e.g. 64M (default: 0)");
   add_size(*command, "--cap", options->cap_bytes, "Most cached bytes it may have; 0: no limit (default: 0)");
-  command->add_flag_function(
-      "--admin,!--no-admin", [options](std::int64_t count) { options->admin = count > 0; },
-      "Sees the sequences and the usage of all tenants");
+  auto* admin = command->add_flag_callback(
+      "--admin", [options] { options->admin = true; }, "Sees the sequences and the usage of all tenants");
+  command
+      ->add_flag_callback(
+          "--no-admin", [options] { options->admin = false; }, "Does not (the default)")
+      ->excludes(admin);
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "The key is printed once, by add. The file has only a hash of it. A server that\n"

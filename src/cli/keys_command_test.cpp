@@ -1,6 +1,4 @@
 // `quire keys`: the whole life of a key in a file.
-#include "quire/server/keys.h"
-
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <gmock/gmock.h>
@@ -8,6 +6,7 @@
 
 #include "quire/cli/cli_testing.h"
 #include "quire/cli/program_testing.h"
+#include "quire/server/keys.h"
 
 namespace quire::cli {
 namespace {
@@ -80,7 +79,7 @@ TEST_F(KeysCommand, JsonHasTheSame) {
   EXPECT_NE(admitted(std::string(added.at("key").as_string())), nullptr);
   const auto list = boost::json::parse(keys({"list", "--json"}).out);
   EXPECT_EQ(list.at("keys").at(0).at("name").as_string(), "ann");
-  EXPECT_EQ(list.at("keys").at(0).at("weight").as_double(), 1);
+  EXPECT_EQ(list.at("keys").at(0).at("weight").as_int64(), 1);
   EXPECT_FALSE(list.at("keys").at(0).as_object().contains("hash"));
   EXPECT_EQ(boost::json::parse(keys({"revoke", "1", "--json"}).out).at("name").as_string(), "ann");
 }
@@ -92,6 +91,7 @@ TEST_F(KeysCommand, RefusesWhatCannotBeMeant) {
                                              {"list", "ann"},
                                              {"set", "ann"},
                                              {"list", "--admin"},
+                                             {"add", "ann", "--admin", "--no-admin"},
                                              {"revoke", "ann", "--weight", "2"},
                                              {"add", "ann", "--weight", "0"},
                                              {"add", "ann", "--weight", "nan"},

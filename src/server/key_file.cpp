@@ -133,19 +133,11 @@ class Reader {
   }
 };
 
-json::object to_json(const StoredKey& key) {
-  const Tenant& tenant = key.tenant;
-  return {{"id", tenant.id},
-          {"name", tenant.name},
-          {"hash", fmt::format("{}{}:{}", kHashPrefix, to_hex(key.salt), to_hex(key.hash))},
-          {"created", key.created},
-          {"weight", tenant.weight},
-          {"max_sequences", tenant.max_sequences},
-          {"tokens_per_minute", tenant.tokens_per_minute},
-          {"max_priority", tenant.max_priority},
-          {"floor_bytes", tenant.floor_bytes},
-          {"cap_bytes", tenant.cap_bytes},
-          {"admin", tenant.admin}};
+json::object stored(const StoredKey& key) {
+  json::object out = to_json(key.tenant);
+  out["created"] = key.created;
+  out["hash"] = fmt::format("{}{}:{}", kHashPrefix, to_hex(key.salt), to_hex(key.hash));
+  return out;
 }
 
 Sha256Digest hash_of(std::span<const std::uint8_t> salt, std::string_view key) {
@@ -226,6 +218,20 @@ Result<void> replace(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+json::object to_json(const Tenant& tenant) {
+  // A whole weight is written as 3, not as 3E0.
+  const bool whole = std::trunc(tenant.weight) == tenant.weight;
+  return {{"id", tenant.id},
+          {"name", tenant.name},
+          {"weight", whole ? json::value(static_cast<std::int64_t>(tenant.weight)) : json::value(tenant.weight)},
+          {"max_sequences", tenant.max_sequences},
+          {"tokens_per_minute", tenant.tokens_per_minute},
+          {"max_priority", tenant.max_priority},
+          {"floor_bytes", tenant.floor_bytes},
+          {"cap_bytes", tenant.cap_bytes},
+          {"admin", tenant.admin}};
+}
+
 bool StoredKey::is(std::string_view key) const { return same_secret(hash_of(salt, key), hash); }
 
 Namespace id_in_key(std::string_view key) {
@@ -293,7 +299,7 @@ std::string KeyFile::text() const {
   std::string out = fmt::format("{{\n\"next_id\": {},\n\"keys\": [", next_id_);
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     out += i == 0 ? "\n" : ",\n";
-    out += json::serialize(to_json(keys_[i]));
+    out += json::serialize(stored(keys_[i]));
   }
   return out + "\n]\n}\n";
 }

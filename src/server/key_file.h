@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/json/object.hpp>
+
 #include "quire/base/error.h"
 #include "quire/base/sha256.h"
 #include "quire/server/tenant.h"
@@ -52,6 +54,9 @@ class KeyFile {
   Namespace next_id_ = 1;
   std::vector<StoredKey> keys_;
 };
+
+// Its fields, as the file and `quire keys --json` have them.
+boost::json::object to_json(const Tenant& tenant);
 
 // The id in a key. 0: it is not a key of this kind.
 Namespace id_in_key(std::string_view key);
