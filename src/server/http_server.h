@@ -36,9 +36,8 @@ struct HttpOptions {
   std::uint32_t workers = 2;                        // threads for Loop::work
   bool signals = false;                             // SIGINT and SIGTERM call `on_signal`
   std::function<void()> on_signal;
-  std::function<void()> on_reload;  // SIGHUP calls it, if `signals` is set. Empty: SIGHUP ends the process
-  std::function<void(const std::string& line)>
-      on_note;  // something that the operator should know; on the loop's thread
+  std::function<void()> on_reload;                       // SIGHUP calls it; empty: SIGHUP ends the process
+  std::function<void(const std::string& line)> on_note;  // something that the operator should know
 };
 
 struct HttpCounts {

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -264,6 +265,8 @@ Result<KeyFile> KeyFile::parse(std::string_view text, std::string_view path) {
   if (list == nullptr || !object->contains("next_id")) {
     return fail(fmt::format("{}: needs 'next_id' and the list 'keys'", path));
   }
+  std::set<Namespace> ids;
+  std::set<std::string> names;
   for (std::size_t i = 0; i < list->size(); ++i) {
     const json::object* const one = (*list)[i].if_object();
     Reader reader;
@@ -275,10 +278,8 @@ Result<KeyFile> KeyFile::parse(std::string_view text, std::string_view path) {
     if (reader.wrong.empty()) reader.wrong = wrong_with(reader.key.tenant);
     const Tenant& tenant = reader.key.tenant;
     if (tenant.id >= file.next_id_) reader.refuse("'id' is not below 'next_id'");
-    for (const StoredKey& other : file.keys_) {
-      if (other.tenant.id == tenant.id) reader.refuse(fmt::format("another key has the id {}", tenant.id));
-      if (other.tenant.name == tenant.name) reader.refuse("another key has this name");
-    }
+    if (!ids.insert(tenant.id).second) reader.refuse(fmt::format("another key has the id {}", tenant.id));
+    if (!names.insert(tenant.name).second) reader.refuse("another key has this name");
     if (!reader.wrong.empty()) {
       return fail(fmt::format("{}: keys[{}]{}: {}", path, i,
                               tenant.name.empty() ? std::string() : fmt::format(" ({})", tenant.name), reader.wrong));

@@ -200,6 +200,25 @@ TEST(KeyFile, ChangesATenantAndKeepsItsKey) {
   EXPECT_EQ(admitted(path, *key)->id, 1u);
 }
 
+TEST(KeyFile, EachOfThousandsOfKeysIsFound) {
+  const Folder folder;
+  const std::string path = folder / "keys";
+  std::vector<std::string> given;
+  ASSERT_TRUE(edit_key_file(path, true, [&](KeyFile& file) -> Result<void> {
+                for (int i = 0; i < 3000; ++i) given.push_back(*file.add({.name = fmt::format("tenant {}", i)}));
+                return {};
+              }).has_value());
+  const auto keys = Keys::create({.plain = {"also", "plain"}, .file = path});
+  ASSERT_TRUE(keys.has_value());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const TenantRef tenant = keys->admit("Bearer " + given[i]);
+    ASSERT_NE(tenant, nullptr);
+    EXPECT_EQ(tenant->id, i + 1);
+  }
+  EXPECT_EQ(keys->admit("Bearer plain")->name, "api-key-2");
+  EXPECT_FALSE(keys->admit("Bearer plain")->admin);
+}
+
 TEST(KeyFile, WhatIsWrongIsNamed) {
   const std::string hash = "\"hash\": \"sha256:" + std::string(32, 'a') + ":" + std::string(64, 'b') + "\"";
   const auto with = [&](const std::string& fields) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -41,17 +42,18 @@ std::string_view trimmed(std::string_view text) {
 Result<Keys> Keys::create(const KeySources& sources) {
   Keys keys;
   if (!fill_random(keys.salt_)) return fail("the system has no random numbers");
+  // A server with one plain key has one user, who may see everything.
+  const bool alone = sources.file.empty() && std::set(sources.plain.begin(), sources.plain.end()).size() == 1;
   for (const std::string& key : sources.plain) {
     const bool printable = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7F; });
     if (key.empty()) return fail("an API key is empty");
     if (!printable) return fail("an API key has characters that a header cannot have (spaces or non-ASCII characters)");
     TenantRef& tenant = keys.plain_[keys.digest(key)];
     if (tenant != nullptr) continue;
-    // A server with one plain key has one user, who may see everything.
     tenant = std::make_shared<Tenant>(Tenant{.id = id_of_plain(key),
                                              .name = fmt::format("api-key-{}", keys.tenants_.size() + 1),
                                              .max_priority = engine::kMostPriority,
-                                             .admin = sources.plain.size() == 1 && sources.file.empty()});
+                                             .admin = alone});
     keys.tenants_.push_back(tenant);
   }
   if (!sources.file.empty()) {
