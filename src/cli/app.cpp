@@ -15,6 +15,7 @@
 #include "quire/cli/date.h"
 #include "quire/cli/info.h"
 #include "quire/cli/input.h"
+#include "quire/cli/keys.h"
 #include "quire/cli/model_commands.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
@@ -39,6 +40,7 @@ constexpr std::string_view kUsages[] = {
     "quire run [-m FILE] -p TEXT|- [OPTIONS]",
     "quire chat [-m FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
+    "quire keys add|list|set|revoke [NAME] --keys FILE [OPTIONS]",
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire simulate TRACE... [-m FILE | --shape NAME] [--memory SIZES] [OPTIONS]",
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
@@ -219,10 +221,12 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
   app.formatter(std::make_shared<HelpFormatter>());
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
-  const Command commands[] = {
-      add_run(app, console),   add_chat(app, console),    add_serve(app, console),  add_info(app),
-      add_tokenize(app),       add_render(app),           add_logits(app, console), add_bench(app, console),
-      add_synth(app, console), add_simulate(app, console)};
+  const Command commands[] = {add_run(app, console),    add_chat(app, console),
+                              add_serve(app, console),  add_info(app),
+                              add_tokenize(app),        add_render(app),
+                              add_logits(app, console), add_bench(app, console),
+                              add_synth(app, console),  add_simulate(app, console),
+                              add_keys(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");

@@ -123,7 +123,7 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
 
   raise_descriptor_limit();
   ServeLog log(console.err, options.log_format);
-  const bool has_keys = !options.server.keys.empty();
+  const bool has_keys = !options.server.keys.empty() || !options.server.key_file.empty();
   options.server.http.signals = true;
   options.server.http.on_note = [&log](const std::string& line) { log.note(line); };
   options.server.http.on_request = [&log](const server::AccessRecord& record) { log.request(record); };
@@ -183,6 +183,11 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       ->type_name("KEY");
   command->add_option("--api-key-file", options->key_files, "Accept the keys in this file, one per line")
       ->allow_extra_args(false)
+      ->type_name("FILE");
+  command
+      ->add_option("--keys", server.key_file,
+                   "Accept the keys in this file, which 'quire keys' writes: each has a\nname, a weight and limits. "
+                   "SIGHUP reads it again")
       ->type_name("FILE");
   command
       ->add_option("--cors", server.origins,

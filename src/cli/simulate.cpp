@@ -103,9 +103,9 @@ std::string table(std::span<const Row> rows) {
         std::back_inserter(text),
         "{:>10} {:<6} {:>13} {:>6.1f}% {:>8} {:>8} {:>8} {:>7.1f} {:>7.1f} {:>7.1f} {:>9} {:>8} {:>5.0f}% {:>9.0f} "
         "{:>8.0f}\n",
-        in_units(row.memory), simulate::name(row.policy), grouped(r.hit_tokens), 100 * r.hit_share(), time(r.first_token.p50),
-        time(r.first_token.p95), time(r.first_token.p99), 1e3 * r.between_tokens.p50, 1e3 * r.between_tokens.p95,
-        1e3 * r.between_tokens.p99, grouped(r.suspensions), grouped(r.refused),
+        in_units(row.memory), simulate::name(row.policy), grouped(r.hit_tokens), 100 * r.hit_share(),
+        time(r.first_token.p50), time(r.first_token.p95), time(r.first_token.p99), 1e3 * r.between_tokens.p50,
+        1e3 * r.between_tokens.p95, 1e3 * r.between_tokens.p99, grouped(r.suspensions), grouped(r.refused),
         r.seconds > 0 ? 100 * r.busy_seconds / r.seconds : 0, per_second(r.prompt_tokens, r),
         per_second(r.output_tokens, r));
   }

@@ -15,7 +15,6 @@ namespace {
 
 using State = Choice::State;
 
-constexpr double kMostWeight = 1e6;
 // The most that one level of priority is worth. Its product with kMostPriority must not overflow a time.
 constexpr std::chrono::hours kMostPriorityWorth{1};
 
@@ -471,7 +470,8 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .waits_for_prefix = choice.leader != nullptr,
                      .hit = choice.hit,
                      .priority = choice.priority,
-                     .suspensions = choice.suspensions});
+                     .suspensions = choice.suspensions,
+                     .name_space = choice.name_space});
   };
   for (const Choice* choice : scheduler_->running()) add(*choice);
   for (const Tenant* tenant : scheduler_->tenants().all()) {

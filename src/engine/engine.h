@@ -100,6 +100,7 @@ struct SequenceInfo {
   Hit hit;
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
+  Namespace name_space = 0;  // its tenant
 };
 const char* name(SequenceInfo::State state);
 

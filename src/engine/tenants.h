@@ -23,6 +23,8 @@ namespace quire::engine {
 
 struct Choice;
 
+inline constexpr double kMostWeight = 1e6;
+
 struct TenantOptions {
   Namespace id = 0;
   double weight = 1;                    // its share of the tokens, compared with the weights of the others

@@ -99,6 +99,14 @@ ApiError internal_error() {
   return {.status = 500, .type = "server_error", .message = "the server could not do this; it may be out of memory"};
 }
 
+ApiError priority_too_high(std::int32_t asked, std::int32_t most) {
+  return {.status = 403,
+          .type = "permission_error",
+          .message = fmt::format("'priority' is {}, and the highest of this key is {}", asked, most),
+          .param = "priority",
+          .code = "priority_not_allowed"};
+}
+
 std::string random_prefix() {
   std::random_device device;
   return fmt::format("{:08x}", device());
@@ -123,7 +131,15 @@ Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts
                   .stream_keep_alive = options_.stream_keep_alive,
                   .stream_buffer = options_.stream_buffer,
                   .has_keys = options_.keys.any(),
-                  .prefix = random_prefix()} {}
+                  .prefix = random_prefix()} {
+  for (const TenantRef& tenant : options_.keys.tenants()) names_[tenant->id] = tenant->name;
+}
+
+void Api::set_keys(Keys keys) {
+  options_.keys = std::move(keys);
+  for (const TenantRef& tenant : options_.keys.tenants()) names_[tenant->id] = tenant->name;
+  feed_->restart();
+}
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> routes = [] {
@@ -192,8 +208,8 @@ Api::Decision Api::decide(const HttpRequest& request, bool origin_allowed) const
     methods = "GET, HEAD";
     if (request.method == "GET") found = &kModel;
   }
-  const auto name_space = options_.keys.admit(request.authorization);
-  if (!name_space && (found == nullptr || !found->open)) {
+  TenantRef tenant = options_.keys.admit(request.authorization);
+  if (tenant == nullptr && (found == nullptr || !found->open)) {
     return refused({.status = 401,
                     .type = "authentication_error",
                     .message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
@@ -217,7 +233,7 @@ Api::Decision Api::decide(const HttpRequest& request, bool origin_allowed) const
                     .message = fmt::format("pages of {} may not use this server (see --cors)", request.origin),
                     .code = "origin_not_allowed"});
   }
-  return {.route = found, .name_space = name_space.value_or(0)};
+  return {.route = found, .tenant = std::move(tenant)};
 }
 
 std::optional<HttpResponse> Api::check_head(const HttpRequest& request) {
@@ -245,9 +261,9 @@ void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
     }
     Decision decision = decide(request, allowed);
     if (decision.refusal) return send(responder, std::move(*decision.refusal));
-    // Keys have no names of their own, and the key itself is never logged.
-    if (decision.name_space != 0) responder->notes.tenant = fmt::format("key {}", decision.name_space);
-    (this->*decision.route->answer)({std::move(request), responder, decision.name_space});
+    // The key itself is never logged.
+    if (options_.keys.any() && decision.tenant != nullptr) responder->notes.tenant = decision.tenant->name;
+    (this->*decision.route->answer)({std::move(request), responder, std::move(decision.tenant)});
   } catch (const std::exception&) {
     refuse(responder, internal_error());
   }
@@ -309,13 +325,16 @@ void Api::model(Call call) {
 // --- inspection of the engine
 
 void Api::metrics(Call call) {
-  const bool asked = service_.inspect([this, reply = call.reply](engine::Engine& engine) {
+  const bool asked = service_.inspect([this, reply = call.reply, sight = call.sight()](engine::Engine& engine) {
+    auto usage = std::make_shared<std::vector<engine::TenantUsage>>(engine.tenants());
     auto engine_stats = std::make_shared<engine::EngineStats>(engine.stats());
     auto pool_stats = std::make_shared<PoolStats>(engine.pool().stats());
-    loop_.post([this, reply, engine_stats, pool_stats] {
-      send(reply,
-           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = metrics_.text(*engine_stats, *pool_stats, service_.integrity(), counts_(), options_.keys.any())});
+    loop_.post([this, reply, sight, usage, engine_stats, pool_stats] {
+      auto names = names_;
+      if (sight) std::erase_if(names, [&](const auto& one) { return one.first != *sight; });
+      send(reply, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                   .body = metrics_.text(*engine_stats, *pool_stats, service_.integrity(), counts_(),
+                                         options_.keys.any(), metrics_.by_name(names, *usage))});
     });
   });
   if (!asked) refuse(call.reply, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));
@@ -323,12 +342,12 @@ void Api::metrics(Call call) {
 
 void Api::pool(Call call) {
   metrics_.answered(200);
-  feed_->answer(call.reply);
+  feed_->answer(call.reply, call.sight());
 }
 
 void Api::pool_events(Call call) {
   metrics_.answered(200);
-  feed_->watch(std::move(call.reply));
+  feed_->watch(call.reply, call.sight());
 }
 
 // --- completions and tokens
@@ -381,7 +400,12 @@ void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const Tex
         metrics_.completed(Outcome::Invalid);
         return refuse(job->call.reply, result->error());
       }
-      Completion::start(completion_, std::move(**result), job->call.name_space, job->call.reply);
+      const Tenant& tenant = *job->call.tenant;
+      if (const auto priority = (*result)->options.priority; priority > tenant.max_priority) {
+        metrics_.completed(Outcome::Invalid);
+        return refuse(job->call.reply, priority_too_high(priority, tenant.max_priority));
+      }
+      Completion::start(completion_, std::move(**result), tenant.id, job->call.reply);
     });
   });
 }

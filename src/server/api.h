@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,8 @@ class Api {
       std::function<HttpCounts()> counts);
 
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
+  // Other keys from now on. Requests that were admitted go on. Streams of /pool/events end.
+  void set_keys(Keys keys);
   // "GET /health" and so on, without the files of the page. docs/api.md lists them.
   static std::vector<std::string> endpoints();
   // Whether a request is refused by its header alone: see HeadCheck.
@@ -55,7 +58,9 @@ class Api {
   struct Call {
     HttpRequest request;
     Reply reply;
-    Namespace name_space = 0;
+    TenantRef tenant;  // null: the route needs no key, and there was none
+    // Whose sequences it may see.
+    PoolFeed::Sight sight() const { return tenant->admin ? PoolFeed::Sight() : tenant->id; }
   };
   struct Route {
     std::string_view method;
@@ -67,7 +72,7 @@ class Api {
   // What a header leads to: a route, or a refusal.
   struct Decision {
     const Route* route = nullptr;
-    Namespace name_space = 0;
+    TenantRef tenant;
     std::optional<HttpResponse> refusal;
   };
   Decision decide(const HttpRequest& request, bool origin_allowed) const;
@@ -115,6 +120,7 @@ class Api {
   CompletionContext completion_;
   std::size_t parsing_ = 0;  // jobs of the workers
   std::size_t parsing_bytes_ = 0;
+  std::map<Namespace, std::string> names_;  // of all tenants since the server began
   bool stopping_ = false;
 };
 

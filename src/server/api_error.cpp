@@ -1,5 +1,7 @@
 #include "quire/server/api_error.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include <boost/json/object.hpp>
@@ -25,7 +27,11 @@ ApiError from_refusal(const engine::Refusal& refusal) {
     case Why::QueueFull:
       return {.status = 429, .type = "rate_limit_error", .message = refusal.message, .code = "queue_full"};
     case Why::RateLimited:
-      return {.status = 429, .type = "rate_limit_error", .message = refusal.message, .code = "rate_limit_exceeded"};
+      return {.status = 429,
+              .type = "rate_limit_error",
+              .message = refusal.message,
+              .code = "rate_limit_exceeded",
+              .retry_after = std::max<std::int64_t>(1, refusal.retry_after.count())};
     case Why::Stopping: return {.status = 503, .type = "server_error", .message = refusal.message, .code = "stopping"};
   }
   return {.status = 500, .type = "server_error", .message = refusal.message};
@@ -47,7 +53,9 @@ std::string to_json(const ApiError& error) {
 
 HttpResponse to_response(const ApiError& error) {
   HttpResponse response{.status = error.status, .body = to_json(error)};
-  if (error.status == 429 || error.status == 503) response.headers.emplace_back("Retry-After", "1");
+  if (error.status == 429 || error.status == 503) {
+    response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
+  }
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

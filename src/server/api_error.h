@@ -13,8 +13,9 @@ struct ApiError {
   unsigned status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param = {};  // the wrong field; empty: none
-  std::string code = {};   // empty: none
+  std::string param = {};        // the wrong field; empty: none
+  std::string code = {};         // empty: none
+  std::int64_t retry_after = 1;  // seconds; sent with 429 and 503
 };
 
 ApiError invalid(std::string message, std::string param = {});

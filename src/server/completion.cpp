@@ -26,6 +26,7 @@ double seconds(engine::Clock::duration duration) { return std::chrono::duration<
 Outcome outcome_of(const engine::Refusal& refusal) {
   using Why = engine::Refusal::Why;
   if (refusal.why == Why::QueueFull) return Outcome::QueueFull;
+  if (refusal.why == Why::RateLimited) return Outcome::RateLimited;
   return refusal.why == Why::Stopping ? Outcome::Stopping : Outcome::Invalid;
 }
 
@@ -42,6 +43,7 @@ Completion::Completion(const CompletionContext& context, CompletionRequest reque
 
 void Completion::submit(Namespace name_space) {
   submitted_ = engine::Clock::now();
+  request_.options.name_space = name_space;
   open_ = request_.prompts.size();
   for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
     choices_.push_back({.text = {}, .logprobs = LogprobsFormat(context_.model, request_.chat)});
@@ -58,7 +60,6 @@ void Completion::submit(Namespace name_space) {
     prompt_tokens_ += request_.prompts[i].size();
     engine::Request asked = request_.options;
     asked.prompt = std::move(request_.prompts[i]);
-    asked.name_space = name_space;
     asked.deadline = submitted_ + context_.request_timeout;
     ids_.push_back(context_.service.submit(
         std::move(asked),
@@ -138,7 +139,11 @@ void Completion::receive(const Arrival& arrival) {
       if (++accepted_ == request_.prompts.size() && request_.stream) accepted();
       return;
     case engine::Event::Kind::PromptLogits: return;
-    case engine::Event::Kind::Refused: return fail(from_refusal(*arrival.refusal), outcome_of(*arrival.refusal));
+    case engine::Event::Kind::Refused:
+      if (arrival.refusal->why == engine::Refusal::Why::RateLimited) {
+        context_.metrics.rate_limited(request_.options.name_space);
+      }
+      return fail(from_refusal(*arrival.refusal), outcome_of(*arrival.refusal));
     case engine::Event::Kind::Token: return token(arrival, index);
     case engine::Event::Kind::Finished: return finished(arrival, index);
   }

@@ -145,7 +145,7 @@ Result<void> HttpServer::Impl::load_certificate() {
 
 Result<void> HttpServer::Impl::wait_for_signals() {
   std::vector<int> wanted = {SIGINT, SIGTERM};
-  if (tls) wanted.push_back(SIGHUP);
+  if (tls || options.on_reload) wanted.push_back(SIGHUP);
   for (const int signal : wanted) {
     error_code error;
     signals.add(signal, error);
@@ -168,6 +168,8 @@ void HttpServer::Impl::signalled(int signal) {
     if (options.on_signal) options.on_signal();
     return;
   }
+  if (options.on_reload) options.on_reload();
+  if (!tls) return;
   const auto loaded = load_certificate();
   if (!options.on_note) return;
   options.on_note(loaded ? fmt::format("read the certificate {} again", options.tls_certificate)

@@ -42,8 +42,9 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};   // between requests, and before the first
   std::chrono::milliseconds write_timeout{30'000};  // without the client receiving a single byte
   std::uint32_t workers = 2;                        // threads for Loop::work
-  bool signals = false;  // SIGINT and SIGTERM call `on_signal`; with TLS, SIGHUP reads its files again
+  bool signals = false;  // SIGINT and SIGTERM call `on_signal`; with TLS or `on_reload`, SIGHUP reads files again
   std::function<void()> on_signal;
+  std::function<void()> on_reload;  // SIGHUP calls it
   HeadCheck check_head;
   // Both are called on the loop's thread; on_note by listen() too.
   std::function<void(const AccessRecord&)> on_request;   // a request has ended

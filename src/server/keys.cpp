@@ -2,23 +2,32 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "quire/engine/request.h"
 
 namespace quire::server {
 namespace {
 
 constexpr std::string_view kScheme = "bearer";
 
-// Always compares the whole key, so that the time does not tell how much is correct.
-bool same(std::string_view key, std::string_view sent) {
-  volatile unsigned char difference = key.size() == sent.size() ? 0 : 1;
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    const char other = i < sent.size() ? sent[i] : '\0';
-    difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(key[i] ^ other));
-  }
-  return difference == 0;
+// Ids of plain keys have this bit, ids of a file never have it.
+constexpr Namespace kPlain = Namespace{1} << 63;
+
+std::string_view text_of(std::span<const std::uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The same for the same key, on every server and in every order.
+Namespace id_of_plain(std::string_view key) {
+  const Sha256Digest hash = Sha256().add("quire namespace ").add(key).finish();
+  Namespace id = 0;
+  for (std::size_t i = 0; i < sizeof(id); ++i) id = id << 8 | hash[i];
+  return id | kPlain;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -30,31 +39,53 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-Result<Keys> Keys::create(std::vector<std::string> keys) {
-  Keys made;
-  for (std::string& key : keys) {
+Result<Keys> Keys::create(const KeySources& sources) {
+  Keys keys;
+  if (!fill_random(keys.salt_)) return fail("the system has no random numbers");
+  // A server with one plain key has one user, who may see everything.
+  const bool alone = sources.file.empty() && std::set(sources.plain.begin(), sources.plain.end()).size() == 1;
+  for (const std::string& key : sources.plain) {
     const bool printable = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7F; });
     if (key.empty()) return fail("an API key is empty");
     if (!printable) return fail("an API key has characters that a header cannot have (spaces or non-ASCII characters)");
-    if (std::ranges::find(made.keys_, key) == made.keys_.end()) made.keys_.push_back(std::move(key));
+    TenantRef& tenant = keys.plain_[keys.digest(key)];
+    if (tenant != nullptr) continue;
+    tenant = std::make_shared<Tenant>(Tenant{.id = id_of_plain(key),
+                                             .name = fmt::format("api-key-{}", keys.tenants_.size() + 1),
+                                             .max_priority = engine::kMostPriority,
+                                             .admin = alone});
+    keys.tenants_.push_back(tenant);
   }
-  return made;
+  if (!sources.file.empty()) {
+    auto file = KeyFile::read(sources.file);
+    if (!file) return std::unexpected(file.error());
+    for (const StoredKey& key : file->keys()) {
+      auto tenant = std::make_shared<const Tenant>(key.tenant);
+      keys.stored_.emplace(tenant->id, Stored{key, tenant});
+      keys.tenants_.push_back(std::move(tenant));
+    }
+  }
+  keys.needed_ = !sources.file.empty() || !sources.plain.empty();
+  return keys;
 }
 
-std::optional<Namespace> Keys::admit(std::string_view authorization) const {
-  if (keys_.empty()) return 0;
+Sha256Digest Keys::digest(std::string_view key) const { return Sha256().add(text_of(salt_)).add(key).finish(); }
+
+TenantRef Keys::admit(std::string_view authorization) const {
+  static const TenantRef everybody =
+      std::make_shared<const Tenant>(Tenant{.max_priority = engine::kMostPriority, .admin = true});
+  if (!needed_) return everybody;
   const std::size_t space = std::min(authorization.find(' '), authorization.size());
   const bool bearer = std::ranges::equal(authorization.substr(0, space), kScheme, [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) == b;
   });
   const std::string_view sent = bearer ? trimmed(authorization.substr(space)) : std::string_view();
-  // All keys are compared, so that the time does not tell which one matched. Namespace 0 belongs to no key.
-  Namespace found = 0;
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
-    if (same(keys_[i], sent)) found = i + 1;
+  if (sent.empty()) return nullptr;
+  if (const auto found = stored_.find(id_in_key(sent)); found != stored_.end() && found->second.key.is(sent)) {
+    return found->second.tenant;
   }
-  if (found == 0) return std::nullopt;
-  return found;
+  const auto found = plain_.find(digest(sent));
+  return found == plain_.end() ? nullptr : found->second;
 }
 
 std::vector<std::string> keys_in(std::string_view text) {

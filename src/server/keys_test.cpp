@@ -2,40 +2,61 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/engine/request.h"
+
 namespace quire::server {
 namespace {
 
 TEST(Keys, NoKeysLetEverybodyIntoOneNamespace) {
   const Keys keys;
   EXPECT_FALSE(keys.any());
-  EXPECT_EQ(keys.admit(""), 0u);
-  EXPECT_EQ(keys.admit("Bearer whatever"), 0u);
+  for (const char* sent : {"", "Bearer whatever"}) {
+    const TenantRef everybody = keys.admit(sent);
+    ASSERT_NE(everybody, nullptr);
+    EXPECT_EQ(everybody->id, 0u);
+    EXPECT_TRUE(everybody->admin);
+    EXPECT_EQ(everybody->max_priority, engine::kMostPriority);
+  }
 }
 
 TEST(Keys, EachKeyHasANamespaceOfItsOwn) {
-  const auto keys = Keys::create({"first", "second", "first"});
+  const auto keys = Keys::create({.plain = {"first", "second", "first"}});
   ASSERT_TRUE(keys.has_value());
   const auto first = keys->admit("Bearer first");
   const auto second = keys->admit("bearer   second ");
   ASSERT_TRUE(first && second);
-  EXPECT_NE(*first, *second);
-  EXPECT_NE(*first, 0u);
+  EXPECT_NE(first->id, second->id);
+  EXPECT_NE(first->id, 0u);
+  EXPECT_EQ(first->name, "api-key-1");
+  EXPECT_EQ(second->name, "api-key-2");
+  EXPECT_FALSE(first->admin);
+  EXPECT_TRUE(Keys::create({.plain = {"alone"}})->admit("Bearer alone")->admin) << "there is nobody to hide";
+}
+
+// A key's namespace has its cached prompts. If it were the key's place in the list, removing a key would hand them to
+// the next one.
+TEST(Keys, RemovingAKeyDoesNotMoveTheOthers) {
+  const auto both = Keys::create({.plain = {"first", "second"}});
+  const auto one = Keys::create({.plain = {"second"}});
+  ASSERT_TRUE(both && one);
+  EXPECT_EQ(one->admit("Bearer second")->id, both->admit("Bearer second")->id);
+  EXPECT_NE(one->admit("Bearer second")->id, both->admit("Bearer first")->id);
 }
 
 TEST(Keys, OnlyTheWholeKeyIsTheKey) {
-  const auto keys = Keys::create({"secret"});
+  const auto keys = Keys::create({.plain = {"secret"}});
   ASSERT_TRUE(keys.has_value());
   for (const char* wrong : {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secretx", "Bearer Secret",
                             "Basic secret", "Bearer x secret"}) {
-    EXPECT_FALSE(keys->admit(wrong).has_value()) << wrong;
+    EXPECT_EQ(keys->admit(wrong), nullptr) << wrong;
   }
-  EXPECT_TRUE(keys->admit("BEARER secret").has_value());
+  EXPECT_NE(keys->admit("BEARER secret"), nullptr);
 }
 
 TEST(Keys, RefusesKeysThatNoHeaderCanHave) {
-  EXPECT_FALSE(Keys::create({""}).has_value());
-  EXPECT_FALSE(Keys::create({"two words"}).has_value());
-  EXPECT_FALSE(Keys::create({"schl\xC3\xBCssel"}).has_value());
+  EXPECT_FALSE(Keys::create({.plain = {""}}).has_value());
+  EXPECT_FALSE(Keys::create({.plain = {"two words"}}).has_value());
+  EXPECT_FALSE(Keys::create({.plain = {"schl\xC3\xBCssel"}}).has_value());
 }
 
 TEST(Keys, AFileHasOneOnEachLine) {

@@ -72,6 +72,7 @@ const char* name(Outcome outcome) {
     case Outcome::TooSlow: return "too_slow";
     case Outcome::Deadline: return "deadline";
     case Outcome::Failed: return "failed";
+    case Outcome::RateLimited: return "rate_limited";
   }
   return "?";
 }
@@ -81,8 +82,59 @@ Metrics::~Metrics() = default;
 void Metrics::first_token(double seconds) { histograms_->first.Observe(seconds); }
 void Metrics::next_token(double seconds) { histograms_->next.Observe(seconds); }
 
+std::vector<TenantCount> Metrics::by_name(const std::map<Namespace, std::string>& names,
+                                          std::span<const engine::TenantUsage> usage) const {
+  std::map<std::string, TenantCount> counts;
+  for (const auto& [id, name] : names) {
+    TenantCount& count = counts[name];
+    count.name = name;
+    if (const auto refused = rate_limited_.find(id); refused != rate_limited_.end()) {
+      count.rate_limited += refused->second;
+    }
+  }
+  for (const engine::TenantUsage& one : usage) {
+    const auto name = names.find(one.id);
+    if (name == names.end()) continue;
+    engine::TenantUsage& sum = counts[name->second].usage;
+    sum.waiting += one.waiting;
+    sum.running += one.running;
+    sum.requests += one.requests;
+    sum.prompt_tokens += one.prompt_tokens;
+    sum.generated_tokens += one.generated_tokens;
+  }
+  std::vector<TenantCount> all;
+  for (auto& [name, count] : counts) all.push_back(std::move(count));
+  return all;
+}
+
+namespace {
+
+void add_tenants(std::vector<MetricFamily>& families, std::span<const TenantCount> tenants) {
+  if (tenants.empty()) return;
+  const auto add = [&](MetricType type, const char* of, const char* help, auto value) {
+    Family family(families, type, of, help);
+    for (const TenantCount& one : tenants) family.add(number(value(one)), {label("tenant", one.name)});
+  };
+  using Count = const TenantCount&;
+  add(MetricType::Counter, "quire_tenant_requests_total", "Requests that the engine accepted, by tenant",
+      [](Count c) { return c.usage.requests; });
+  add(MetricType::Counter, "quire_tenant_prompt_tokens_total", "Tokens computed by prefill, by tenant",
+      [](Count c) { return c.usage.prompt_tokens; });
+  add(MetricType::Counter, "quire_tenant_generated_tokens_total", "Tokens computed by decode, by tenant",
+      [](Count c) { return c.usage.generated_tokens; });
+  add(MetricType::Counter, "quire_tenant_rate_limited_total", "Requests refused for tokens a minute, by tenant",
+      [](Count c) { return c.rate_limited; });
+  add(MetricType::Gauge, "quire_tenant_running", "Sequences in the step, by tenant",
+      [](Count c) { return std::uint64_t{c.usage.running}; });
+  add(MetricType::Gauge, "quire_tenant_waiting", "Sequences that wait or are suspended, by tenant",
+      [](Count c) { return std::uint64_t{c.usage.waiting}; });
+}
+
+}  // namespace
+
 std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool,
-                          const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys) const {
+                          const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
+                          std::span<const TenantCount> tenants) const {
   std::vector<MetricFamily> families;
   const auto gauge = [&](const char* of, const char* help) { return Family(families, MetricType::Gauge, of, help); };
   const auto counter = [&](const char* of, const char* help) {
@@ -171,6 +223,7 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(number(engine.failed), {label("outcome", "failed")})
       .add(number(engine.refused), {label("outcome", "refused")});
 
+  add_tenants(families, tenants);
   Family(families, MetricType::Histogram, "quire_first_token_seconds", "Time from a request to its first token")
       .add(histograms_->first.Collect());
   Family(families, MetricType::Histogram, "quire_next_token_seconds", "Time between two tokens of an answer")

@@ -107,7 +107,7 @@ PoolChanges PoolShadow::look(engine::Engine& engine) {
   }
   std::erase_if(known_, [&](const auto& entry) {
     if (entry.second.seen == looks_) return false;
-    changes.ended.push_back(entry.first);
+    changes.ended.push_back({entry.first, entry.second.info.name_space});
     return true;
   });
   return changes;
@@ -144,6 +144,20 @@ void PoolShadow::compare(const SequencePool& pool, const engine::SequenceInfo& i
   changes.changed.push_back(std::move(change));
 }
 
+PoolChanges only_of(const PoolChanges& changes, Namespace tenant) {
+  PoolChanges own;
+  for (const PoolView::Sequence& one : changes.began) {
+    if (one.info.name_space == tenant) own.began.push_back(one);
+  }
+  for (const PoolChanges::Sequence& one : changes.changed) {
+    if (one.now.name_space == tenant) own.changed.push_back(one);
+  }
+  for (const PoolChanges::Ended& one : changes.ended) {
+    if (one.name_space == tenant) own.ended.push_back(one);
+  }
+  return own;
+}
+
 std::string changes_json(const PoolChanges& changes, const PoolFacts& facts) {
   std::string out = "\"began\":";
   {
@@ -158,7 +172,7 @@ std::string changes_json(const PoolChanges& changes, const PoolFacts& facts) {
   out += ",\"ended\":";
   {
     JsonList ended(out);
-    for (const SequenceKey& key : changes.ended) put(ended.next(), "[{},{}]", key.first, key.second);
+    for (const PoolChanges::Ended& one : changes.ended) put(ended.next(), "[{},{}]", one.key.first, one.key.second);
   }
   return out;
 }

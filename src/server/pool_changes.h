@@ -41,7 +41,11 @@ struct PoolChanges {
 
   std::vector<PoolView::Sequence> began;
   std::vector<Sequence> changed;
-  std::vector<SequenceKey> ended;
+  struct Ended {
+    SequenceKey key;
+    Namespace name_space = 0;
+  };
+  std::vector<Ended> ended;
 
   bool empty() const { return began.empty() && changed.empty() && ended.empty(); }
 };
@@ -69,6 +73,9 @@ class PoolShadow {
   std::map<SequenceKey, Known> known_;
   std::uint64_t looks_ = 0;
 };
+
+// What a tenant may see of it.
+PoolChanges only_of(const PoolChanges& changes, Namespace tenant);
 
 // "began":[...],"changed":[...],"ended":[...]; see docs/api.md.
 std::string changes_json(const PoolChanges& changes, const PoolFacts& facts);

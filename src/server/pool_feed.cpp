@@ -1,6 +1,7 @@
 #include "quire/server/pool_feed.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,10 @@ constexpr std::chrono::seconds kKeepAlive{15};
 // Bytes. A watcher that is further behind gets the whole pool again when it has caught up.
 constexpr std::size_t kMostPending = 256 << 10;
 
+struct Texts {
+  std::string change, whole;
+};
+
 const ApiError& stopping() {
   static const ApiError error{
       .status = 503, .type = "server_error", .message = "the server is shutting down", .code = "stopping"};
@@ -28,10 +33,11 @@ const ApiError& stopping() {
 PoolFeed::PoolFeed(Loop& loop, engine::Service& service, PoolFacts facts)
     : loop_(&loop), service_(&service), facts_(std::move(facts)) {}
 
-void PoolFeed::answer(const std::shared_ptr<Responder>& responder) {
-  const bool asked = service_->inspect([self = shared_from_this(), responder](engine::Engine& engine) {
+void PoolFeed::answer(const std::shared_ptr<Responder>& responder, Sight sight) {
+  const bool asked = service_->inspect([self = shared_from_this(), responder, sight](engine::Engine& engine) {
     const std::uint64_t now = engine.pool().events().written();
     auto view = std::make_shared<PoolView>(look(engine, now, true));
+    if (sight) *view = only_of(*view, *sight);
     self->loop_->post([self, responder, view] {
       responder->send({.headers = {{"Cache-Control", "no-store"}},
                        .body = pool_json(*view, self->facts_, self->service_->integrity())});
@@ -40,10 +46,11 @@ void PoolFeed::answer(const std::shared_ptr<Responder>& responder) {
   if (!asked) responder->send(to_response(stopping()));
 }
 
-void PoolFeed::watch(std::shared_ptr<Responder> responder) {
+void PoolFeed::watch(std::shared_ptr<Responder> responder, Sight sight) {
   if (stopped_) return responder->send(to_response(stopping()));
   auto watcher = std::make_shared<Watcher>();
   watcher->responder = std::move(responder);
+  watcher->sight = sight;
   watcher->spoken = Clock::now();
   watcher->responder->on_gone = [weak = weak_from_this(), raw = watcher.get()] {
     if (const auto self = weak.lock()) std::erase_if(self->watchers_, [raw](const auto& w) { return w.get() == raw; });
@@ -78,13 +85,21 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
   const Clock::time_point now = Clock::now();
   Stats stats = stats_of(view, facts_, integrity);
   const bool changed = !view.events.empty() || view.lost > 0 || !changes.empty() || stats != stats_;
-  const bool followed = std::ranges::any_of(watchers_, [](const auto& watcher) { return !watcher->wants_whole; });
-  std::string change, whole;
-  if (changed && followed && view.lost == 0) {
-    change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{},\"stats\":{}}}\n\n", view.cursor,
-                         events_json(view), changes_json(changes, facts_), stats_json(stats, &stats_));
+  // Watchers who may see the same are told the same.
+  std::map<Sight, Texts> texts;
+  std::map<Sight, bool> followed;
+  for (const auto& watcher : watchers_) followed[watcher->sight] |= !watcher->wants_whole;
+  for (const auto& [sight, follows] : followed) {
+    Texts& text = texts[sight];
+    const std::optional<PoolView> own = sight ? std::optional(only_of(view, *sight)) : std::nullopt;
+    const PoolView& seen = own ? *own : view;
+    if (changed && follows && view.lost == 0) {
+      text.change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{},\"stats\":{}}}\n\n", seen.cursor,
+                                events_json(seen), changes_json(sight ? only_of(changes, *sight) : changes, facts_),
+                                stats_json(stats, &stats_));
+    }
+    if (view.whole) text.whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(seen, facts_, integrity));
   }
-  if (view.whole) whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(view, facts_, integrity));
   // Writing may find that a watcher is gone, which changes watchers_. So this iterates over a copy.
   const auto watchers = watchers_;
   for (const auto& watcher : watchers) {
@@ -95,11 +110,11 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
       if (new_here && view.whole && pending == 0) {
         watcher->wants_whole = false;
         watcher->spoken = now;
-        watcher->responder->write(whole);
+        watcher->responder->write(texts[watcher->sight].whole);
       }
     } else if (changed) {
       watcher->spoken = now;
-      watcher->responder->write(change);
+      watcher->responder->write(texts[watcher->sight].change);
     }
     if (now - watcher->spoken >= kKeepAlive && pending == 0) {
       watcher->spoken = now;
@@ -108,6 +123,13 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
   }
   cursor_ = view.cursor;
   stats_ = std::move(stats);
+}
+
+void PoolFeed::restart() {
+  for (const auto& watcher : std::exchange(watchers_, {})) {
+    watcher->responder->on_gone = nullptr;
+    watcher->responder->end();
+  }
 }
 
 void PoolFeed::stop() {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,13 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
   // Loop and service outlive it.
   PoolFeed(Loop& loop, engine::Service& service, PoolFacts facts);
 
-  void answer(const std::shared_ptr<Responder>& responder);  // sends the pool once
-  void watch(std::shared_ptr<Responder> responder);
+  // Whose sequences are shown. Empty: those of all tenants.
+  using Sight = std::optional<Namespace>;
+
+  void answer(const std::shared_ptr<Responder>& responder, Sight sight);  // sends the pool once
+  void watch(std::shared_ptr<Responder> responder, Sight sight);
+  // Ends all streams: their clients may see something else now, or nothing. They may come again.
+  void restart();
   // Ends all streams with the reason. No new ones begin.
   void stop();
 
@@ -34,6 +40,7 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
  private:
   struct Watcher {
     std::shared_ptr<Responder> responder;
+    Sight sight;
     bool wants_whole = true;
     std::chrono::steady_clock::time_point spoken;
   };

@@ -94,12 +94,12 @@ class PoolFeedTest : public ::testing::Test {
 
 TEST_F(PoolFeedTest, ALateWatcherGetsTheWholePoolAndThenTheSameChangesAsTheOthers) {
   const auto first = std::make_shared<Reader>(), late = std::make_shared<Reader>();
-  feed_->watch(first);
+  feed_->watch(first, {});
   loop_.turn();
   ASSERT_EQ(first->pieces.size(), 1u);
   EXPECT_THAT(first->pieces[0], StartsWith("event: pool\n"));
   work();
-  feed_->watch(late);
+  feed_->watch(late, {});
   loop_.turn();
   ASSERT_EQ(late->pieces.size(), 1u);
   EXPECT_THAT(late->pieces[0], StartsWith("event: pool\n"));
@@ -113,8 +113,8 @@ TEST_F(PoolFeedTest, ALateWatcherGetsTheWholePoolAndThenTheSameChangesAsTheOther
 
 TEST_F(PoolFeedTest, AWatcherThatReadsTooSlowlyGetsNothingUntilItHasReadAndThenTheWholePool) {
   const auto slow = std::make_shared<Reader>(), quick = std::make_shared<Reader>();
-  feed_->watch(slow);
-  feed_->watch(quick);
+  feed_->watch(slow, {});
+  feed_->watch(quick, {});
   loop_.turn();
   ASSERT_EQ(slow->pieces.size(), 1u);
   slow->waiting = 1 << 20;
@@ -138,7 +138,7 @@ TEST_F(PoolFeedTest, AWatcherThatReadsTooSlowlyGetsNothingUntilItHasReadAndThenT
 // The log of the pool holds 64 events here.
 TEST_F(PoolFeedTest, WhereTheLogOfThePoolWasTooShortTheWholePoolComesAgain) {
   const auto watcher = std::make_shared<Reader>();
-  feed_->watch(watcher);
+  feed_->watch(watcher, {});
   loop_.turn();
   for (int i = 0; i < 40; ++i) work();
   loop_.turn();

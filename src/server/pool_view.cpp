@@ -1,6 +1,8 @@
 #include "quire/server/pool_view.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "quire/server/completion_format.h"
@@ -108,6 +110,32 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
   view.lost = read.lost + (log.written() - read.cursor);
   view.cursor = log.written();
   return view;
+}
+
+PoolView only_of(const PoolView& view, Namespace tenant) {
+  PoolView own{.whole = view.whole,
+               .own = true,
+               .page_ids = view.page_ids,
+               .cursor = view.cursor,
+               .lost = view.lost,
+               .engine = view.engine,
+               .pool = view.pool};
+  std::vector<std::set<std::uint32_t>> held(view.pages.size());
+  std::set<std::uint32_t> slots;
+  for (const PoolView::Sequence& sequence : view.sequences) {
+    if (sequence.info.name_space != tenant) continue;
+    own.sequences.push_back(sequence);
+    for (std::size_t g = 0; g < held.size(); ++g) held[g].insert(sequence.tables[g].begin(), sequence.tables[g].end());
+    if (sequence.slot) slots.insert(*sequence.slot);
+  }
+  for (std::size_t g = 0; g < view.pages.size(); ++g) {
+    std::vector<PoolView::Page>& pages = own.pages.emplace_back();
+    std::ranges::copy_if(view.pages[g], std::back_inserter(pages),
+                         [&](const PoolView::Page& page) { return held[g].contains(page.index); });
+  }
+  std::ranges::copy_if(view.slots, std::back_inserter(own.slots),
+                       [&](const PoolView::Slot& slot) { return slots.contains(slot.index); });
+  return own;
 }
 
 PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys) {
@@ -272,8 +300,10 @@ std::string events_json(const PoolView& view) {
 std::string pool_json(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity) {
   std::string out = "{\"model\":";
   append_json_string(out, facts.model);
-  put(out, R"(,"block_size":{},"context":{},"arena_bytes":{},"slabs":{},"free_slabs":{},"cursor":{},"groups":)",
-      facts.block_size, facts.context, view.pool.arena_bytes, view.pool.slabs, view.pool.free_slabs, view.cursor);
+  put(out, R"(,"scope":"{}","block_size":{},"context":{},"arena_bytes":{},"slabs":{},"free_slabs":{},"cursor":{},)",
+      view.own ? "own" : "all", facts.block_size, facts.context, view.pool.arena_bytes, view.pool.slabs,
+      view.pool.free_slabs, view.cursor);
+  out += "\"groups\":";
   {
     JsonList groups(out);
     for (std::size_t g = 0; g < facts.groups.size(); ++g) {

@@ -35,6 +35,7 @@ struct PoolView {
   };
 
   bool whole = false;                    // it has pages, slots and sequences
+  bool own = false;                      // only of one tenant; see only_of()
   std::vector<std::vector<Page>> pages;  // by group
   // By group: all page ids are below this. There can be more ids than pages, because states share the memory.
   std::vector<std::uint32_t> page_ids;
@@ -49,6 +50,9 @@ struct PoolView {
 
 // Takes a snapshot with the events since `from`. `whole`: with every page, slot and sequence.
 PoolView look(engine::Engine& engine, std::uint64_t from, bool whole);
+// What a tenant may see: its own sequences, with the pages and slots that they hold. Of the rest it sees only the sums,
+// so there are no events.
+PoolView only_of(const PoolView& view, Namespace tenant);
 
 // Facts about the pool that never change.
 struct PoolFacts {

@@ -3,8 +3,11 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "quire/engine/service.h"
 #include "quire/server/api.h"
+#include "quire/server/tenant_limits.h"
 #include "quire/server/text_model.h"
 
 namespace quire::server {
@@ -24,11 +27,16 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<engine::Service> service;
   std::unique_ptr<Api> api;
+  KeySources sources;
+  std::vector<Share> shares;  // as the pool has them
+  std::function<void(const std::string&)> note;
   std::thread stopper;
   int stops = 0;
 
   ~Impl();
   void stop();
+  void reload();
+  void tell_engine(const Keys& keys);
 };
 
 Server::Impl::~Impl() {
@@ -56,10 +64,31 @@ void Server::Impl::stop() {
   });
 }
 
+// On the loop's thread.
+void Server::Impl::reload() {
+  if (sources.file.empty()) return;
+  auto keys = Keys::create(sources);
+  if (!keys) return note(fmt::format("the keys stay as they were: {}", keys.error().message));
+  note(fmt::format("read the keys {} again: {} in all", sources.file, keys->tenants().size()));
+  tell_engine(*keys);
+  api->set_keys(std::move(*keys));
+}
+
+void Server::Impl::tell_engine(const Keys& keys) {
+  const auto before = std::exchange(shares, shares_of(keys.tenants()));
+  service->inspect([this, before, now = shares, options = engine_options(keys.tenants())](engine::Engine& engine) {
+    std::string problem = give_shares(engine.pool(), before, now);
+    if (const auto set = engine.set_tenants(options); !set) problem = set.error();
+    if (!problem.empty()) http->post([this, problem] { note(problem); });
+  });
+}
+
 Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedModel> host, ServerOptions options) {
   auto impl = std::make_unique<Impl>();
   Impl* const raw = impl.get();
-  auto keys = Keys::create(std::move(options.keys));
+  impl->sources = {.plain = std::move(options.keys), .file = std::move(options.key_file)};
+  impl->note = options.http.on_note ? options.http.on_note : [](const std::string&) {};
+  auto keys = Keys::create(impl->sources);
   if (!keys) return std::unexpected(keys.error());
   impl->grace = options.grace;
   auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
@@ -70,6 +99,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
 
   options.http.on_signal = [raw] { raw->stop(); };
   options.http.check_head = [raw](const HttpRequest& request) { return raw->api->check_head(request); };
+  if (!impl->sources.file.empty()) options.http.on_reload = [raw] { raw->reload(); };
   auto http = HttpServer::listen(std::move(options.http), [raw](HttpRequest request, std::shared_ptr<Responder> reply) {
     raw->api->handle(std::move(request), std::move(reply));
   });
@@ -78,6 +108,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
 
   PoolFacts facts = facts_of(impl->host->pool(), impl->text->name(), keys->any());
   impl->service = engine::Service::start(impl->host->release_engine());
+  impl->tell_engine(*keys);
   impl->api = std::make_unique<Api>(*impl->http, *impl->service, *impl->text, std::move(facts),
                                     ApiOptions{.keys = std::move(*keys),
                                                .origins = std::move(options.origins),
@@ -97,6 +128,10 @@ std::uint16_t Server::port() const { return impl_->http->port(); }
 const std::vector<ListenAddress>& Server::addresses() const { return impl_->http->addresses(); }
 const std::string& Server::model_name() const { return impl_->text->name(); }
 void Server::run() { impl_->http->run(); }
+
+void Server::reload() {
+  impl_->http->post([raw = impl_.get()] { raw->reload(); });
+}
 
 void Server::stop() {
   impl_->http->post([raw = impl_.get()] { raw->stop(); });

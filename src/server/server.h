@@ -3,11 +3,11 @@
 //   auto server = Server::create(std::move(*host), {.http = {.port = 0}});
 //   (*server)->run();       // until stop(), or a signal if enabled in the options
 //
-// Who may call: stop() from any thread, the rest from the thread that created it.
+// Who may call: stop() and reload() from any thread, the rest from the thread that created it.
 // What holds: stop() refuses new requests. Running requests have the grace time to finish. Then they are cut off, with
 //   an error that says so. A second stop() does not wait. After run() no request is left.
-// How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key or a
-//   certificate is invalid.
+// How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key, the
+//   file of keys or a certificate is invalid.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,8 @@ namespace quire::server {
 
 struct ServerOptions {
   HttpOptions http;
-  std::vector<std::string> keys;     // empty: everybody is admitted
+  std::vector<std::string> keys;     // plain keys. Neither these nor a file: everybody is admitted
+  std::string key_file;              // see key_file.h; reload() reads it again
   std::vector<std::string> origins;  // other origins whose pages may call; "*": all
   std::string alias;                 // the model's name; empty: its file's
   std::chrono::milliseconds request_timeout{600'000};
@@ -47,6 +48,9 @@ class Server {
   const std::string& model_name() const;
   void run();
   void stop();
+  // Reads the file of keys again; SIGHUP does too. If it is bad, the keys stay as they were. HttpOptions::on_note is
+  // told. Requests of a key that is gone go on; new ones are refused.
+  void reload();
 
  private:
   struct Impl;

@@ -1,10 +1,11 @@
 // API keys: which requests are admitted, and that no key learns what others have asked.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { Server, models, notes } from './lib.js';
+import { Server, binary, models, notes, until } from './lib.js';
 
 let server;
 before(async () => {
@@ -52,4 +53,29 @@ test('the pool and the metrics do not reveal it either', async () => {
   assert.equal(pool.stats.hit_ends?.['other namespace'] ?? 0, 0);
   const { text } = await server.get('/metrics', { key: 'second' });
   assert.match(text, /reason="other_namespace"\} 0\n/);
+});
+
+test('a file of keys: a plain key sees its own, an admin sees all, SIGHUP reads it again', async () => {
+  const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'quire-keys-')), 'keys.json');
+  const quire = (...more) => execFileSync(binary, ['keys', ...more, '--keys', file], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  const key = { ann: quire('add', 'ann', '--max-priority', '3'), bob: quire('add', 'bob'), root: quire('add', 'root', '--admin') };
+  const tenants = await Server.start('-m', models.llama, '--keys', file);
+  try {
+    const ask = (who, more = {}) => tenants.post('/v1/completions', { prompt: 'Once', temperature: 0, max_tokens: 4, ...more }, { key: key[who] });
+    assert.equal((await ask('ann', { priority: 3 })).status, 200);
+    const refused = await ask('bob', { priority: 1 });
+    assert.equal(refused.status, 403);
+    assert.equal(refused.json().error.code, 'priority_not_allowed');
+    assert.equal((await tenants.pool({ key: key.bob })).scope, 'own');
+    assert.equal((await tenants.pool({ key: key.root })).scope, 'all');
+    const metrics = async (who) => (await tenants.get('/metrics', { key: key[who] })).text;
+    assert.match(await metrics('root'), /quire_tenant_requests_total\{tenant="ann"\} 1\n/);
+    assert.doesNotMatch(await metrics('bob'), /ann/);
+    quire('revoke', 'ann');
+    tenants.process.kill('SIGHUP');
+    await until('the key is refused', async () => (await ask('ann')).status === 401);
+    assert.equal((await ask('bob')).status, 200);
+  } finally {
+    await tenants.stop();
+  }
 });

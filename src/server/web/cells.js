@@ -35,6 +35,12 @@ export class Cells {
     this.set(to, state, 'taken');
   }
 
+  // Takes what is held from the block tables alone.
+  only(holders) {
+    this.state.fill(FREE);
+    for (const cell of holders.keys()) this.set(cell, HELD);
+  }
+
   // Sets the holders from the block tables. Touches the cells that look different from last time.
   hold(holders) {
     this.holders = holders;

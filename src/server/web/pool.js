@@ -17,6 +17,7 @@ function changed(sequence, { tables = [], ...fields }) {
 
 export class Pool {
   model = '';
+  own = false;            // a plain key sees only what its own sequences hold; there are no events then
   context = null;         // tokens
   blockSize = 0;          // tokens of a page
   arenaBytes = 0;
@@ -32,6 +33,7 @@ export class Pool {
   // True: the pool has another shape than before, so its cells are new.
   takeWhole(data) {
     this.model = data.model;
+    this.own = data.scope === 'own';
     this.context = data.context;
     this.blockSize = data.block_size;
     this.arenaBytes = data.arena_bytes;
@@ -99,6 +101,20 @@ export class Pool {
     }
   }
 
+  // How many of the counted cells are free, held and cached, for all keys.
+  sums() {
+    const sum = { free: 0, held: 0, cached: 0 };
+    const kinds = !this.own ? this.counted().map((cells) => cells.counts())
+      : this.groups.length ? this.stats.pages ?? [] : [this.stats.states ?? {}];
+    for (const kind of kinds) for (const name of Object.keys(sum)) sum[name] += kind[name] ?? 0;
+    return sum;
+  }
+
+  #hold(cells, holders) {
+    if (this.own) cells.only(holders);
+    cells.hold(holders);
+  }
+
   #takeSequences(now, stats) {
     for (const [key, sequence] of this.sequences) {
       if (!now.has(key)) this.ended.set(key, { ...sequence, ended: Date.now() });
@@ -117,12 +133,12 @@ export class Pool {
           else holders.set(page, [key]);
         }
       }
-      cells.hold(holders);
+      this.#hold(cells, holders);
     });
     if (this.states) {
       const holders = new Map();
       for (const [key, sequence] of now) if (sequence.slot != null) holders.set(sequence.slot, [key]);
-      this.states.cells.hold(holders);
+      this.#hold(this.states.cells, holders);
     }
     this.#shareSlabs();
   }

@@ -157,3 +157,20 @@ test('the sums count pages if there are any, else states', () => {
   pool.takeWhole(hybrid({ groups: [], sequences: [] }));
   assert.deepEqual(pool.counted(), [pool.states.cells]);
 });
+
+test('a plain key sees the cells of its own sequences, and sums of all', () => {
+  const pool = new Pool();
+  const stats = (held) => ({ pages: [{ total: 8, free: 8 - held, held, cached: 0 }] });
+  const data = whole({ scope: 'own', stats: stats(5) });
+  data.groups[0].pages = [[0, 1, 'held']];
+  pool.takeWhole(data);
+  const { cells } = pool.groups[0];
+  assert.equal(stateOf(cells), `${HELD}0000000`);
+  assert.deepEqual(pool.sums(), { free: 3, held: 5, cached: 0 });
+  pool.takeChange(change([], { sequences: [sequence(2, { tables: [[3, null]] })], stats: stats(6) }));
+  assert.equal(stateOf(cells), `000${HELD}0000`, 'without events');
+  assert.deepEqual(pool.sums(), { free: 2, held: 6, cached: 0 });
+  pool.takeWhole(whole());
+  assert.equal(stateOf(cells), `${HELD}0000${CACHED}00`, 'an admin sees all again');
+  assert.deepEqual(pool.sums(), { free: 6, held: 1, cached: 1 });
+});

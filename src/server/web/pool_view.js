@@ -53,11 +53,10 @@ function queueNumbers() {
 }
 
 function showNumbers() {
-  const sum = { free: 0, held: 0, cached: 0 };
+  const sum = pool.sums();
   let total = 0;
   for (const cells of pool.counted()) {
     const counts = cells.counts();
-    for (const name of Object.keys(sum)) sum[name] += counts[name];
     total += cells.total;
     gridOf.get(cells)?.scroller.setAttribute('aria-label', `${count(cells.total)} cells: ${count(counts.held)} held, ${count(counts.cached)} cached, ${count(counts.free)} free`);
   }
