@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::uint64_t kContentSeed = 0x71756972652d6373;  // an arbitrary constant
 constexpr std::uint32_t kBatch = 16;                        // blocks prefetched together
-constexpr std::uint32_t kPartialLooks = 64;                 // children compared for a partial match
 
 // The fingerprint of an evicted node: its content and its namespace. Never 0, which marks an empty place.
 std::uint64_t ghost_of(std::uint64_t content, Namespace name_space) {

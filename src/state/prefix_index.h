@@ -70,6 +70,7 @@ class PrefixIndex {
   Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  static constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
   // The child that shares the most first tokens with `tokens` (fewer than a block), and how many. Compares a bounded
   // number of children, the latest first. At the root it compares only those of this namespace.
   struct PartialMatch {

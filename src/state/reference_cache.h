@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,17 +14,26 @@
 
 namespace quire {
 
+// What a pool chose for its config. The reference model takes it from there.
+struct PoolGeometry {
+  std::uint64_t slab_bytes = 0;
+  std::uint32_t slabs = 0;
+  std::uint32_t max_nodes = 0;  // of the prefix index
+
+  static PoolGeometry of(const SequencePool& pool) {
+    return {pool.arena().slab_bytes(), pool.arena().total_slabs(), pool.prefix_index().max_nodes()};
+  }
+};
+
 class ReferenceCache {
  public:
   using Tokens = std::vector<Token>;
 
   // --- counts
-  std::size_t held(std::size_t group) const { return count(group, true); }
-  std::size_t cached(std::size_t group) const { return count(group, false); }
+  std::size_t held(std::size_t group) const { return held_pages_[group]; }
+  std::size_t cached(std::size_t group) const { return pages_[group].size() - held_pages_[group]; }
   std::size_t held_states() const { return held_states_; }
-  std::size_t checkpoints() const {
-    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [](const auto& n) { return n.second.touched != 0; }));
-  }
+  std::size_t checkpoints() const { return checkpoints_; }
   std::size_t known_blocks() const { return nodes_.size(); }
 
  protected:
@@ -45,21 +55,22 @@ class ReferenceCache {
     std::uint64_t unheld_since = 0;
     std::uint64_t touched = 0;  // last use of its checkpoint; 0: it has none
   };
-  // A model with the size of this pool, which must be empty.
-  explicit ReferenceCache(const SequencePool& pool) : config_(pool.config()), slabs_(pool.arena().total_slabs()) {
-    const StateLayout& layout = pool.layout();
+  // A model of an empty pool.
+  ReferenceCache(const PoolConfig& config, const PoolGeometry& geometry) : config_(config), slabs_(geometry.slabs) {
+    const StateLayout& layout = config_.layout;
     block_ = layout.block_size;
     groups_ = layout.groups.size();
     for (const PageShape& shape : layout.groups) {
       windows_.push_back(shape.window);
-      cells_.push_back(pool.arena().slab_bytes() / shape.page_bytes());
+      cells_.push_back(geometry.slab_bytes / shape.page_bytes());
       has_windows_ = has_windows_ || shape.window != 0;
     }
     pages_.resize(groups_);
-    max_nodes_ = pool.prefix_index().max_nodes();
+    held_pages_.resize(groups_);
+    max_nodes_ = geometry.max_nodes;
     if (!layout.has_recurrent()) return;
     states_ = true;
-    cells_.push_back(pool.arena().slab_bytes() / layout.recurrent.bytes());
+    cells_.push_back(geometry.slab_bytes / layout.recurrent.bytes());
     checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
     interval_ = std::max<std::size_t>(1, up(config_.checkpoint_interval));
     max_gap_ = std::max<std::size_t>(interval_, config_.max_recompute / block_);
@@ -69,10 +80,6 @@ class ReferenceCache {
   std::size_t up(std::size_t tokens) const { return (tokens + block_ - 1) / block_; }
   std::size_t window_start(std::size_t group, std::size_t length) const {
     return windows_[group] == 0 || length + 1 <= windows_[group] ? 0 : length + 1 - windows_[group];
-  }
-  std::size_t count(std::size_t group, bool are_held) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(pages_[group], [&](const auto& p) { return (p.second.references > 0) == are_held; }));
   }
 
   // --- room
@@ -130,6 +137,8 @@ class ReferenceCache {
         if (node.pages[g] != 0) forget_content(g, node.pages[g]);
       }
       std::erase(siblings(node), id);
+      set_checkpoint(id, false);
+      by_content_.erase({node.name_space, node.parent, node.tokens});
       nodes_.erase(id);
       id = node.parent != 0 && useless(node.parent) ? node.parent : 0;
     }
@@ -180,7 +189,7 @@ class ReferenceCache {
       }
       const std::size_t before = nodes_[id].parent == 0 ? 0 : blocks_since_checkpoint(nodes_[id].parent, max_gap_);
       if (nodes_[next].block - nodes_[id].block + 1 + before > max_gap_) continue;
-      nodes_[id].touched = 0;
+      set_checkpoint(id, false);
       return true;
     }
     if (const int leaf = least_recently_used(); leaf != 0) return evict(leaf), true;
@@ -188,18 +197,29 @@ class ReferenceCache {
     auto order = checkpoints_in_order();
     std::erase(order, protected_);
     if (end_of_path == 0 && order.empty()) return false;
-    nodes_[end_of_path != 0 ? end_of_path : order.front()].touched = 0;
+    set_checkpoint(end_of_path != 0 ? end_of_path : order.front(), false);
     return true;
+  }
+
+  // Keeps or uses the checkpoint of a node, or drops it.
+  void set_checkpoint(int id, bool present) {
+    Node& node = nodes_[id];
+    checkpoints_ += present && node.touched == 0;
+    checkpoints_ -= !present && node.touched != 0;
+    node.touched = present ? ++clock_ : 0;
   }
 
   // --- pages
   int take(std::size_t group) {
     pages_[group][++last_id_] = {.references = 1};
+    ++held_pages_[group];
     return last_id_;
   }
+  void hold_page(std::size_t group, int id) { held_pages_[group] += pages_[group][id].references++ == 0; }
   void give(std::size_t group, int id) {
     Page& page = pages_[group][id];
     if (--page.references > 0) return;
+    --held_pages_[group];
     if (page.node == 0) {
       pages_[group].erase(id);
     } else {
@@ -228,11 +248,17 @@ class ReferenceCache {
   const std::vector<int>& children(Namespace name_space, int parent) {
     return parent == 0 ? roots_[name_space] : nodes_[parent].children;
   }
-  int child(Namespace name_space, int parent, const Tokens& tokens) {
-    for (const int id : children(name_space, parent)) {
-      if (nodes_[id].tokens == tokens) return id;
-    }
-    return 0;
+  int child(Namespace name_space, int parent, const Tokens& tokens) const {
+    const auto found = by_content_.find({name_space, parent, tokens});
+    return found == by_content_.end() ? 0 : found->second;
+  }
+  int add_child(Namespace name_space, int parent, std::size_t block, const Tokens& tokens) {
+    Node& node = nodes_[++last_id_];
+    node = {.name_space = name_space, .parent = parent, .block = block, .tokens = tokens};
+    node.pages.resize(groups_);
+    siblings(node).push_back(last_id_);
+    by_content_[{name_space, parent, tokens}] = last_id_;
+    return last_id_;
   }
 
   PoolConfig config_;
@@ -241,9 +267,11 @@ class ReferenceCache {
   bool has_windows_ = false, states_ = false;
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;
   std::vector<std::map<int, Page>> pages_;  // by group: held and cached pages
+  std::vector<std::size_t> held_pages_;     // by group
   std::map<int, Node> nodes_;
+  std::map<std::tuple<Namespace, int, Tokens>, int> by_content_;  // by parent and tokens of the block
   std::map<Namespace, std::vector<int>> roots_;
-  std::size_t held_states_ = 0;
+  std::size_t held_states_ = 0, checkpoints_ = 0;
   int protected_ = 0;  // its checkpoint is about to be read
   int arriving_ = 0;   // its checkpoint is about to be kept
   int last_id_ = 0;

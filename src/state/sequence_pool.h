@@ -45,6 +45,10 @@
 
 namespace quire {
 
+class PoolJournal;
+struct PoolCounts;
+struct PoolOperation;
+
 struct PoolConfig {
   StateLayout layout;
   Fingerprint model;                 // a sequence saved with one model cannot be restored with another
@@ -63,6 +67,7 @@ struct PoolConfig {
   // Seed of the prefix index. By default the system draws it at random, so that nobody can construct prompts that
   // collide. No answer depends on it.
   std::optional<std::uint64_t> hash_seed;
+  PoolJournal* journal = nullptr;  // is told of every operation (pool_journal.h); must outlive the pool
 };
 
 // Why the reused prefix ended where it did.
@@ -121,6 +126,8 @@ struct PoolStats {
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
   std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
+  bool has_journal = false, journal_failed = false;  // failed: it has stopped, see its log
+  std::uint64_t journal_records = 0, journal_bytes = 0;
 };
 
 class SequencePool {
@@ -240,6 +247,7 @@ class SequencePool {
   const StateLayout& layout() const { return config_.layout; }
   const PoolConfig& config() const { return config_; }
   PoolStats stats() const;
+  PoolCounts counts() const;  // what a journal compares (pool_journal.h)
   const EventLog& events() const { return *events_; }
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
@@ -332,7 +340,30 @@ class SequencePool {
     bool in_place = true;  // the sequence's own tables and state can be used
   };
   ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
+  // The public operations without the journal (sequence_pool_journal.cpp). Operations that are part of another one are
+  // called in this form.
+  PoolResult<PageId> do_alloc_kv(std::uint32_t group);
+  PoolResult<void> do_free_kv(PageId page, std::uint32_t group);
+  PoolResult<SlotId> do_alloc_ssm(RequestId request);
+  PoolResult<void> do_release_ssm(SlotId id);
+  PoolResult<Created> do_create(const Request& request);
+  PoolResult<Created> do_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                               std::span<const BatchEntry> others);
+  PoolResult<void> do_reserve(std::span<const BatchEntry> entries);
+  PoolResult<void> do_commit(SequenceId id, std::span<const Token> tokens, bool checkpoint);
+  PoolResult<Forked> do_fork(SequenceId id, std::uint32_t position, RequestId request);
+  PoolResult<std::uint32_t> do_rewind(SequenceId id, std::uint32_t position);
+  PoolResult<void> do_release(SequenceId id);
+  PoolResult<SavedSequence> do_save(SequenceId id) const;
+  PoolResult<SequenceId> do_restore(const SavedSequence& saved, RequestId request);
+  void do_drop_cache();
+  PoolResult<void> do_recover();
+  template <typename T, typename Answer>
+  void tell(PoolOperation&& operation, const PoolResult<T>& result, Answer answer) const;
+  template <typename T>
+  void tell(PoolOperation&& operation, const PoolResult<T>& result) const;
   // reservation and commit (sequence_pool_reserve.cpp)
+  bool is_reserved(SequenceId id, std::uint32_t tokens) const;
   struct Plan {
     Need need{};
     bool unpublish = false;  // there is room only if half-full pages that only the index shares are removed from it

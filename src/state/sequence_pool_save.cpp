@@ -37,7 +37,7 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
   return holding;
 }
 
-PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
+PoolResult<SavedSequence> SequencePool::do_save(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   SavedSequence saved{.model = config_.model,
@@ -147,7 +147,7 @@ PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint
   return fits_beside(need, others);
 }
 
-PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {
+PoolResult<SequenceId> SequencePool::do_restore(const SavedSequence& saved, RequestId request) {
   if (auto ok = acceptable(saved); !ok) return std::unexpected(ok.error());
   if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
   const std::uint32_t known = match_saved(saved, path_);
