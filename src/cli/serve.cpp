@@ -14,6 +14,7 @@
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/engine/hosted_model.h"
+#include "quire/journal/journal_writer.h"
 #include "quire/server/keys.h"
 
 namespace quire::cli {
@@ -27,6 +28,15 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Null if no journal is wanted.
+Result<std::unique_ptr<journal::JournalWriter>> open_journal(const std::string& path, const Console& console) {
+  if (path.empty()) return nullptr;
+  const auto report = [&console](const std::string& line) {
+    (void)console.err.write(fmt::format("quire: {}\n", printable(line)));
+  };
+  return journal::JournalWriter::create(path, {.on_error = report});
 }
 
 // An option with a time in seconds.
@@ -60,10 +70,13 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
     options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
   }
+  const auto journal = open_journal(options.journal, console);  // outlives the pool
+  if (!journal) return std::unexpected(journal.error());
   auto host = load(options.model,
                    {.max_sequences = options.max_sequences,
                     .step_tokens = options.step_tokens,
                     .prefix_cache = !options.no_cache,
+                    .journal = journal->get(),
                     .engine = {.queue_limit = options.queue}},
                    console);
   if (!host) return std::unexpected(host.error());
@@ -81,6 +94,8 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   // The parent process may wait for this line. If nobody reads it, the server runs all the same.
   (void)console.out.write(fmt::format("quire: listening on {}\n", (*server)->url()));
   (*server)->run();
+  server->reset();
+  if (*journal != nullptr) (void)(*journal)->close();  // an error has been reported when it happened
   (void)console.err.write("quire: stopped\n");
   return "";
 }
@@ -107,6 +122,11 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
                             "Tokens in one step, prefill and decode together (default: 256)");
   add_number<std::uint32_t>(*command, "--queue", options->queue, {0, 1'000'000},
                             "Requests that may wait; further ones are refused with 429\n(default: 256)");
+  command
+      ->add_option("--journal", options->journal,
+                   "Write every operation on the pool to this file, for 'quire replay'.\nIt holds the tokens of all "
+                   "requests")
+      ->type_name("FILE");
   command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");
 
   command

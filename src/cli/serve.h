@@ -30,6 +30,7 @@ struct ServeOptions {
   std::uint32_t step_tokens = 256;
   std::uint32_t queue = 256;
   bool no_cache = false;
+  std::string journal;  // file to write; empty: none
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);

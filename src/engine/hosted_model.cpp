@@ -69,6 +69,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.prefix_cache = options.prefix_cache;
   config.checkpoint_interval = options.checkpoint_interval;
   config.event_capacity = options.event_capacity;
+  config.journal = options.journal;
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {
     return fail(fmt::format("cannot allocate a pool of {} bytes: {}", size->bytes, pool.error().message()));
