@@ -9,6 +9,7 @@ namespace quire::journal {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
+constexpr std::size_t kMostLengthBytes = 5;  // of kMostRecordBytes
 
 }  // namespace
 
@@ -60,8 +61,8 @@ std::expected<bool, JournalDamage> JournalReader::read_record() {
       if (i == 0) return false;
       return damaged("the file ends within the length of this record", true);
     }
-    length |= (std::to_integer<std::uint64_t>(next) & 0x7F) << (7 * i);
-    if (length > kMostRecordBytes || (i > 0 && next == std::byte{0})) {
+    if (i < kMostLengthBytes) length |= (std::to_integer<std::uint64_t>(next) & 0x7F) << (7 * i);
+    if (i == kMostLengthBytes || length > kMostRecordBytes || (i > 0 && next == std::byte{0})) {
       return damaged("its length is not one that is written");
     }
     if (next < std::byte{0x80}) break;

@@ -19,7 +19,7 @@ void repair(std::string& file) {
     const std::size_t left = head.left();
     const std::uint64_t length = head.varint();
     at += left - head.left();
-    if (!head.ok() || length + kChecksumBytes > file.size() - at) return;
+    if (!head.ok() || length > file.size() - at || file.size() - at - length < kChecksumBytes) return;
     const auto payload = std::as_bytes(std::span(file).subspan(at, length));
     std::byte sum[kChecksumBytes];
     ByteWriter(sum).u32(checksum(payload, number));

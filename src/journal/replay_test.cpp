@@ -143,6 +143,19 @@ TEST(Replay, ALostOrDoubledRecordIsFoundByItsChecksum) {
   EXPECT_EQ(replayed(file.substr(0, ends[4]) + record(6) + record(5) + file.substr(ends[6])).damage->record, 5u);
 }
 
+// Found by the fuzzer: a length that never ends was shifted out of its number.
+TEST(Replay, ALengthThatNeverEndsIsDamaged) {
+  MemoryJournal journal;
+  ASSERT_NO_FATAL_FAILURE(live(journal, kWithReference, 1));
+  journal.operations.clear();
+  for (const char byte : {'\x80', '\xff'}) {
+    const ReplayReport report = replayed(journal.file() + std::string(40, byte));
+    ASSERT_TRUE(report.damage.has_value());
+    EXPECT_EQ(report.damage->record, 1u);
+    EXPECT_EQ(report.damage->what, "its length is not one that is written");
+  }
+}
+
 TEST(Replay, AnotherVersionIsRefusedByItsNumber) {
   MemoryJournal journal;
   ASSERT_NO_FATAL_FAILURE(live(journal, kWithReference, 1));

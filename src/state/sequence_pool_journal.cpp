@@ -94,17 +94,18 @@ PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
 }
 
 PoolResult<void> SequencePool::reserve(std::span<const BatchEntry> entries) {
+  if (config_.journal == nullptr) [[likely]]
+    return do_reserve(entries);
   const auto ok = do_reserve(entries);
-  if (config_.journal != nullptr) [[unlikely]]
-    tell({.kind = Op::Reserve, .entries = entries}, ok);
+  tell({.kind = Op::Reserve, .entries = entries}, ok);
   return ok;
 }
 
 PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> tokens, bool checkpoint) {
+  if (config_.journal == nullptr) [[likely]]
+    return do_commit(id, tokens, checkpoint);
   const auto ok = do_commit(id, tokens, checkpoint);
-  if (config_.journal != nullptr) [[unlikely]] {
-    tell({.kind = Op::Commit, .sequence = id, .checkpoint = checkpoint, .tokens = tokens}, ok);
-  }
+  tell({.kind = Op::Commit, .sequence = id, .checkpoint = checkpoint, .tokens = tokens}, ok);
   return ok;
 }
 
