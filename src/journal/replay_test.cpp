@@ -50,6 +50,37 @@ TEST(Replay, RandomOperationsOnPoolsOfAllKindsOfModelsShowNoDifference) {
   }
 }
 
+// A pool looks at 64 checkpoints at most when it has to drop one. With 66 that must stay before the one that could go,
+// it keeps no new one. The reference model must know that.
+TEST(Replay, APoolThatLooksAtSomeOfManyCheckpointsShowsNoDifference) {
+  MemoryJournal journal;
+  CountingDevice device;
+  const auto layout = quire::testing::ToyModel::recurrent().layout();
+  PoolConfig config{.layout = layout, .max_sequences = 80, .max_tokens = 64, .journal = &journal};
+  config.checkpoint_interval = 4;
+  config.max_recompute = 64;
+  config.budget_bytes = 200 * layout.recurrent.bytes();
+  config.checkpoint_budget_bytes = 70 * layout.recurrent.bytes();
+  const auto pool = *SequencePool::create(device, config);
+  SequenceId id;
+  const auto start = [&](Token first, int blocks) {
+    id = pool->create({})->id;
+    for (Token block = 0; block < blocks; ++block) {
+      const Token tokens[] = {first, block, 0, 0};
+      ASSERT_TRUE(pool->reserve(id, 4));
+      ASSERT_TRUE(pool->commit(id, tokens, true));
+    }
+  };
+  for (Token t = 0; t < 66; ++t) ASSERT_NO_FATAL_FAILURE(start(t, 1));
+  ASSERT_NO_FATAL_FAILURE(start(100, 6));
+  const PoolStats stats = pool->stats();
+  ASSERT_EQ(stats.states.cached, 70u);
+  ASSERT_EQ(stats.checkpoints_skipped, 2u);
+  ASSERT_EQ(pool->rewind(id, 20), 16u);  // block 4 has no checkpoint
+  const ReplayReport report = replayed(journal.file());
+  EXPECT_TRUE(report.clean()) << text(report);
+}
+
 TEST(Replay, PlainObjectsAreNotComparedUntilThePoolIsEmpty) {
   MemoryJournal journal;
   ASSERT_NO_FATAL_FAILURE(live(journal, 6 * 1000, 500));  // attention, without the reference model

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,10 +31,10 @@ class ReferenceCache {
   using Tokens = std::vector<Token>;
 
   // --- counts
-  std::size_t held(std::size_t group) const { return held_pages_[group]; }
-  std::size_t cached(std::size_t group) const { return pages_[group].size() - held_pages_[group]; }
+  std::size_t held(std::size_t group) const { return pages_[group].size() - cached(group); }
+  std::size_t cached(std::size_t group) const { return cached_[group].size(); }
   std::size_t held_states() const { return held_states_; }
-  std::size_t checkpoints() const { return checkpoints_; }
+  std::size_t checkpoints() const { return checkpoints_.size(); }
   std::size_t known_blocks() const { return nodes_.size(); }
 
  protected:
@@ -66,7 +67,7 @@ class ReferenceCache {
       has_windows_ = has_windows_ || shape.window != 0;
     }
     pages_.resize(groups_);
-    held_pages_.resize(groups_);
+    cached_.resize(groups_);
     max_nodes_ = geometry.max_nodes;
     if (!layout.has_recurrent()) return;
     states_ = true;
@@ -111,18 +112,9 @@ class ReferenceCache {
     }
     return everything && thin(true);
   }
-  int least_recently_used() const {
-    int oldest = 0;
-    for (const auto& [id, node] : nodes_) {
-      if (node.holders == 0 && (oldest == 0 || node.unheld_since < nodes_.at(oldest).unheld_since)) oldest = id;
-    }
-    return oldest;
-  }
+  int least_recently_used() const { return unheld_.empty() ? 0 : unheld_.begin()->second; }
   void evict_window_page(std::size_t group) {  // the page that was cached longest ago
-    int oldest = 0;
-    for (const auto& [id, page] : pages_[group]) {
-      if (page.references == 0 && (oldest == 0 || page.cached_since < pages_[group][oldest].cached_since)) oldest = id;
-    }
+    const int oldest = cached_[group].begin()->second;
     int node = pages_[group][oldest].node;
     nodes_[node].pages[group] = 0;
     forget_content(group, oldest);
@@ -138,6 +130,7 @@ class ReferenceCache {
       }
       std::erase(siblings(node), id);
       set_checkpoint(id, false);
+      unheld_.erase({node.unheld_since, id});
       by_content_.erase({node.name_space, node.parent, node.tokens});
       nodes_.erase(id);
       id = node.parent != 0 && useless(node.parent) ? node.parent : 0;
@@ -161,14 +154,6 @@ class ReferenceCache {
   std::vector<int>& siblings(const Node& node) {
     return node.parent == 0 ? roots_[node.name_space] : nodes_[node.parent].children;
   }
-  std::vector<int> checkpoints_in_order() const {
-    std::vector<int> order;
-    for (const auto& [id, node] : nodes_) {
-      if (node.touched != 0) order.push_back(id);
-    }
-    std::ranges::sort(order, {}, [&](int id) { return nodes_.at(id).touched; });
-    return order;
-  }
   std::size_t blocks_since_checkpoint(int id, std::size_t limit) {
     std::size_t blocks = 0;
     for (; blocks < limit && id != 0 && nodes_[id].touched == 0; id = nodes_[id].parent) ++blocks;
@@ -176,7 +161,9 @@ class ReferenceCache {
   }
   bool thin(bool everything) {
     int end_of_path = 0;
-    for (const int id : checkpoints_in_order()) {
+    std::size_t looks = 0;
+    for (const auto& [touched, id] : checkpoints_) {
+      if (looks++ == kCheckpointLooks) break;
       if (id == protected_) continue;
       int next = id;
       for (std::size_t steps = 0; steps < max_gap_ && nodes_[next].children.size() == 1; ++steps) {
@@ -194,41 +181,56 @@ class ReferenceCache {
     }
     if (const int leaf = least_recently_used(); leaf != 0) return evict(leaf), true;
     if (!everything) return false;
-    auto order = checkpoints_in_order();
-    std::erase(order, protected_);
-    if (end_of_path == 0 && order.empty()) return false;
-    set_checkpoint(end_of_path != 0 ? end_of_path : order.front(), false);
+    auto oldest = checkpoints_.begin();
+    if (oldest != checkpoints_.end() && oldest->second == protected_) ++oldest;
+    if (end_of_path == 0 && oldest == checkpoints_.end()) return false;
+    set_checkpoint(end_of_path != 0 ? end_of_path : oldest->second, false);
     return true;
   }
 
   // Keeps or uses the checkpoint of a node, or drops it.
   void set_checkpoint(int id, bool present) {
     Node& node = nodes_[id];
-    checkpoints_ += present && node.touched == 0;
-    checkpoints_ -= !present && node.touched != 0;
+    if (node.touched != 0) checkpoints_.erase({node.touched, id});
     node.touched = present ? ++clock_ : 0;
+    if (present) checkpoints_.insert({node.touched, id});
+  }
+  void hold(int id) {
+    Node& node = nodes_[id];
+    if (node.holders++ == 0) unheld_.erase({node.unheld_since, id});
+  }
+  void let_go(int id) {
+    Node& node = nodes_[id];
+    if (--node.holders > 0) return;
+    node.unheld_since = ++clock_;
+    unheld_.insert({node.unheld_since, id});
   }
 
   // --- pages
   int take(std::size_t group) {
     pages_[group][++last_id_] = {.references = 1};
-    ++held_pages_[group];
     return last_id_;
   }
-  void hold_page(std::size_t group, int id) { held_pages_[group] += pages_[group][id].references++ == 0; }
+  void hold_page(std::size_t group, int id) {
+    Page& page = pages_[group][id];
+    if (page.references++ == 0) cached_[group].erase({page.cached_since, id});
+  }
   void give(std::size_t group, int id) {
     Page& page = pages_[group][id];
     if (--page.references > 0) return;
-    --held_pages_[group];
     if (page.node == 0) {
       pages_[group].erase(id);
     } else {
       page.cached_since = ++clock_;
+      cached_[group].insert({page.cached_since, id});
     }
   }
   void forget_content(std::size_t group, int id) {
-    pages_[group][id].node = 0;
-    if (pages_[group][id].references == 0) pages_[group].erase(id);
+    Page& page = pages_[group][id];
+    page.node = 0;
+    if (page.references > 0) return;
+    cached_[group].erase({page.cached_since, id});
+    pages_[group].erase(id);
   }
 
   // --- the tree
@@ -267,13 +269,18 @@ class ReferenceCache {
   bool has_windows_ = false, states_ = false;
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;
   std::vector<std::map<int, Page>> pages_;  // by group: held and cached pages
-  std::vector<std::size_t> held_pages_;     // by group
   std::map<int, Node> nodes_;
+  // By time, the oldest first: a large pool has too many to look at all of them.
+  using InOrder = std::set<std::pair<std::uint64_t, int>>;
+  std::vector<InOrder> cached_;                                   // by group: pages, by cached_since
+  InOrder unheld_;                                                // nodes, by unheld_since
+  InOrder checkpoints_;                                           // nodes with a checkpoint, by touched
   std::map<std::tuple<Namespace, int, Tokens>, int> by_content_;  // by parent and tokens of the block
   std::map<Namespace, std::vector<int>> roots_;
-  std::size_t held_states_ = 0, checkpoints_ = 0;
-  int protected_ = 0;  // its checkpoint is about to be read
-  int arriving_ = 0;   // its checkpoint is about to be kept
+  std::size_t held_states_ = 0;
+  static constexpr std::size_t kCheckpointLooks = 64;  // as in sequence_pool_room.cpp: a thinning looks at no more
+  int protected_ = 0;                                  // its checkpoint is about to be read
+  int arriving_ = 0;                                   // its checkpoint is about to be kept
   int last_id_ = 0;
   std::uint64_t clock_ = 0;
 };

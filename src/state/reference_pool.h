@@ -119,7 +119,7 @@ class ReferencePool : public ReferenceCache {
     child.publishing = parent.publishing || point.position / block_ <= parent.path.size();
     if (point.in_place) {
       child.path = through.path;
-      for (const int node : child.path) ++nodes_[node].holders;
+      for (const int node : child.path) hold(node);
       for (std::size_t g = 0; g < groups_; ++g) {
         for (std::size_t b = 0; b < up(point.position); ++b) {
           child.tables[g].push_back(parent.tables[g][b]);
@@ -191,7 +191,7 @@ class ReferencePool : public ReferenceCache {
     }
     if (states_) need[groups_] = fresh[groups_] = 1;
     if (!feasible(need)) return false;
-    for (const int node : s.path) ++nodes_[node].holders;
+    for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
       for (const int page : s.tables[g]) {
         if (page != 0) hold_page(g, page);
@@ -214,8 +214,7 @@ class ReferencePool : public ReferenceCache {
   void drop_cache() {
     while (evict_one(Need(classes()), false)) {
     }
-    for (auto& [id, node] : nodes_) node.touched = 0;
-    checkpoints_ = 0;
+    while (checkpoints() > 0) set_checkpoint(checkpoints_.begin()->second, false);
   }
 
   // Whether the pool's hit is the predicted one.
@@ -424,9 +423,9 @@ class ReferencePool : public ReferenceCache {
   }
   void attach(Sequence& s, const Match& match) {
     s.path = match.path;
-    for (const int node : s.path) ++nodes_[node].holders;
+    for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
-      const auto hold = [&](int node) {
+      const auto take_page = [&](int node) {
         s.tables[g].push_back(nodes_[node].pages[g]);
         hold_page(g, s.tables[g].back());
       };
@@ -434,10 +433,10 @@ class ReferencePool : public ReferenceCache {
         if (b < window_start(g, match.length) / block_) {
           s.tables[g].push_back(0);
         } else {
-          hold(s.path[b]);
+          take_page(s.path[b]);
         }
       }
-      if (match.partial != 0) hold(match.partial);
+      if (match.partial != 0) take_page(match.partial);
     }
     stand_at(s, match.length);
     give_slot(s, s.path.empty() ? 0 : s.path.back());
@@ -455,8 +454,7 @@ class ReferencePool : public ReferenceCache {
   void let_go_last(Sequence& s) {
     const int id = s.path.back();
     s.path.pop_back();
-    if (--nodes_[id].holders > 0) return;
-    nodes_[id].unheld_since = ++clock_;
+    let_go(id);
     if (useless(id)) evict(id);
   }
   void publish(Sequence& s) {
@@ -473,8 +471,8 @@ class ReferencePool : public ReferenceCache {
         }
         id = add_child(s.name_space, parent, block, tokens);
       }
+      hold(id);
       Node& node = nodes_[id];
-      ++node.holders;
       for (std::size_t g = 0; g < groups_; ++g) {
         int& mine = s.tables[g][block];
         if (mine == 0 || mine == node.pages[g]) continue;
