@@ -22,10 +22,8 @@ using journal::ReplayReport;
 std::string summary(const ReplayReport& report) {
   std::string out;
   if (report.header) {
-    const PoolConfig& config = report.header->config;
-    const journal::JournalHeader& header = *report.header;
-    out += fmt::format("pool        {} in {} slabs, {} sequences of {} tokens\n",
-                       in_units(header.geometry.slab_bytes * header.geometry.slabs), grouped(header.geometry.slabs),
+    const auto& [config, geometry] = *report.header;
+    out += fmt::format("pool        {}, {} sequences of {} tokens\n", in_units(geometry.slab_bytes * geometry.slabs),
                        config.max_sequences, grouped(config.max_tokens));
   }
   out += fmt::format("records     {} ({} bytes)\n", grouped(report.records), grouped(report.bytes));
