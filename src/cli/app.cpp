@@ -18,6 +18,7 @@
 #include "quire/cli/model_commands.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
+#include "quire/cli/replay.h"
 #include "quire/cli/serve.h"
 #include "quire/cli/synth.h"
 #include "quire/cli/tokenize.h"
@@ -40,6 +41,7 @@ constexpr std::string_view kUsages[] = {
     "quire serve [-m FILE] [--port N] [OPTIONS]",
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
+    "quire replay FILE [--json]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
@@ -218,9 +220,9 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
   const Command commands[] = {
-      add_run(app, console),  add_chat(app, console), add_serve(app, console),  add_info(app),
-      add_tokenize(app),      add_render(app),        add_logits(app, console), add_bench(app, console),
-      add_synth(app, console)};
+      add_run(app, console),   add_chat(app, console),  add_serve(app, console),  add_info(app),
+      add_tokenize(app),       add_render(app),         add_logits(app, console), add_bench(app, console),
+      add_synth(app, console), add_replay(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");
