@@ -35,8 +35,9 @@ serve: deps ## serve the bundled demo model; SERVE="--port 8081" and the like ar
 	@cmake --build --preset release -j $(JOBS) --target quire
 	@exec build/release/src/cli/quire serve $(SERVE)
 
-soak: build ## a million requests through the engine, in a pool for a tenth of them
-	@QUIRE_SOAK_REQUESTS=1000000 build/release/src/engine/soak_test
+soak: build ## a million requests through the engine, in a pool for a tenth of them; replays the journals of its pools
+	@QUIRE_SOAK_REQUESTS=1000000 QUIRE_SOAK_JOURNAL=build/soak.journal build/release/src/engine/soak_test
+	@for journal in build/soak.journal.*; do echo "== $$journal" && build/release/src/cli/quire replay $$journal || exit 1; done
 
 asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call configure,asan)

@@ -19,6 +19,7 @@
 #include "quire/cli/model_commands.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
+#include "quire/cli/replay.h"
 #include "quire/cli/serve.h"
 #include "quire/cli/simulate.h"
 #include "quire/cli/synth.h"
@@ -44,6 +45,7 @@ constexpr std::string_view kUsages[] = {
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire simulate TRACE... [-m FILE | --shape NAME] [--memory SIZES] [OPTIONS]",
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
+    "quire replay FILE [--json]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
     "quire info FILE [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
@@ -226,7 +228,7 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
                               add_tokenize(app),        add_render(app),
                               add_logits(app, console), add_bench(app, console),
                               add_synth(app, console),  add_simulate(app, console),
-                              add_keys(app, console)};
+                              add_keys(app, console),   add_replay(app, console)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");

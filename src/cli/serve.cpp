@@ -16,6 +16,7 @@
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/engine/hosted_model.h"
+#include "quire/journal/journal_writer.h"
 #include "quire/server/keys.h"
 
 namespace quire::cli {
@@ -29,6 +30,15 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Null if no journal is wanted.
+Result<std::unique_ptr<journal::JournalWriter>> open_journal(const std::string& path, const Console& console) {
+  if (path.empty()) return nullptr;
+  const auto report = [&console](const std::string& line) {
+    (void)console.err.write(fmt::format("quire: {}\n", printable(line)));
+  };
+  return journal::JournalWriter::create(path, {.on_error = report});
 }
 
 // An option with a time in seconds.
@@ -108,10 +118,13 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   }
   std::optional<std::chrono::microseconds> target_itl;
   if (options.target_itl >= 0) target_itl = std::chrono::milliseconds(options.target_itl);
+  const auto journal = open_journal(options.journal, console);  // outlives the pool
+  if (!journal) return std::unexpected(journal.error());
   auto host = load(options.model,
                    {.max_sequences = options.max_sequences,
                     .step_tokens = options.step_tokens,
                     .prefix_cache = !options.no_cache,
+                    .journal = journal->get(),
                     .engine = {.queue_limit = options.queue, .target_itl = target_itl}},
                    console);
   if (!host) return std::unexpected(host.error());
@@ -136,6 +149,8 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     (void)console.out.write(fmt::format("quire: listening on {}\n", printable(address.url)));
   }
   (*server)->run();
+  server->reset();
+  if (*journal != nullptr) (void)(*journal)->close();  // an error has been reported when it happened
   log.note("stopped");
   return "";
 }
@@ -173,6 +188,11 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
                             "Requests that may wait; further ones are refused with 429\n(default: 256)");
   add_number<std::uint64_t>(*command, "--parse-queue", server.parse_queue, {1, 1'000'000},
                             "Requests that may wait to be parsed; further ones are refused with\n503 (default: 256)");
+  command
+      ->add_option("--journal", options->journal,
+                   "Write every operation on the pool to this file, for 'quire replay'.\nIt holds the tokens of all "
+                   "requests")
+      ->type_name("FILE");
   command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");
 
   command

@@ -34,6 +34,7 @@ struct ServeOptions {
   std::uint32_t queue = 256;
   std::int32_t target_itl = -1;  // milliseconds; negative: the engine's default
   bool no_cache = false;
+  std::string journal;  // file to write; empty: none
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);

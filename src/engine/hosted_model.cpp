@@ -71,6 +71,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.checkpoint_budget_bytes = size->bytes / 100 * std::min(options.checkpoint_percent, 100u);
   config.checkpoint_interval = options.checkpoint_interval;
   config.event_capacity = options.event_capacity;
+  config.journal = options.journal;
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {
     return fail(fmt::format("cannot allocate a pool of {} bytes: {}", size->bytes, pool.error().message()));

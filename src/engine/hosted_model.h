@@ -40,6 +40,7 @@ struct HostOptions {
   std::uint32_t checkpoint_interval = 256;  // tokens between two checkpoints
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
+  PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel
   EngineOptions engine;                    // leave its step_tokens 0
 };
 

@@ -1,5 +1,7 @@
 // Requests with random lengths, prefixes, priorities and endings. The engine's pool holds a tenth of what the open
 // requests need. Each must get its right answer. QUIRE_SOAK_REQUESTS sets the total number of requests (`make soak`).
+// With QUIRE_SOAK_JOURNAL=FILE, the journal of each pool is written to FILE.Attention and so on; `make soak` replays
+// them.
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -8,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "quire/engine/weightless_testing.h"
+#include "quire/journal/journal_testing.h"
+#include "quire/journal/journal_writer.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -15,6 +19,15 @@ namespace {
 std::uint64_t requests_in_all() {
   const char* wanted = std::getenv("QUIRE_SOAK_REQUESTS");
   return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 20'000;
+}
+
+// Null if no journal is wanted.
+std::unique_ptr<journal::JournalWriter> journal_of(Kind kind) {
+  const char* path = std::getenv("QUIRE_SOAK_JOURNAL");
+  if (path == nullptr) return nullptr;
+  auto writer = journal::JournalWriter::create(std::string(path) + "." + name(kind), {});
+  EXPECT_TRUE(writer.has_value()) << writer.error().message;
+  return writer ? std::move(*writer) : nullptr;
 }
 
 struct Soak {
@@ -26,12 +39,14 @@ class SoakTest : public ::testing::TestWithParam<Soak> {};
 
 TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) {
   constexpr std::uint32_t kVocabulary = 16, kOutstanding = 160, kContext = 96;
+  const auto journal = journal_of(GetParam().kind);
   Fixture fixture({.kind = GetParam().kind,
                    .budget = GetParam().budget,
                    .max_sequences = 48,
                    .max_tokens = kContext,
                    .vocabulary = kVocabulary,
                    .rows = 128,
+                   .journal = journal.get(),
                    .engine = {.queue_limit = kOutstanding, .priority_worth = std::chrono::milliseconds(2)}});
   std::mt19937_64 random(7);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
@@ -124,6 +139,13 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
   EXPECT_EQ(pool.states.held, 0u);
   const auto sound = fixture.pool->check_integrity();
   EXPECT_TRUE(sound.has_value()) << sound.error();
+  if (journal != nullptr) {
+    const auto closed = journal->close();
+    ASSERT_TRUE(closed.has_value()) << closed.error().message;
+    std::printf("journal: %llu operations, %.0f bytes a request\n",
+                static_cast<unsigned long long>(journal->status().records),
+                static_cast<double>(journal->status().bytes) / static_cast<double>(total));
+  }
   // The test is only a soak if memory was always short.
   EXPECT_GT(stats.suspensions_by_copy + stats.suspensions_by_recompute, total / 500);
   EXPECT_GT(stats.cached_tokens, 0u);
@@ -160,6 +182,7 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
     Clock::time_point time{};
     const std::optional<std::chrono::microseconds> targets[] = {
         {}, std::chrono::microseconds(0), std::chrono::microseconds(250)};
+    journal::testing::MemoryJournal journal;
     Fixture::Options options{.kind = static_cast<Kind>(below(4)),
                              .budget = 1024,
                              .max_sequences = 1 + below(12),
@@ -182,6 +205,7 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
         fmt::format("round {}: {}, {} bytes, {} sequences of {} tokens, {} rows, {} in a step, suspended by {}", round,
                     name(options.kind), options.budget, options.max_sequences, options.max_tokens, options.rows,
                     options.engine.step_tokens, static_cast<int>(options.engine.suspend_by)));
+    options.journal = &journal;
     Fixture fixture(options);
     std::vector<std::vector<Token>> prefixes(1);
     while (prefixes.size() < 12) {
@@ -236,6 +260,9 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
     ASSERT_EQ(stats.host_bytes + stats.waiting + stats.suspended + stats.running, 0u);
     for (const ObjectCounts& pages : fixture.pool->stats().pages) ASSERT_EQ(pages.held, 0u);
     ASSERT_EQ(fixture.pool->stats().states.held, 0u);
+    const auto replayed = journal::testing::replayed(journal.file());
+    ASSERT_TRUE(replayed.clean()) << journal::testing::text(replayed);
+    ASSERT_EQ(replayed.unchecked, 0u);
   }
 }
 

@@ -245,6 +245,7 @@ struct Fixture {
     std::uint32_t rows = 64;
     bool prefix_cache = true;
     Device* device = nullptr;  // null: host memory
+    PoolJournal* journal = nullptr;
     EngineOptions engine{.check_integrity = true};
   };
   explicit Fixture(const Options& options) {
@@ -256,6 +257,7 @@ struct Fixture {
                       .checkpoint_interval = 32,
                       .max_recompute = 64};
     config.event_capacity = 64;
+    config.journal = options.journal;
     pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);
     model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows);
     engine = *Engine::create(*model, *pool, options.engine);

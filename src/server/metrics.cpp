@@ -192,6 +192,13 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(number(pool.blocks_deduplicated));
   counter("quire_pool_refusals_total", "Operations refused for lack of memory").add(number(pool.refusals));
 
+  if (pool.has_journal) {
+    counter("quire_journal_records_total", "Operations written to the journal").add(number(pool.journal_records));
+    counter("quire_journal_bytes_total", "Bytes written to the journal").add(number(pool.journal_bytes));
+    gauge("quire_journal_failed", "Whether the journal could not be written and has stopped")
+        .add(pool.journal_failed ? 1 : 0);
+  }
+
   gauge("quire_queue", "Requests that wait to be admitted").add(engine.waiting);
   gauge("quire_running", "Sequences in the step").add(engine.running);
   gauge("quire_suspended", "Sequences suspended to free memory for others").add(engine.suspended);

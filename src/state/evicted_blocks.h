@@ -35,6 +35,7 @@ class EvictedBlocks {
     if (entry.print != print) return std::nullopt;
     return Use{entry.use >> 8, static_cast<std::uint8_t>(entry.use)};
   }
+  void clear() { std::ranges::fill(entries_, Entry{}); }
   // For prefetching only.
   const void* entry_of(std::uint64_t content, Namespace name_space) const {
     return entries_.data() + place(fingerprint(content, name_space));

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "quire/base/check.h"
@@ -37,8 +38,8 @@ class HostArena {
 
   // What is stored: a page by its class and block number, or a state by its class.
   struct Object {
-    std::uint32_t cls = 0;
-    std::uint32_t block = 0;
+    std::uint32_t cls;
+    std::uint32_t block;
     friend bool operator==(const Object&, const Object&) = default;
   };
 
@@ -90,6 +91,8 @@ class HostArena {
     bool begins;  // an object begins here
     Object object;
   };
+  // Otherwise create() would write to every cell, and the kernel would have to provide all that memory at once.
+  static_assert(std::is_trivially_default_constructible_v<Cell>);
 
   explicit HostArena(Device& device) : device_(&device) {}
   std::byte* address(std::uint32_t cell) const { return memory_.data() + cell * cell_bytes_; }

@@ -16,8 +16,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kBatch = 16;         // blocks prefetched together
-constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
+constexpr std::uint32_t kBatch = 16;  // blocks prefetched together
 
 }  // namespace
 
@@ -35,6 +34,7 @@ PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std:
       has_states_(checkpoints),
       kinds_(checkpoints ? kCheckpointKinds : kBlockKinds),
       odds_(checkpoints ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
+      first_odds_(odds_),
       candidates_(eviction == Eviction::Value ? max_nodes : 0, kinds_ * (kMaxShares + 1)),
       shares_(kMaxShares + 1),
       object_bytes_(groups + 1) {

@@ -82,6 +82,7 @@ class PrefixIndex {
   Found find_child(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   // Why find_child found nothing.
   Absence why_absent(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  static constexpr std::uint32_t kPartialLooks = 64;  // children compared for a partial match
   // The child that shares the most first tokens with `tokens` (fewer than a block), and how many. Compares a bounded
   // number of children, the latest first. At the root it compares only those of this namespace.
   struct PartialMatch {
@@ -137,6 +138,8 @@ class PrefixIndex {
   const EvictionOrder& candidates() const { return candidates_; }
   // How often a candidate is expected to be wanted, per tick.
   double rate(std::uint32_t candidate) const;
+  // Forgets what was evicted and how often content is wanted again, as if the index were new. Floors and caps stay.
+  void forget_uses();
   double new_checkpoint_rate(bool asked) const { return odds_.rate(checkpoint_kind(false, asked, false), 0); }
   // While it is protected, a node with a checkpoint is no candidate.
   void protect(std::uint32_t node) { candidates_.remove(node); }
@@ -252,7 +255,7 @@ class PrefixIndex {
   LargeVector<Usage> usages_;  // [max_nodes], or none
   bool has_states_ = false;
   std::uint32_t kinds_ = 0;
-  ReuseOdds odds_;
+  ReuseOdds odds_, first_odds_;  // what has been learned; before anything was learned
   EvictionOrder candidates_;
   std::uint64_t ticks_ = 0;
   std::vector<Share> shares_;  // [kMaxShares + 1], or none

@@ -33,6 +33,12 @@ void PrefixIndex::wanted_after_eviction(const EvictedBlocks::Use& use) {
   if (use.kind != EvictedBlocks::kNoKind) odds_.wanted(use.kind, ticks_ - use.last);
 }
 
+void PrefixIndex::forget_uses() {
+  evicted_.clear();
+  odds_ = first_odds_;  // of the same size: takes nothing from the heap
+  ticks_ = 0;
+}
+
 // --- blocks
 
 void PrefixIndex::note_new(std::uint32_t node) {

@@ -20,7 +20,8 @@ class RandomOps {
   enum class Model : std::uint8_t { Attention, Windowed, Recurrent, Hybrid, Everything, WindowsOnly };
   static constexpr std::uint32_t kModels = 6;  // the model is the seed modulo this
 
-  explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0) {
+  explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0,
+                     PoolJournal* journal = nullptr) {
     model_ = static_cast<Model>(seed % kModels);
     const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
@@ -43,6 +44,7 @@ class RandomOps {
     config.hash_seed = hash_seed;
     config.event_capacity = 64;
     config.eviction = (seed >> 26) % 4 == 0 ? Eviction::Lru : Eviction::Value;
+    config.journal = journal;
     engine_ = std::make_unique<ToyEngine>(device != nullptr ? *device : own_device_, config);
     // Room for everything, or for a few pages.
     host_arena_ = *pool().create_host_arena((seed >> 25) % 2 == 0 ? 8 * config.budget_bytes : 4 * largest);
@@ -171,27 +173,48 @@ class RandomOps {
     const Namespace name_space = c_ % 5 == 0 ? 1 : 0;
     const std::vector<Token> prompt = prompt_of(a_, b_ % 40, c_ >> 3);
     const Hit before = pool().lookup(prompt, name_space);
-    auto created = engine_->create(prompt, name_space);
+    const bool reuse = (a_ / 3) % 8 != 0;
+    const bool admits = (a_ / 24) % 3 == 0;
+    auto created = admits ? admit(prompt, name_space, reuse) : engine_->create(prompt, name_space, reuse);
     if (refused_by_device(created)) return;
     if (reference_) {
-      const auto predicted = reference_->create(next_name_, prompt, name_space);
-      if (predicted.has_value() != created.has_value())
+      if (!admits) predicted_ = reference_->create(next_name_, prompt, name_space, reuse);
+      if (predicted_.has_value() != created.has_value())
         return report("create: naive and pool disagree whether it fits");
-      if (created && engine_->last_hit().tokens != *predicted) {
-        return report("create: " + std::to_string(engine_->last_hit().tokens) + " tokens reused, naive says " +
-                      std::to_string(*predicted));
+      if (created && !ReferencePool::same(engine_->last_hit(), *predicted_)) {
+        return report("create: " + text(engine_->last_hit()) + ", naive says " + text(*predicted_));
       }
     }
     if (!created) {
       if (created.error().code != PoolError::Code::Exhausted) report("create: " + created.error().message());
       return;
     }
-    if (engine_->last_hit().tokens != before.tokens && engine_->last_hit().tokens != 0) {
+    const std::uint32_t reused = engine_->last_hit().tokens;
+    const bool whole_blocks = admits && reused % pool().layout().block_size == 0;  // may take less if room is short
+    if (reuse && reused != before.tokens && reused != 0 && !(whole_blocks && reused < before.tokens)) {
       report("create: lookup had promised another hit");
     }
     if (!prompt.empty() && engine_->last_hit().tokens >= prompt.size()) report("create: nothing left to compute");
     live_.push_back({next_name_++, std::move(*created)});
     verify(live_.back());
+  }
+
+  // With room for some tokens more than the prompt, beside what two other sequences may need.
+  PoolResult<ToyEngine::Sequence> admit(const std::vector<Token>& prompt, Namespace name_space, bool reuse) {
+    const auto tokens = static_cast<std::uint32_t>(std::min<std::size_t>(prompt.size() + (c_ >> 9), 48));
+    const std::uint32_t chunk = 1 + b_ % 11;
+    std::vector<BatchEntry> others;
+    ReferencePool::Demands demands;
+    for (std::size_t i = 0; i < std::min<std::size_t>(live_.size(), a_ % 3); ++i) {
+      const auto length = static_cast<std::uint32_t>(live_[i].sequence.tokens.size());
+      others.push_back({live_[i].sequence.id, std::min(c_ % 7, 48 - length)});
+      demands.emplace_back(live_[i].name, others.back().rows);
+    }
+    if (reference_) predicted_ = reference_->admit(next_name_, prompt, name_space, reuse, tokens, chunk, demands);
+    return engine_->admit({.prompt = prompt, .name_space = name_space, .reuse = reuse}, tokens, chunk, others);
+  }
+  static std::string text(const Hit& hit) {
+    return std::to_string(hit.tokens) + " of " + std::to_string(hit.matched) + " tokens reused (" + name(hit.end) + ")";
   }
 
   void append() {
@@ -539,6 +562,7 @@ class RandomOps {
   CountingDevice own_device_;
   std::unique_ptr<ToyEngine> engine_;
   std::unique_ptr<ReferencePool> reference_;
+  std::optional<Hit> predicted_;  // the last admission, by the reference model
   bool device_may_fail_ = false;
   std::vector<Live> live_;
   std::vector<Away> away_;

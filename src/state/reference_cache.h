@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,27 +15,39 @@
 
 namespace quire {
 
+// What a pool chose for its config. The reference model takes it from there.
+struct PoolGeometry {
+  std::uint64_t slab_bytes = 0;
+  std::uint32_t slabs = 0;
+  std::uint32_t max_nodes = 0;  // of the prefix index
+
+  static PoolGeometry of(const SequencePool& pool) {
+    return {pool.arena().slab_bytes(), pool.arena().total_slabs(), pool.prefix_index().max_nodes()};
+  }
+};
+
 class ReferenceCache {
  public:
   using Tokens = std::vector<Token>;
 
   // --- counts
-  std::size_t held(std::size_t group) const { return count(group, true); }
-  std::size_t cached(std::size_t group) const { return count(group, false); }
+  std::size_t held(std::size_t group) const { return pages_[group].size() - cached(group); }
+  std::size_t cached(std::size_t group) const { return cached_[group].size(); }
   std::size_t held_states() const { return held_states_; }
-  std::size_t checkpoints() const {
-    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [](const auto& n) { return n.second.touched != 0; }));
-  }
+  std::size_t checkpoints() const { return checkpoints_.size(); }
   std::size_t known_blocks() const { return nodes_.size(); }
   std::uint64_t floors_yielded() const { return floors_yielded_; }
 
   // --- what is evicted first
   void set_costs(const RecomputeCosts& costs) { costs_ = costs; }
+  void set_costs_and_shares_of(const ReferenceCache& other) { costs_ = other.costs_, shares_ = other.shares_; }
   bool set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap) {
     std::size_t share = share_of(tenant);
     if (!by_value_ || floor > cap) return false;
     if (floor == 0 && cap == UINT64_MAX) {
-      if (share != 0) shares_[share].reset();
+      if (share == 0) return true;
+      shares_[share].reset();
+      relist_all(tenant);
       return true;
     }
     if (share == 0) {
@@ -42,6 +56,7 @@ class ReferenceCache {
       shares_.resize(std::max(shares_.size(), share + 1));
     }
     shares_[share] = Share{tenant, floor, cap};
+    relist_all(tenant);
     keep_within_cap(tenant);
     return true;
   }
@@ -77,33 +92,35 @@ class ReferenceCache {
     std::uint64_t last = 0, content = 0;
     std::uint32_t turn = 0;
     bool reused = false, had_state = false, covered = false, asked = false, resumed = false;
+    std::optional<std::tuple<std::size_t, std::uint8_t, std::uint64_t>> listed;  // share, kind, last: if a candidate
   };
   struct Share {
     Namespace tenant = 0;
     std::uint64_t floor = 0, cap = 0;
   };
-  // A model with the size of this pool, which must be empty.
-  explicit ReferenceCache(const SequencePool& pool)
-      : config_(pool.config()),
-        slabs_(pool.arena().total_slabs()),
-        by_value_(pool.prefix_index().by_value()),
-        odds_(pool.layout().has_recurrent() ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
-        evicted_(pool.prefix_index().max_nodes()) {
-    const StateLayout& layout = pool.layout();
+  // A model of an empty pool.
+  ReferenceCache(const PoolConfig& config, const PoolGeometry& geometry)
+      : config_(config),
+        slabs_(geometry.slabs),
+        by_value_(config.eviction == Eviction::Value),
+        odds_(config.layout.has_recurrent() ? ReuseOdds::for_checkpoints() : ReuseOdds::for_blocks()),
+        evicted_(geometry.max_nodes) {
+    const StateLayout& layout = config_.layout;
     for (const PageShape& shape : layout.groups) bytes_.push_back(shape.page_bytes());
     bytes_.push_back(layout.recurrent.bytes());
     block_ = layout.block_size;
     groups_ = layout.groups.size();
     for (const PageShape& shape : layout.groups) {
       windows_.push_back(shape.window);
-      cells_.push_back(pool.arena().slab_bytes() / shape.page_bytes());
+      cells_.push_back(geometry.slab_bytes / shape.page_bytes());
       has_windows_ = has_windows_ || shape.window != 0;
     }
     pages_.resize(groups_);
-    max_nodes_ = pool.prefix_index().max_nodes();
+    cached_.resize(groups_);
+    max_nodes_ = geometry.max_nodes;
     if (!layout.has_recurrent()) return;
     states_ = true;
-    cells_.push_back(pool.arena().slab_bytes() / layout.recurrent.bytes());
+    cells_.push_back(geometry.slab_bytes / layout.recurrent.bytes());
     checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
     interval_ = std::max<std::size_t>(1, up(config_.checkpoint_interval));
     max_gap_ = std::max<std::size_t>(interval_, config_.max_recompute / block_);
@@ -113,10 +130,6 @@ class ReferenceCache {
   std::size_t up(std::size_t tokens) const { return (tokens + block_ - 1) / block_; }
   std::size_t window_start(std::size_t group, std::size_t length) const {
     return windows_[group] == 0 || length + 1 <= windows_[group] ? 0 : length + 1 - windows_[group];
-  }
-  std::size_t count(std::size_t group, bool are_held) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(pages_[group], [&](const auto& p) { return (p.second.references > 0) == are_held; }));
   }
 
   // --- room
@@ -154,21 +167,11 @@ class ReferenceCache {
     }
     return everything && !by_value_ && thin(true);
   }
-  int least_recently_used() const {
-    int oldest = 0;
-    for (const auto& [id, node] : nodes_) {
-      if (node.holders == 0 && (oldest == 0 || node.unheld_since < nodes_.at(oldest).unheld_since)) oldest = id;
-    }
-    return oldest;
-  }
+  int least_recently_used() const { return unheld_.empty() ? 0 : unheld_.begin()->second; }
   // The page that was cached longest ago. With `floors`: the first of the 64 oldest whose tenant is above its floor.
   int oldest_window_page(std::size_t group, bool floors) {
-    std::map<std::uint64_t, int> order;
-    for (const auto& [id, page] : pages_[group]) {
-      if (page.references == 0) order[page.cached_since] = id;
-    }
     int looks = 0;
-    for (const auto& [since, id] : order) {
+    for (const auto& [since, id] : cached_[group]) {
       if (!floors || !at_floor(share_of(nodes_[pages_[group][id].node].name_space))) return id;
       if (++looks == 64) break;
     }
@@ -194,8 +197,15 @@ class ReferenceCache {
       evicted_.remember(node.content, node.name_space,
                         {node.last, !states_ || node.had_state ? kind(node) : EvictedBlocks::kNoKind});
       std::erase(siblings(node), id);
+      set_checkpoint(id, false);
+      unlist(id);
+      unheld_.erase({node.unheld_since, id});
+      by_content_.erase({node.name_space, node.parent, node.tokens});
       nodes_.erase(id);
-      if (node.parent != 0 && nodes_[node.parent].children.empty()) set_covered(node.parent, false);
+      if (node.parent != 0 && nodes_[node.parent].children.empty()) {
+        set_covered(node.parent, false);
+        relist(node.parent);
+      }
       id = node.parent != 0 && useless(node.parent) ? node.parent : 0;
     }
   }
@@ -217,14 +227,6 @@ class ReferenceCache {
   std::vector<int>& siblings(const Node& node) {
     return node.parent == 0 ? roots_[node.name_space] : nodes_[node.parent].children;
   }
-  std::vector<int> checkpoints_in_order() const {
-    std::vector<int> order;
-    for (const auto& [id, node] : nodes_) {
-      if (node.touched != 0) order.push_back(id);
-    }
-    std::ranges::sort(order, {}, [&](int id) { return nodes_.at(id).touched; });
-    return order;
-  }
   std::size_t blocks_since_checkpoint(int id, std::size_t limit) {
     std::size_t blocks = 0;
     for (; blocks < limit && id != 0 && nodes_[id].touched == 0; id = nodes_[id].parent) ++blocks;
@@ -232,7 +234,9 @@ class ReferenceCache {
   }
   bool thin(bool everything) {
     int end_of_path = 0;
-    for (const int id : checkpoints_in_order()) {
+    std::size_t looks = 0;
+    for (const auto& [touched, id] : checkpoints_) {
+      if (looks++ == kCheckpointLooks) break;
       if (id == protected_) continue;
       int next = id;
       for (std::size_t steps = 0; steps < max_gap_ && nodes_[next].children.size() == 1; ++steps) {
@@ -245,16 +249,44 @@ class ReferenceCache {
       }
       const std::size_t before = nodes_[id].parent == 0 ? 0 : blocks_since_checkpoint(nodes_[id].parent, max_gap_);
       if (nodes_[next].block - nodes_[id].block + 1 + before > max_gap_) continue;
-      nodes_[id].touched = 0;
+      set_checkpoint(id, false);
       return true;
     }
     if (const int leaf = least_recently_used(); leaf != 0) return evict(leaf), true;
     if (!everything) return false;
-    auto order = checkpoints_in_order();
-    std::erase(order, protected_);
-    if (end_of_path == 0 && order.empty()) return false;
-    nodes_[end_of_path != 0 ? end_of_path : order.front()].touched = 0;
+    auto oldest = checkpoints_.begin();
+    if (oldest != checkpoints_.end() && oldest->second == protected_) ++oldest;
+    if (end_of_path == 0 && oldest == checkpoints_.end()) return false;
+    set_checkpoint(end_of_path != 0 ? end_of_path : oldest->second, false);
     return true;
+  }
+
+  // Keeps or uses the checkpoint of a node, or drops it.
+  void set_checkpoint(int id, bool present) {
+    Node& node = nodes_[id];
+    if (node.touched != 0) checkpoints_.erase({node.touched, id});
+    node.touched = present ? ++clock_ : 0;
+    if (present) checkpoints_.insert({node.touched, id});
+    relist(id);
+  }
+  void hold(int id) {
+    Node& node = nodes_[id];
+    if (node.holders++ == 0) {
+      if (!states_) odds_.wanted(kind(node), ticks_ - node.last);
+      unheld_.erase({node.unheld_since, id});
+    }
+    node.reused = true;
+    relist(id);
+  }
+  void let_go(int id) {
+    Node& node = nodes_[id];
+    if (--node.holders > 0) return;
+    node.unheld_since = ++clock_;
+    unheld_.insert({node.unheld_since, id});
+    if (states_) return;
+    node.last = ++ticks_;
+    odds_.began(kind(node));
+    relist(id);
   }
 
   // --- value per byte
@@ -284,22 +316,40 @@ class ReferenceCache {
     return value_per_byte(odds_.rate(checkpoint_kind(false, asked, false), 0),
                           cost_of(costs_, end - blocks_since_checkpoint(id, kLooks) * block_, end), bytes_[groups_]);
   }
-  bool is_candidate(int id) const {
-    const Node& node = nodes_.at(id);
-    if (states_) return node.touched != 0 && id != protected_;
-    return node.holders == 0 && node.children.empty();
+  // Nodes that may be evicted: leaves that nobody holds; with states, nodes with a checkpoint.
+  bool is_candidate(const Node& node) const {
+    return states_ ? node.touched != 0 : node.holders == 0 && node.children.empty();
+  }
+  void unlist(int id) {
+    Node& node = nodes_[id];
+    if (!node.listed) return;
+    const auto [in_share, of_kind, last] = *node.listed;
+    candidates_[{in_share, of_kind}].erase({last, id});
+    node.listed.reset();
+  }
+  // After every change of what is_candidate(), kind(), share_of() or `last` say of a node.
+  void relist(int id) {
+    unlist(id);
+    Node& node = nodes_[id];
+    if (!by_value_ || !is_candidate(node)) return;
+    node.listed = {share_of(node.name_space), kind(node), node.last};
+    candidates_[{share_of(node.name_space), kind(node)}].insert({node.last, id});
+  }
+  void relist_all(Namespace tenant) {
+    for (const auto& [id, node] : nodes_) {
+      if (node.name_space == tenant) relist(id);
+    }
   }
   // The least worth of the oldest and the newest of each kind, of one tenant with a share or of all without.
   void offer(std::size_t share, int& best) {
-    for (std::uint32_t k = 0; k < std::max(kBlockKinds, kCheckpointKinds); ++k) {
-      int oldest = 0, newest = 0;
-      for (const auto& [id, node] : nodes_) {
-        if (!is_candidate(id) || kind(node) != k || share_of(node.name_space) != share) continue;
-        if (oldest == 0 || node.last < nodes_[oldest].last) oldest = id;
-        if (newest == 0 || node.last > nodes_[newest].last) newest = id;
-      }
-      for (const int id : {oldest, newest}) {
-        if (id != 0 && (best == 0 || worth(id) < worth(best))) best = id;
+    const auto other = [&](const auto& entry) { return entry.second != protected_; };
+    for (std::uint8_t k = 0; k < std::max(kBlockKinds, kCheckpointKinds); ++k) {
+      const InOrder& listed = candidates_[{share, k}];
+      const auto oldest = std::ranges::find_if(listed, other);
+      if (oldest == listed.end()) continue;
+      const auto newest = std::find_if(listed.rbegin(), listed.rend(), other);
+      for (const int id : {oldest->second, newest->second}) {
+        if (best == 0 || worth(id) < worth(best)) best = id;
       }
     }
   }
@@ -327,7 +377,7 @@ class ReferenceCache {
   }
   void evict_candidate(int id) {
     if (nodes_[id].children.empty() && nodes_[id].holders == 0) return evict(id);
-    nodes_[id].touched = 0;
+    set_checkpoint(id, false);
   }
   void keep_within_cap(Namespace tenant) {
     const std::size_t share = share_of(tenant);
@@ -340,17 +390,6 @@ class ReferenceCache {
   }
 
   // --- how nodes are used
-  void hold(int id) {
-    Node& node = nodes_[id];
-    if (node.holders++ == 0 && !states_) odds_.wanted(kind(node), ticks_ - node.last);
-    node.reused = true;
-  }
-  void note_let_go(Node& node) {
-    node.unheld_since = ++clock_;
-    if (states_) return;
-    node.last = ++ticks_;
-    odds_.began(kind(node));
-  }
   void wanted_after_eviction(const EvictedBlocks::Use& use) {
     if (use.kind != EvictedBlocks::kNoKind) odds_.wanted(use.kind, ticks_ - use.last);
   }
@@ -374,9 +413,8 @@ class ReferenceCache {
     odds_.began(kind(node));
   }
   void note_checkpoint(int id, bool asked) {
-    Node& node = nodes_[id];
-    node.touched = ++clock_;
-    begin_checkpoint(node, asked);
+    begin_checkpoint(nodes_[id], asked);
+    set_checkpoint(id, true);
     (void)cover_before(id);
   }
   int cover_before(int id) {  // returns the checkpoint that is newly covered, or 0
@@ -391,23 +429,28 @@ class ReferenceCache {
   }
   void note_resumed(int id) {
     Node& node = nodes_[id];
-    node.touched = ++clock_;
     odds_.wanted(kind(node), ticks_ - node.last);
     node.resumed = true;
     node.last = ++ticks_;
     odds_.began(kind(node));
+    set_checkpoint(id, true);
   }
   void set_covered(int id, bool covered) {
     Node& node = nodes_[id];
     if (!states_ || node.covered == covered) return;
     node.covered = covered;
     if (node.touched != 0) odds_.began(kind(node));
+    relist(id);
   }
 
   // --- pages
   int take(std::size_t group) {
     pages_[group][++last_id_] = {.references = 1};
     return last_id_;
+  }
+  void hold_page(std::size_t group, int id) {
+    Page& page = pages_[group][id];
+    if (page.references++ == 0) cached_[group].erase({page.cached_since, id});
   }
   void give(std::size_t group, int id) {
     Page& page = pages_[group][id];
@@ -416,11 +459,15 @@ class ReferenceCache {
       pages_[group].erase(id);
     } else {
       page.cached_since = ++clock_;
+      cached_[group].insert({page.cached_since, id});
     }
   }
   void forget_content(std::size_t group, int id) {
-    pages_[group][id].node = 0;
-    if (pages_[group][id].references == 0) pages_[group].erase(id);
+    Page& page = pages_[group][id];
+    page.node = 0;
+    if (page.references > 0) return;
+    cached_[group].erase({page.cached_since, id});
+    pages_[group].erase(id);
   }
 
   // --- the tree
@@ -440,11 +487,20 @@ class ReferenceCache {
   const std::vector<int>& children(Namespace name_space, int parent) {
     return parent == 0 ? roots_[name_space] : nodes_[parent].children;
   }
-  int child(Namespace name_space, int parent, const Tokens& tokens) {
-    for (const int id : children(name_space, parent)) {
-      if (nodes_[id].tokens == tokens) return id;
-    }
-    return 0;
+  int child(Namespace name_space, int parent, const Tokens& tokens) const {
+    const auto found = by_content_.find({name_space, parent, tokens});
+    return found == by_content_.end() ? 0 : found->second;
+  }
+  int add_child(Namespace name_space, int parent, std::size_t block, const Tokens& tokens) {
+    Node& node = nodes_[++last_id_];
+    node = {.name_space = name_space, .parent = parent, .block = block, .tokens = tokens};
+    node.pages.resize(groups_);
+    siblings(node).push_back(last_id_);
+    by_content_[{name_space, parent, tokens}] = last_id_;
+    if (parent != 0) relist(parent);
+    node.holders = 1;  // the sequence that has computed it
+    note_new(last_id_);
+    return last_id_;
   }
 
   PoolConfig config_;
@@ -454,10 +510,17 @@ class ReferenceCache {
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;
   std::vector<std::map<int, Page>> pages_;  // by group: held and cached pages
   std::map<int, Node> nodes_;
+  // By time, the oldest first: a large pool has too many to look at all of them.
+  using InOrder = std::set<std::pair<std::uint64_t, int>>;
+  std::vector<InOrder> cached_;                                   // by group: pages, by cached_since
+  InOrder unheld_;                                                // nodes, by unheld_since
+  InOrder checkpoints_;                                           // nodes with a checkpoint, by touched
+  std::map<std::tuple<Namespace, int, Tokens>, int> by_content_;  // by parent and tokens of the block
   std::map<Namespace, std::vector<int>> roots_;
   std::size_t held_states_ = 0;
-  int protected_ = 0;  // its checkpoint is about to be read
-  int arriving_ = 0;   // its checkpoint is about to be kept
+  static constexpr std::size_t kCheckpointLooks = 64;  // as in sequence_pool_room.cpp: a thinning looks at no more
+  int protected_ = 0;                                  // its checkpoint is about to be read
+  int arriving_ = 0;                                   // its checkpoint is about to be kept
   int last_id_ = 0;
   std::uint64_t clock_ = 0;
 
@@ -468,6 +531,8 @@ class ReferenceCache {
   EvictedBlocks evicted_;
   std::vector<std::uint64_t> bytes_;  // by class: pages of each group, then states
   std::vector<std::optional<Share>> shares_ = std::vector<std::optional<Share>>(1);
+  // By share and kind: what may be evicted, by `last`.
+  std::map<std::pair<std::size_t, std::uint8_t>, InOrder> candidates_;
   std::uint64_t ticks_ = 0, floors_yielded_ = 0;
   std::optional<double> arriving_worth_;  // of the checkpoint that is about to be kept
 };

@@ -19,47 +19,47 @@ namespace quire {
 
 class ReferencePool : public ReferenceCache {
  public:
-  explicit ReferencePool(const SequencePool& pool) : ReferenceCache(pool) {}
+  // Tokens to make room for, by name.
+  using Demands = std::vector<std::pair<int, std::uint32_t>>;
 
-  // --- the operations of a pool. The caller chooses names. A refusal is nullopt or false.
+  explicit ReferencePool(const SequencePool& pool) : ReferencePool(pool.config(), PoolGeometry::of(pool)) {}
+  ReferencePool(const PoolConfig& config, const PoolGeometry& geometry) : ReferenceCache(config, geometry) {}
 
-  // Returns the reused tokens.
-  std::optional<std::uint32_t> create(int name, const Tokens& prompt, Namespace name_space) {
+  // --- the operations of a pool. The caller chooses names, and uses only names of live sequences. A refusal is nullopt
+  // or false.
+
+  // Why a hit ended is predicted as far as the tree shows it. Of a block that is not there, the model does not know
+  // whether it was evicted or belongs to another namespace: it says NeverSeen.
+  std::optional<Hit> create(int name, const Tokens& prompt, Namespace name_space, bool reuse = true) {
     if (prompt.size() > config_.max_tokens || sequences_.size() == config_.max_sequences) return std::nullopt;
-    Match found = match(prompt, name_space);
-    if (!feasible(need_to_attach(found)) && found.length > 0) found = Match{};
+    Match found = match(prompt, name_space, reuse);
+    if (!feasible(need_to_attach(found)) && found.length > 0) found = without_prefix(found);
     if (!feasible(need_to_attach(found))) return std::nullopt;
-    Sequence s = empty(name_space);
-    note_missed_checkpoint(found);
-    attach(s, found);
-    s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(found.length));
-    sequences_[name] = std::move(s);
-    return static_cast<std::uint32_t>(found.length);
+    return create_from(name, prompt, name_space, found);
   }
 
-  bool reserve(const std::vector<std::pair<int, std::uint32_t>>& demands) {
-    Need need(classes()), without(classes());
-    for (std::size_t i = 0; i < demands.size(); ++i) {
-      const Sequence& s = sequences_[demands[i].first];
-      const std::size_t target = s.tokens.size() + demands[i].second;
-      if (target > config_.max_tokens) return false;
+  // Like create(), with room for `tokens` in all, computed in chunks, and beside what `others` will need.
+  std::optional<Hit> admit(int name, const Tokens& prompt, Namespace name_space, bool reuse, std::uint32_t tokens,
+                           std::uint32_t chunk, const Demands& others) {
+    if (tokens > config_.max_tokens || prompt.size() > tokens) return std::nullopt;
+    if (sequences_.size() == config_.max_sequences) return std::nullopt;
+    const auto found = best_that_fits(match(prompt, name_space, reuse), tokens, chunk, future_need(others, chunk));
+    if (!found) return std::nullopt;
+    const Hit hit = create_from(name, prompt, name_space, *found);
+    const std::uint32_t missing = tokens - hit.tokens;
+    (void)reserve({{name, has_windows_ ? std::min(missing, chunk) : missing}});
+    return hit;
+  }
+
+  bool reserve(const Demands& demands) {
+    const auto planned = plan(demands);
+    if (!planned) return false;
+    for (std::size_t i = 0; planned->unpublish && i < demands.size(); ++i) {
       for (std::size_t g = 0; g < groups_; ++g) {
-        const std::size_t have = s.tables[g].size(), missing = up(target) > have ? up(target) - have : 0;
-        need[g] += missing + copies(demands, i, g, true);
-        without[g] += missing + copies(demands, i, g, false);
+        if (copies(demands, i, g, true) && !copies(demands, i, g, false)) unpublish(g, half_full(demands[i].first, g));
       }
     }
-    if (!feasible(need)) {
-      if (!feasible(without)) return false;
-      need = without;
-      for (std::size_t i = 0; i < demands.size(); ++i) {
-        for (std::size_t g = 0; g < groups_; ++g) {
-          if (copies(demands, i, g, true) && !copies(demands, i, g, false))
-            unpublish(g, half_full(demands[i].first, g));
-        }
-      }
-    }
-    make_room(need, true);
+    make_room(planned->need, true);
     for (const auto& [name, tokens] : demands) {
       Sequence& s = sequences_[name];
       for (std::size_t g = 0; g < groups_; ++g) {
@@ -70,8 +70,14 @@ class ReferencePool : public ReferenceCache {
         }
         while (s.tables[g].size() < up(s.tokens.size() + tokens)) s.tables[g].push_back(take(g));
       }
+      if (tokens > 0) s.writable_until = std::max(s.writable_until, capacity(s, s.tokens.size() + tokens));
     }
     return true;
+  }
+
+  bool can_commit(int name, std::size_t tokens) {
+    const Sequence& s = sequences_[name];
+    return s.tokens.size() + tokens <= s.writable_until;
   }
 
   void commit(int name, const Tokens& tokens, bool checkpoint) {
@@ -107,15 +113,18 @@ class ReferencePool : public ReferenceCache {
       for (std::size_t g = 0; g < groups_; ++g) {
         for (std::size_t b = 0; b < up(point.position); ++b) {
           child.tables[g].push_back(parent.tables[g][b]);
-          if (child.tables[g][b] != 0) ++pages_[g][child.tables[g][b]].references;
+          if (child.tables[g][b] != 0) hold_page(g, child.tables[g][b]);
         }
       }
-      child.boundary = (point.position / block_ + 1) * block_;
+      stand_at(child, point.position);
       give_slot(child, 0);
     } else {
       attach(child, through);
     }
     child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + static_cast<long>(point.position));
+    // The half-full page of the parent is in two tables now.
+    const std::size_t length = parent.tokens.size();
+    if (length % block_ != 0 && point.position > length / block_ * block_) parent.writable_until = length;
     sequences_[child_name] = std::move(child);
     return static_cast<std::uint32_t>(point.position);
   }
@@ -130,13 +139,13 @@ class ReferencePool : public ReferenceCache {
       for (std::size_t b = s.tables[g].size(); b-- > window_start(g, to) / block_;) {
         if (s.tables[g][b] != 0) continue;
         s.tables[g][b] = nodes_[s.path[b]].pages[g];
-        ++pages_[g][s.tables[g][b]].references;
+        hold_page(g, s.tables[g][b]);
       }
     }
     while (s.path.size() > blocks) let_go_last(s);
     s.publishing = s.publishing || s.path.size() == blocks;
     s.tokens.resize(to);
-    s.boundary = (to / block_ + 1) * block_;
+    stand_at(s, to);
     keep_within_cap(s.name_space);
     return static_cast<std::uint32_t>(to);
   }
@@ -160,8 +169,8 @@ class ReferencePool : public ReferenceCache {
   };
   enum class Outcome : std::uint8_t { Back, NoRoom, PrefixGone };
 
-  // Copies what no other sequence holds together with its block of the tree, and releases the sequence.
-  Away suspend(int name) {
+  // What suspend() copies: what no other sequence holds together with its block of the tree.
+  Away to_copy(int name) {
     const Sequence& s = sequences_[name];
     Away away{.tokens = s.tokens, .name_space = s.name_space, .first = {}, .copied = {}};
     for (std::size_t g = 0; g < groups_; ++g) {
@@ -175,6 +184,10 @@ class ReferencePool : public ReferenceCache {
         away.copied[g].push_back(b >= first && !shared);
       }
     }
+    return away;
+  }
+  Away suspend(int name) {
+    Away away = to_copy(name);
     release(name);
     return away;
   }
@@ -201,7 +214,7 @@ class ReferencePool : public ReferenceCache {
     for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
       for (const int page : s.tables[g]) {
-        if (page != 0) ++pages_[g][page].references;
+        if (page != 0) hold_page(g, page);
       }
     }
     make_room(fresh, true);
@@ -214,7 +227,7 @@ class ReferencePool : public ReferenceCache {
         pages_[g][s.tables[g][b]].node = s.path[b];
       }
     }
-    s.boundary = (away.tokens.size() / block_ + 1) * block_;
+    stand_at(s, away.tokens.size());
     give_slot(s, 0);
     s.tokens = away.tokens;
     publish(s);
@@ -233,8 +246,19 @@ class ReferencePool : public ReferenceCache {
     arriving_worth_.reset();
     while (evict_one(Need(classes()), false)) {
     }
-    for (auto& [id, node] : nodes_) node.touched = 0;
+    while (checkpoints() > 0) set_checkpoint(checkpoints_.begin()->second, false);
   }
+
+  // Whether the pool's hit is the predicted one.
+  static bool same(const Hit& pool, const Hit& predicted) {
+    const auto absent = [](HitEnd end) {
+      return end == HitEnd::NeverSeen || end == HitEnd::Evicted || end == HitEnd::OtherNamespace;
+    };
+    return pool.tokens == predicted.tokens && pool.matched == predicted.matched &&
+           (pool.end == predicted.end || (absent(pool.end) && absent(predicted.end)));
+  }
+  std::size_t length(int name) const { return sequences_.at(name).tokens.size(); }
+  std::size_t sequences() const { return sequences_.size(); }
 
  private:
   struct Sequence {
@@ -243,15 +267,21 @@ class ReferencePool : public ReferenceCache {
     std::vector<std::vector<int>> tables;  // by group; 0: given back
     std::vector<int> path;                 // nodes
     bool publishing = true;
-    std::size_t boundary = 0;   // the next block boundary
-    EvictedBlocks::Use missed;  // the last checkpoint on its path that had been evicted
+    std::size_t boundary = 0;        // the next block boundary
+    std::size_t writable_until = 0;  // end of what was reserved
+    EvictedBlocks::Use missed;       // the last checkpoint on its path that had been evicted
   };
   struct Match {
-    std::size_t length = 0;
+    std::size_t length = 0, matched = 0;
+    HitEnd end = HitEnd::Complete;
     std::vector<int> path;
     int partial = 0;
+    std::size_t partial_tokens = 0;
     std::vector<int> known;  // the path, and the nodes after it that cannot be resumed from
-    bool no_checkpoint = false;
+  };
+  struct Plan {
+    Need need;
+    bool unpublish = false;
   };
   struct ResumePoint {
     std::size_t position = 0;
@@ -265,6 +295,81 @@ class ReferencePool : public ReferenceCache {
     Sequence s{.name_space = name_space};
     s.tables.resize(groups_);
     return s;
+  }
+  void stand_at(Sequence& s, std::size_t position) const {
+    s.boundary = (position / block_ + 1) * block_;
+    s.writable_until = position;
+  }
+  // The tokens that the sequence's tables have room for; `target` if it has no tables.
+  std::size_t capacity(const Sequence& s, std::size_t target) const {
+    std::size_t tokens = groups_ == 0 ? target : config_.max_tokens;
+    for (const auto& table : s.tables) tokens = std::min(tokens, table.size() * block_);
+    return tokens;
+  }
+
+  // --- room for tokens
+  std::optional<Plan> plan(const Demands& demands) {
+    Need need(classes()), without(classes());
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      const Sequence& s = sequences_[demands[i].first];
+      const std::size_t target = s.tokens.size() + demands[i].second;
+      if (target > config_.max_tokens) return std::nullopt;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        const std::size_t have = s.tables[g].size(), missing = up(target) > have ? up(target) - have : 0;
+        need[g] += missing + copies(demands, i, g, true);
+        without[g] += missing + copies(demands, i, g, false);
+      }
+    }
+    if (feasible(need)) return Plan{need, false};
+    if (feasible(without)) return Plan{without, true};
+    return std::nullopt;
+  }
+  // The most pages that a sequence of so many tokens holds at once: all of them, or a window and the chunk after it.
+  std::size_t most_pages(std::size_t group, std::size_t tokens, std::size_t chunk) const {
+    if (windows_[group] == 0) return up(tokens);
+    return std::min(up(tokens), up(windows_[group] + std::max<std::size_t>(chunk, 1) + block_ - 2));
+  }
+  // Pages to grow from `there` blocks, of which `held` have a page, until `tokens`; the next step ends at `next`.
+  std::size_t pages_to_grow(std::size_t group, std::size_t there, std::size_t held, std::size_t next,
+                            std::size_t tokens, std::size_t chunk) const {
+    const auto beyond = [](std::size_t wanted, std::size_t have) { return wanted > have ? wanted - have : 0; };
+    const std::size_t all = beyond(up(tokens), there);
+    if (windows_[group] == 0) return all;
+    return std::max(beyond(up(next), there), std::min(all, beyond(most_pages(group, tokens, chunk), held)));
+  }
+  // What the others take, beyond what they hold, until each has its tokens.
+  Need future_need(const Demands& others, std::size_t chunk) {
+    Need need(classes());
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      const Sequence& s = sequences_[others[i].first];
+      const std::size_t length = s.tokens.size(), until = length + others[i].second;
+      for (std::size_t g = 0; g < groups_; ++g) {
+        const auto held = s.tables[g].size() - static_cast<std::size_t>(std::ranges::count(s.tables[g], 0));
+        need[g] += pages_to_grow(g, s.tables[g].size(), held, std::min(until, length + chunk), until, chunk);
+        need[g] += copies(others, i, g, false);
+      }
+    }
+    return need;
+  }
+  Need need_to_admit(const Match& match, std::size_t tokens, std::size_t chunk) {
+    Need need = need_to_attach(match);
+    const std::size_t there = match.path.size() + (match.partial != 0 ? 1 : 0);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const std::size_t held = there - std::min(there, window_start(g, match.length) / block_);
+      need[g] += pages_to_grow(g, there, held, std::min(tokens, match.length + chunk), tokens, chunk);
+      need[g] += match.partial != 0;  // is copied
+    }
+    return need;
+  }
+  // All of the prefix, its whole blocks, or nothing of it.
+  std::optional<Match> best_that_fits(const Match& found, std::size_t tokens, std::size_t chunk, const Need& others) {
+    for (const Match& match : {found, whole_blocks(found), without_prefix(found)}) {
+      Need need = need_to_admit(match, tokens, chunk);
+      for (std::size_t c = 0; c < classes(); ++c) need[c] += others[c];
+      if (feasible(need)) return match;
+      if (found.length == 0) break;
+    }
+    return std::nullopt;
   }
 
   // --- pages of a sequence
@@ -286,8 +391,7 @@ class ReferencePool : public ReferenceCache {
     return p.references > 1 || (copy_known && p.node != 0);
   }
   // A sequence that has copied a page gives up its reference. So the last holder may write in place.
-  bool copies(const std::vector<std::pair<int, std::uint32_t>>& demands, std::size_t index, std::size_t group,
-              bool copy_known) {
+  bool copies(const Demands& demands, std::size_t index, std::size_t group, bool copy_known) {
     const auto& [name, tokens] = demands[index];
     if (tokens == 0 || !must_copy(sequences_[name], group, copy_known)) return false;
     const int page = half_full(name, group);
@@ -315,30 +419,71 @@ class ReferencePool : public ReferenceCache {
   }
 
   // --- prefixes
-  Match match(const Tokens& prompt, Namespace name_space) {
+  static Match without_prefix(const Match& match) {
+    Match none;
+    none.matched = match.matched;
+    none.end = HitEnd::NoRoom;
+    return none;
+  }
+  static Match whole_blocks(const Match& match) {  // the same match if it has no part of a page
+    if (match.partial == 0) return match;
+    Match whole = match;
+    whole.length -= match.partial_tokens;
+    whole.end = HitEnd::NoRoom;
+    whole.partial = 0;
+    return whole;
+  }
+  Match match(const Tokens& prompt, Namespace name_space, bool reuse) {
     Match result;
+    if (!reuse || !config_.prefix_cache) {
+      result.end = HitEnd::Disabled;
+      return result;
+    }
     if (prompt.empty()) return result;
     const Tokens usable(prompt.begin(), prompt.end() - 1);  // one token is left to compute
     result.path = walk(usable, name_space);
-    const std::size_t known = result.path.size();
     result.known = result.path;
-    result.no_checkpoint = known > 0 && states_ && (nodes_[result.path.back()].touched == 0);
+    const std::size_t known = result.path.size();
+    const int last = known == 0 ? 0 : result.path.back();
     while (!result.path.empty() && !resumable(result.path.back())) result.path.pop_back();
     result.length = result.path.size() * block_;
-    if (states_ || result.path.size() < known) return result;
-    // Part of the next page: the child that shares the most tokens, the latest of several.
+    result.matched = known * block_;
+    if (result.path.size() < known) {
+      result.end = states_ && nodes_[last].touched == 0 ? HitEnd::NoCheckpoint : HitEnd::WindowGone;
+      return result;
+    }
+    if (!states_) match_part_of_a_page(usable, name_space, last, result);
+    // A recurrent model cannot reuse part of a block, so it has reused all that it could.
+    const bool complete = result.length == usable.size() || (states_ && prompt.size() - known * block_ < block_);
+    result.end = complete ? HitEnd::Complete : HitEnd::NeverSeen;
+    return result;
+  }
+  // The child that shares the most tokens, the latest of several. Only the latest children are compared.
+  void match_part_of_a_page(const Tokens& usable, Namespace name_space, int parent, Match& result) {
     const std::size_t limit = std::min<std::size_t>(usable.size() - result.length, block_ - 1);
+    const auto& candidates = children(name_space, parent);
     std::size_t best = 0;
     int partial = 0;
-    for (const int id : children(name_space, known == 0 ? 0 : result.path.back())) {
+    const std::size_t skipped =
+        candidates.size() - std::min<std::size_t>(candidates.size(), PrefixIndex::kPartialLooks);
+    for (std::size_t i = skipped; i < candidates.size(); ++i) {
       std::size_t same = 0;
-      while (same < limit && nodes_[id].tokens[same] == usable[result.length + same]) ++same;
-      if (same > 0 && same >= best) best = same, partial = id;
+      while (same < limit && nodes_[candidates[i]].tokens[same] == usable[result.length + same]) ++same;
+      if (same > 0 && same >= best) best = same, partial = candidates[i];
     }
-    if (partial == 0 || std::ranges::count(nodes_[partial].pages, 0) > 0) return result;
+    if (partial == 0 || std::ranges::count(nodes_[partial].pages, 0) > 0) return;
     result.partial = partial;
+    result.partial_tokens = best;
     result.length += best;
-    return result;
+    result.matched += best;
+  }
+  Hit create_from(int name, const Tokens& prompt, Namespace name_space, const Match& found) {
+    Sequence s = empty(name_space);
+    note_missed_checkpoint(found);
+    attach(s, found);
+    s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(found.length));
+    sequences_[name] = std::move(s);
+    return {static_cast<std::uint32_t>(found.length), static_cast<std::uint32_t>(found.matched), found.end};
   }
   Need need_to_attach(const Match& match) {
     Need need(classes());
@@ -356,20 +501,20 @@ class ReferencePool : public ReferenceCache {
     s.path = match.path;
     for (const int node : s.path) hold(node);
     for (std::size_t g = 0; g < groups_; ++g) {
-      const auto hold = [&](int node) {
+      const auto take_page = [&](int node) {
         s.tables[g].push_back(nodes_[node].pages[g]);
-        ++pages_[g][s.tables[g].back()].references;
+        hold_page(g, s.tables[g].back());
       };
       for (std::size_t b = 0; b < s.path.size(); ++b) {
         if (b < window_start(g, match.length) / block_) {
           s.tables[g].push_back(0);
         } else {
-          hold(s.path[b]);
+          take_page(s.path[b]);
         }
       }
-      if (match.partial != 0) hold(match.partial);
+      if (match.partial != 0) take_page(match.partial);
     }
-    s.boundary = (match.length / block_ + 1) * block_;
+    stand_at(s, match.length);
     give_slot(s, s.path.empty() ? 0 : s.path.back());
   }
   void give_slot(const Sequence&, int from) {
@@ -385,8 +530,7 @@ class ReferencePool : public ReferenceCache {
   void let_go_last(Sequence& s) {
     const int id = s.path.back();
     s.path.pop_back();
-    if (--nodes_[id].holders > 0) return;
-    note_let_go(nodes_[id]);
+    let_go(id);
     if (useless(id)) evict(id);
   }
   void publish(Sequence& s) {
@@ -397,18 +541,13 @@ class ReferencePool : public ReferenceCache {
       int id = child(s.name_space, parent, tokens);
       if (id == 0) {
         if (nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
+        const std::uint64_t above = parent == 0 ? PrefixIndex::kContentRoot : nodes_[parent].content;
+        if (by_value_ && states_) note_evicted_before(s, PrefixIndex::content_of(above, tokens));
         if (nodes_.size() == max_nodes_) {
           s.publishing = false;
           return;
         }
-        const std::uint64_t above = parent == 0 ? PrefixIndex::kContentRoot : nodes_[parent].content;
-        if (by_value_ && states_) note_evicted_before(s, PrefixIndex::content_of(above, tokens));
-        id = ++last_id_;
-        nodes_[id] = {.name_space = s.name_space, .parent = parent, .block = block, .tokens = tokens};
-        nodes_[id].pages.resize(groups_);
-        siblings(nodes_[id]).push_back(id);
-        nodes_[id].holders = 1;
-        note_new(id);
+        id = add_child(s.name_space, parent, block, tokens);
       } else {
         hold(id);
       }
@@ -420,7 +559,7 @@ class ReferencePool : public ReferenceCache {
           node.pages[g] = mine;
           pages_[g][mine].node = id;
         } else {
-          ++pages_[g][node.pages[g]].references;
+          hold_page(g, node.pages[g]);
           give(g, std::exchange(mine, node.pages[g]));
         }
       }
@@ -437,7 +576,7 @@ class ReferencePool : public ReferenceCache {
     s.missed = {};
   }
   void note_missed_checkpoint(const Match& match) {
-    if (!match.no_checkpoint) return;
+    if (match.end != HitEnd::NoCheckpoint) return;
     for (std::size_t b = match.known.size(); b > match.path.size(); --b) {
       Node& node = nodes_[match.known[b - 1]];
       if (!node.had_state || node.touched != 0) continue;

@@ -7,6 +7,7 @@
 #include "quire/base/check.h"
 #include "quire/base/machine.h"
 #include "quire/state/out_of_memory.h"
+#include "quire/state/pool_journal.h"
 #include "quire/state/sequence_pool_internal.h"
 
 namespace quire {
@@ -41,6 +42,9 @@ PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, c
   return or_out_of_memory("the bookkeeping of a pool", [&]() -> PoolResult<std::unique_ptr<SequencePool>> {
     std::unique_ptr<SequencePool> pool(new SequencePool(config));
     if (auto ok = pool->build(device); !ok) return std::unexpected(ok.error());
+    if (config.journal != nullptr) {
+      if (auto ok = config.journal->begin(*pool); !ok) return std::unexpected(ok.error());
+    }
     return pool;
   });
 }
@@ -134,6 +138,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   for (std::uint32_t i = config_.max_sequences; i-- > 0;) free_sequences_.push_back(i);
   path_.resize(max_blocks_);
   sources_.resize(std::size_t{groups()} * max_blocks_ + 1);
+  if (config_.journal != nullptr) not_copied_.reserve(std::size_t{groups()} * max_blocks_);
   growths_.resize(std::size_t{config_.max_sequences} * pools_.size());
   asked_in_.resize(config_.max_sequences);
   return {};
@@ -183,7 +188,7 @@ std::uint32_t SequencePool::window_start(std::uint32_t group, std::uint32_t leng
 
 // --- plain operations
 
-PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
+PoolResult<PageId> SequencePool::do_alloc_kv(std::uint32_t group) {
   if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
   Need need{};
   need[group] = 1;
@@ -196,14 +201,14 @@ PoolResult<PageId> SequencePool::alloc_kv(std::uint32_t group) {
   return *page;
 }
 
-PoolResult<void> SequencePool::free_kv(PageId page, std::uint32_t group) {
+PoolResult<void> SequencePool::do_free_kv(PageId page, std::uint32_t group) {
   if (group >= groups()) return std::unexpected(PoolError::invalid_slot(group));
   if (const auto held = allocator(group).references(page); !held) return std::unexpected(held.error());
   if (!allocator(group).is_pinned(page.index)) return std::unexpected(PoolError::invalid_slot(page.index));
   return pools_[group]->free(page);
 }
 
-PoolResult<SlotId> SequencePool::alloc_ssm(RequestId request) {
+PoolResult<SlotId> SequencePool::do_alloc_ssm(RequestId request) {
   if (!states_) return std::unexpected(PoolError::invalid_slot(0));
   if (request == 0) return std::unexpected(PoolError::invalid_argument("request id 0 means none"));
   Need need{};
@@ -225,7 +230,7 @@ PoolResult<SequenceSlot*> SequencePool::ssm_slot(SlotId id) {
   return slot;
 }
 
-PoolResult<void> SequencePool::release_ssm(SlotId id) {
+PoolResult<void> SequencePool::do_release_ssm(SlotId id) {
   if (const auto slot = ssm_slot(id); !slot) return std::unexpected(slot.error());
   events_->record(Kind::SlotReleased, state_class(), id.index);
   return states_->release(id);
@@ -254,7 +259,7 @@ SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<co
   return need;
 }
 
-PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {
+PoolResult<SequencePool::Created> SequencePool::do_create(const Request& request) {
   if (request.prompt.size() > config_.max_tokens) {
     return std::unexpected(PoolError::too_long("tokens", request.prompt.size(), config_.max_tokens));
   }
@@ -376,7 +381,7 @@ void SequencePool::detach(Sequence& sequence) {
   ++sequence.generation;
 }
 
-PoolResult<void> SequencePool::release(SequenceId id) {
+PoolResult<void> SequencePool::do_release(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   remove(*sequence);
@@ -499,6 +504,13 @@ PoolStats SequencePool::stats() const {
   stats.free_slabs = arena_->free_slabs();
   stats.arena_bytes = arena_->slab_bytes() * arena_->total_slabs();
   stats.prefix_blocks = index_->size();
+  if (config_.journal != nullptr) {
+    const PoolJournal::Status journal = config_.journal->status();
+    stats.has_journal = true;
+    stats.journal_failed = journal.failed;
+    stats.journal_records = journal.records;
+    stats.journal_bytes = journal.bytes;
+  }
   return stats;
 }
 

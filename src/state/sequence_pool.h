@@ -46,6 +46,10 @@
 
 namespace quire {
 
+class PoolJournal;
+struct PoolCounts;
+struct PoolOperation;
+
 struct PoolConfig {
   StateLayout layout;
   Fingerprint model;                 // a sequence saved with one model cannot be restored with another
@@ -65,6 +69,7 @@ struct PoolConfig {
   // Seed of the prefix index. By default the system draws it at random, so that nobody can construct prompts that
   // collide. No answer depends on it.
   std::optional<std::uint64_t> hash_seed;
+  PoolJournal* journal = nullptr;  // is told of every operation (pool_journal.h); must outlive the pool
 };
 
 // Why the reused prefix ended where it did.
@@ -121,7 +126,9 @@ struct PoolStats {
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
   std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
-  std::uint64_t floors_yielded = 0;  // evictions below a tenant's floor: nothing else was left
+  std::uint64_t floors_yielded = 0;                  // evictions below a tenant's floor: nothing else was left
+  bool has_journal = false, journal_failed = false;  // failed: it has stopped, see its log
+  std::uint64_t journal_records = 0, journal_bytes = 0;
 };
 
 // What the pool keeps for a tenant: pages and checkpoints that the prefix index knows, held or cached. Pages that a
@@ -266,7 +273,7 @@ class SequencePool {
 
   // --- what is evicted first; both need Eviction::Value
   // What the engine has measured. The only measured input of the pool: everything else follows from the operations.
-  void set_costs(const RecomputeCosts& costs) { costs_ = costs; }
+  void set_costs(const RecomputeCosts& costs);
   const RecomputeCosts& costs() const { return costs_; }
   // A tenant is a namespace. What is cached for it is not evicted below `floor` bytes while anything else can be
   // evicted instead. A live sequence of anybody comes before a floor: then the floor yields (floors_yielded). Above
@@ -279,13 +286,15 @@ class SequencePool {
   // Evicts everything that no sequence holds.
   void drop_cache();
   // To be called after the device has failed. Nothing written since the last fence can be trusted, so everything cached
-  // is evicted, and no free state counts as zeroed. All sequences must have been released.
+  // is evicted, and no free state counts as zeroed. All sequences must have been released. Then every answer is as
+  // after create(), with the costs, floors and caps that were set.
   PoolResult<void> recover();
 
   // --- inspection
   const StateLayout& layout() const { return config_.layout; }
   const PoolConfig& config() const { return config_; }
   PoolStats stats() const;
+  PoolCounts counts() const;  // what a journal compares (pool_journal.h)
   const EventLog& events() const { return *events_; }
   const BlockPool& block_pool(std::uint32_t group) const { return *pools_[group]; }
   const Arena& arena() const { return *arena_; }
@@ -413,6 +422,7 @@ class SequencePool {
     Need fresh{};             // of those, the ones whose bytes come from the copy
   };
   void note_sources(const Copy& copy) const;
+  std::span<const HostArena::Object> not_copied(const Copy& copy) const;
   PageId indexed(std::uint32_t group, std::uint32_t block, std::uint32_t known) const;
   PoolResult<Return> plan_return(const Copy& copy, const Need& freed = {}, bool somebody_leaves = false) const;
   PoolResult<void> can_return(const Copy& copy, std::uint32_t more, std::uint32_t chunk,
@@ -440,7 +450,34 @@ class SequencePool {
     bool in_place = true;  // the sequence's own tables and state can be used
   };
   ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
+  // The public operations without the journal (sequence_pool_journal.cpp). Operations that are part of another one are
+  // called in this form.
+  PoolResult<PageId> do_alloc_kv(std::uint32_t group);
+  PoolResult<void> do_free_kv(PageId page, std::uint32_t group);
+  PoolResult<SlotId> do_alloc_ssm(RequestId request);
+  PoolResult<void> do_release_ssm(SlotId id);
+  PoolResult<Created> do_create(const Request& request);
+  PoolResult<Created> do_admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                               std::span<const BatchEntry> others);
+  PoolResult<void> do_reserve(std::span<const BatchEntry> entries);
+  PoolResult<void> do_commit(SequenceId id, std::span<const Token> tokens, bool checkpoint);
+  PoolResult<Forked> do_fork(SequenceId id, std::uint32_t position, RequestId request);
+  PoolResult<std::uint32_t> do_rewind(SequenceId id, std::uint32_t position);
+  PoolResult<void> do_release(SequenceId id);
+  PoolResult<SavedSequence> do_save(SequenceId id) const;
+  PoolResult<SequenceId> do_restore(const SavedSequence& saved, RequestId request);
+  PoolResult<SuspendedSequence> do_suspend(SequenceId id, HostArena& arena);
+  PoolResult<SequenceId> do_resume(const SuspendedSequence& suspended, std::span<const Token> tokens,
+                                   RequestId request);
+  PoolResult<void> do_set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap);
+  void do_drop_cache();
+  PoolResult<void> do_recover();
+  template <typename T, typename Answer>
+  void tell(PoolOperation&& operation, const PoolResult<T>& result, Answer answer) const;
+  template <typename T>
+  void tell(PoolOperation&& operation, const PoolResult<T>& result) const;
   // reservation and commit (sequence_pool_reserve.cpp)
+  bool is_reserved(SequenceId id, std::uint32_t tokens) const;
   struct Plan {
     Need need{};
     bool unpublish = false;  // there is room only if half-full pages that only the index shares are removed from it
@@ -470,10 +507,11 @@ class SequencePool {
   std::vector<KvGroupView> kv_groups_;             // by layer group: what kernels see
   StatesView states_view_;                         // what kernels see of the states
   std::vector<Sequence> sequences_;
-  std::vector<std::uint32_t> free_sequences_;   // a stack
-  mutable std::vector<std::uint32_t> path_;     // scratch for lookups
-  mutable std::vector<std::uint64_t> sources_;  // [groups][blocks], state: scratch, where a copy has its bytes
-  std::vector<PagedSeqState::Growth> growths_;  // scratch for reservations
+  std::vector<std::uint32_t> free_sequences_;          // a stack
+  mutable std::vector<std::uint32_t> path_;            // scratch for lookups
+  mutable std::vector<std::uint64_t> sources_;         // [groups][blocks], state: scratch, where a copy has its bytes
+  mutable std::vector<HostArena::Object> not_copied_;  // scratch for the journal
+  std::vector<PagedSeqState::Growth> growths_;         // scratch for reservations
   // [group][page], scratch: how many of the sequences that are assumed to leave hold the page; 0 between calls.
   mutable std::vector<LargeVector<std::uint32_t>> leaving_;
   mutable std::vector<std::uint64_t> asked_in_;  // by sequence: its last plan; finds one that is listed twice

@@ -124,8 +124,8 @@ PoolResult<void> SequencePool::can_admit(const Request& request, std::uint32_t t
   return {};
 }
 
-PoolResult<SequencePool::Created> SequencePool::admit(const Request& request, std::uint32_t tokens, std::uint32_t chunk,
-                                                      std::span<const BatchEntry> others) {
+PoolResult<SequencePool::Created> SequencePool::do_admit(const Request& request, std::uint32_t tokens,
+                                                         std::uint32_t chunk, std::span<const BatchEntry> others) {
   if (tokens > config_.max_tokens || request.prompt.size() > tokens) {
     return std::unexpected(PoolError::too_long("tokens", std::max<std::uint64_t>(tokens, request.prompt.size()),
                                                std::min(tokens, config_.max_tokens)));
@@ -149,9 +149,10 @@ PoolResult<SequencePool::Created> SequencePool::create_and_reserve(const Request
   const auto created = create_from(request, found, looked);
   if (!created) return created;
   const std::uint32_t missing = tokens - created->hit.tokens;
-  const auto room = reserve(created->id, has_windows_ ? std::min(missing, chunk) : missing);
+  const BatchEntry entry{.sequence = created->id, .rows = has_windows_ ? std::min(missing, chunk) : missing};
+  const auto room = do_reserve(std::span(&entry, 1));
   if (room) return created;
-  const auto ok = release(created->id);
+  const auto ok = do_release(created->id);
   QUIRE_CHECK(ok.has_value(), "the sequence was just created");
   return std::unexpected(room.error());
 }

@@ -26,7 +26,7 @@ SequencePool::ResumePoint SequencePool::resume_point(const Sequence& sequence, s
   return {};
 }
 
-PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t position, RequestId request) {
+PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint32_t position, RequestId request) {
   Sequence* parent = find(id);
   if (parent == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   if (position > parent->length) return std::unexpected(PoolError::not_written(position));
@@ -80,7 +80,7 @@ PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t
   return Forked{{index, child.generation}, point.position};
 }
 
-PoolResult<std::uint32_t> SequencePool::rewind(SequenceId id, std::uint32_t position) {
+PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t position) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   if (position > sequence->length) return std::unexpected(PoolError::not_written(position));

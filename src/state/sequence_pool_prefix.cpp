@@ -46,7 +46,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
       if (layout().groups[g].window == 0) continue;
       if (!index_->page(path[b], g).valid()) holes[g] = b + 1;
       if (window_start(g, length) / block_size() < holes[g]) {
-        window_gone = can;  // nothing but the window is missing
+        window_gone = window_gone || can;  // nothing but the window is missing
         can = false;
       }
     }

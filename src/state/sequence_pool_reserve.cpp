@@ -88,14 +88,12 @@ PoolResult<void> SequencePool::can_reserve(std::span<const BatchEntry> entries) 
   return {};
 }
 
-PoolResult<void> SequencePool::reserve(SequenceId id, std::uint32_t tokens) {
+bool SequencePool::is_reserved(SequenceId id, std::uint32_t tokens) const {
   const Sequence* sequence = find(id);
-  if (sequence != nullptr && std::uint64_t{sequence->length} + tokens <= sequence->writable_until) return {};
-  const BatchEntry entry{.sequence = id, .rows = tokens};
-  return reserve(std::span(&entry, 1));
+  return sequence != nullptr && std::uint64_t{sequence->length} + tokens <= sequence->writable_until;
 }
 
-PoolResult<void> SequencePool::reserve(std::span<const BatchEntry> entries) {
+PoolResult<void> SequencePool::do_reserve(std::span<const BatchEntry> entries) {
   const auto planned = plan(entries);
   if (!planned) return refuse(planned.error());
   if (planned->unpublish) {
@@ -166,7 +164,7 @@ PoolResult<void> SequencePool::can_ever_fit(std::uint32_t tokens, std::uint32_t 
   return std::unexpected(PoolError::exhausted("bytes", wanted, arena_->slab_bytes() * arena_->total_slabs()));
 }
 
-PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> tokens, bool checkpoint) {
+PoolResult<void> SequencePool::do_commit(SequenceId id, std::span<const Token> tokens, bool checkpoint) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   const std::uint64_t target = sequence->length + tokens.size();
@@ -188,13 +186,6 @@ PoolResult<void> SequencePool::commit(SequenceId id, std::span<const Token> toke
   if (sequence->length < sequence->next_boundary && !has_windows_ && !checkpoint)
     return {};  // the common case in decode: no block boundary
   pass_boundary(*sequence, checkpoint);
-  return {};
-}
-
-PoolResult<void> SequencePool::commit(const Batch& batch) {
-  for (const BatchEntry& entry : batch.entries()) {
-    if (auto ok = commit(entry.sequence, batch.tokens(entry), entry.checkpoint); !ok) return ok;
-  }
   return {};
 }
 

@@ -35,6 +35,19 @@ void SequencePool::note_sources(const Copy& copy) const {
   sources_.back() = offset;
 }
 
+// For the journal: the pages that the copy does not have, although the sequence had them.
+std::span<const HostArena::Object> SequencePool::not_copied(const Copy& copy) const {
+  note_sources(copy);
+  not_copied_.clear();
+  const auto blocks = divide_up(static_cast<std::uint32_t>(copy.tokens.size()), block_size());
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    for (std::uint32_t b = copy.first_blocks[g]; b < blocks; ++b) {
+      if (sources_[std::size_t{g} * max_blocks_ + b] == kNotCopied) not_copied_.push_back({g, b});
+    }
+  }
+  return not_copied_;
+}
+
 // The page that the index has for a block of path_, if any.
 PageId SequencePool::indexed(std::uint32_t group, std::uint32_t block, std::uint32_t known) const {
   return block < known ? index_->page(path_[block], group) : PageId{};

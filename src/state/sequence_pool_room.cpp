@@ -253,16 +253,17 @@ PoolResult<void> SequencePool::move_state(SlotId from) {
   return {};
 }
 
-PoolResult<void> SequencePool::recover() {
+PoolResult<void> SequencePool::do_recover() {
   if (counters_.sequences > 0) {
     return std::unexpected(PoolError::invalid_argument("recover() needs a pool without live sequences"));
   }
-  drop_cache();
+  do_drop_cache();
+  index_->forget_uses();
   if (states_) states_->distrust();
   return {};
 }
 
-void SequencePool::drop_cache() {
+void SequencePool::do_drop_cache() {
   arriving_worth_ = std::numeric_limits<double>::infinity();
   while (evict_one(Need{}, Effort::Gentle)) {
   }

@@ -17,7 +17,7 @@ std::uint64_t SequencePool::bytes_of(const Sequence& sequence) const {
   return bytes;
 }
 
-PoolResult<SavedSequence> SequencePool::save(SequenceId id) const {
+PoolResult<SavedSequence> SequencePool::do_save(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   SavedSequence saved{.model = config_.model,
@@ -94,7 +94,7 @@ PoolResult<void> SequencePool::can_restore(const SavedSequence& saved, std::uint
   return can_return(copy_in(saved), more, chunk, others, leaving);
 }
 
-PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, RequestId request) {
+PoolResult<SequenceId> SequencePool::do_restore(const SavedSequence& saved, RequestId request) {
   if (auto ok = acceptable(saved); !ok) return std::unexpected(ok.error());
   const Copy copy = copy_in(saved);
   const auto plan = plan_return(copy);

@@ -59,7 +59,7 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
   return holding;
 }
 
-PoolResult<SuspendedSequence> SequencePool::suspend(SequenceId id, HostArena& arena) {
+PoolResult<SuspendedSequence> SequencePool::do_suspend(SequenceId id, HostArena& arena) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
   SuspendedSequence suspended{.model = config_.model,
@@ -110,8 +110,8 @@ PoolResult<void> SequencePool::can_resume(const SuspendedSequence& suspended, st
   return can_return(copy_in(suspended, tokens), more, chunk, others, leaving);
 }
 
-PoolResult<SequenceId> SequencePool::resume(const SuspendedSequence& suspended, std::span<const Token> tokens,
-                                            RequestId request) {
+PoolResult<SequenceId> SequencePool::do_resume(const SuspendedSequence& suspended, std::span<const Token> tokens,
+                                               RequestId request) {
   if (auto ok = acceptable(suspended, tokens); !ok) return std::unexpected(ok.error());
   const Copy copy = copy_in(suspended, tokens);
   const auto plan = plan_return(copy);

@@ -110,7 +110,7 @@ void SequencePool::keep_within_cap(Namespace tenant) {
   }
 }
 
-PoolResult<void> SequencePool::set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap) {
+PoolResult<void> SequencePool::do_set_share(Namespace tenant, std::uint64_t floor, std::uint64_t cap) {
   if (!index_->by_value()) return std::unexpected(PoolError::invalid_argument("floors and caps need Eviction::Value"));
   if (floor > cap) return std::unexpected(PoolError::invalid_argument("a tenant's floor is above its cap"));
   if (!index_->set_share(tenant, floor, cap)) {

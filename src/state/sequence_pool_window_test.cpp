@@ -53,6 +53,25 @@ TEST(SlidingWindow, PagesThatWereGivenBackStayCachedForOthersUntilTheyAreNeeded)
   EXPECT_TRUE(sound(engine.pool()));
 }
 
+// Found by the reference model: where the windows of two groups were gone, the reason was NoCheckpoint.
+TEST(SlidingWindow, AMissOfTwoGoneWindowsIsNotOneOfACheckpoint) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(ToyModel::windows_only(8), 24 * kSlab));
+  const auto first = written(engine, counting(0, 24), 0, 1);  // held: only its last windows are safe
+  auto other = engine.create({}).value();
+  std::uint32_t gone = 0;
+  for (Token token = 1000; token < 1060; ++token) {
+    ASSERT_TRUE(done(engine.append(other, {token})));
+    for (const std::uint32_t length : {9, 13, 17}) {
+      const Hit hit = engine.pool().lookup(counting(0, length));
+      EXPECT_NE(hit.end, HitEnd::NoCheckpoint) << "a model without recurrent layers has no checkpoints";
+      gone += hit.end == HitEnd::WindowGone;
+    }
+  }
+  EXPECT_GT(gone, 0u);
+  EXPECT_EQ(engine.verify(first), "");
+}
+
 TEST(SlidingWindow, ASequenceFitsThatWouldNotIfItKeptAllItsPages) {
   CountingDevice device;
   // Ten pages of group 0 (5 slabs) and three of group 1; all ten of group 1 would need 10 slabs.

@@ -71,7 +71,15 @@ class ToyEngine {
   }
 
   PoolResult<Sequence> create(const std::vector<Token>& prompt, Namespace name_space = 0, bool reuse = true) {
-    const auto created = pool_->create({.prompt = prompt, .name_space = name_space, .reuse = reuse});
+    return begin(prompt, name_space, pool_->create({.prompt = prompt, .name_space = name_space, .reuse = reuse}));
+  }
+  PoolResult<Sequence> admit(const SequencePool::Request& request, std::uint32_t tokens, std::uint32_t chunk,
+                             std::span<const BatchEntry> others) {
+    return begin({request.prompt.begin(), request.prompt.end()}, request.name_space,
+                 pool_->admit(request, tokens, chunk, others));
+  }
+  PoolResult<Sequence> begin(const std::vector<Token>& prompt, Namespace name_space,
+                             const PoolResult<SequencePool::Created>& created) {
     if (!created) return std::unexpected(created.error());
     Sequence sequence{.id = created->id, .name_space = name_space};
     sequence.digests[0] = mix(0, name_space);
