@@ -94,9 +94,9 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
     const std::optional<PoolView> own = sight ? std::optional(only_of(view, *sight)) : std::nullopt;
     const PoolView& seen = own ? *own : view;
     if (changed && follows && view.lost == 0) {
+      const std::string moved = sight ? changes_json(only_of(changes, *sight), facts_) : changes_json(changes, facts_);
       text.change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{},\"stats\":{}}}\n\n", seen.cursor,
-                                events_json(seen), changes_json(sight ? only_of(changes, *sight) : changes, facts_),
-                                stats_json(stats, &stats_));
+                                events_json(seen), moved, stats_json(stats, &stats_));
     }
     if (view.whole) text.whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(seen, facts_, integrity));
   }

@@ -256,7 +256,7 @@ TEST(ServerLog, HasOneRecordForARequestWithItsTokensAndItsEnd) {
   EXPECT_EQ(record.notes.prompt_tokens, 4u);
   EXPECT_EQ(record.notes.completion_tokens, 6u);
   EXPECT_EQ(record.notes.finish, "length");
-  EXPECT_EQ(record.notes.tenant, "key 2");
+  EXPECT_EQ(record.notes.tenant, "api-key-2");
   EXPECT_GT(record.notes.request, 0u);
   for (const std::string& line : {text_line(record), json_line(record)}) {
     for (const char* never : {"Once", "secret", "bob", "alice"}) EXPECT_EQ(line.find(never), std::string::npos) << line;

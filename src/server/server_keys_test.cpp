@@ -247,6 +247,17 @@ TEST(ServerTenants, WithoutKeysAreOneAndSeeEverything) {
   EXPECT_THAT(server.get("/metrics").body, Not(HasSubstr("quire_tenant_")));
 }
 
+TEST(ServerTenants, FloorsAndCapsAreInForce) {
+  KeyHouse keys;
+  keys.add({.name = "ann", .floor_bytes = 1 << 20, .cap_bytes = 2 << 20}).add({.name = "bob", .cap_bytes = 1 << 20});
+  Running server(keys.options());
+  EXPECT_EQ(server.post("/v1/completions", kShort, keys["ann"]).status, 200u);
+  keys.revoke("bob");
+  server.server().reload();
+  EXPECT_EQ(server.post("/v1/completions", kShort, keys["ann"]).status, 200u);
+  EXPECT_THAT(keys.notes(), Not(HasSubstr("not in force")));
+}
+
 // --- what the engine and the pool are told
 
 TEST(TenantLimits, OnlyWhatIsNotTheDefaultIsTold) {

@@ -167,7 +167,7 @@ test('a plain key sees the cells of its own sequences, and sums of all', () => {
   const { cells } = pool.groups[0];
   assert.equal(stateOf(cells), `${HELD}0000000`);
   assert.deepEqual(pool.sums(), { free: 3, held: 5, cached: 0 });
-  pool.takeChange(change([], { sequences: [sequence(2, { tables: [[3, null]] })], stats: stats(6) }));
+  pool.takeChange(change([], { ended: [[1, 0]], began: [sequence(2, { tables: [[3, null]] })], stats: stats(6) }));
   assert.equal(stateOf(cells), `000${HELD}0000`, 'without events');
   assert.deepEqual(pool.sums(), { free: 2, held: 6, cached: 0 });
   pool.takeWhole(whole());
