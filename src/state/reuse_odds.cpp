@@ -45,11 +45,14 @@ ReuseOdds ReuseOdds::for_blocks() {
   return {priors, 1000};
 }
 
-// A state between two others is rarely resumed from: only where a later prompt leaves the path between them.
+// A state between two others is rarely resumed from: only where a later prompt leaves the path between them. One from
+// which a sequence has started already is such a place: the end of a prefix that prompts share.
 ReuseOdds ReuseOdds::for_checkpoints() {
   std::array<double, kCheckpointKinds> priors;
   for (std::uint8_t kind = 0; kind < kCheckpointKinds; ++kind) {
-    priors[kind] = kind >= checkpoint_kind(true, false, false) ? 0.02 : 0.5;
+    const bool covered = (kind & checkpoint_kind(true, false, false)) != 0;
+    const bool resumed = (kind & checkpoint_kind(false, false, true)) != 0;
+    priors[kind] = covered && !resumed ? 0.02 : 0.5;
   }
   return {priors, 0};
 }

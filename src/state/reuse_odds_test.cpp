@@ -74,5 +74,12 @@ TEST(RecomputeCosts, GrowWithTheTokensAndWithWhatStandsBeforeThem) {
   EXPECT_DOUBLE_EQ(value_per_byte(0.5, 8, 16), 0.25);
 }
 
+TEST(ReuseOdds, AStateThatASequenceStartedFromIsWorthKeepingFromTheBeginning) {
+  const ReuseOdds odds = ReuseOdds::for_checkpoints();
+  const double end_of_path = odds.rate(checkpoint_kind(false, true, false), 10);
+  EXPECT_LT(odds.rate(checkpoint_kind(true, true, false), 10), end_of_path / 4);
+  EXPECT_GE(odds.rate(checkpoint_kind(true, true, true), 10), end_of_path);
+}
+
 }  // namespace
 }  // namespace quire
