@@ -116,7 +116,7 @@ test('the log has a JSON object for each request, and neither prompt nor key', a
   await server.stop();
   const lines = server.output.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
   const [good, bad] = lines.filter((line) => line.path === '/v1/completions');
-  assert.deepEqual([good.status, good.prompt_tokens, good.completion_tokens, good.finish, good.left, good.tenant], [200, 3, 3, 'length', false, 'key 1']);
+  assert.deepEqual([good.status, good.prompt_tokens, good.completion_tokens, good.finish, good.left, good.tenant], [200, 3, 3, 'length', false, 'api-key-1']);
   assert.equal(bad.status, 401);
   assert.ok(lines.some((line) => line.level === 'info'));
   for (const never of ['Once', 'hush', 'wrong-key']) assert.ok(!server.output.includes(never), never);

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { Server, models, quantile, sleep, stream, until } from './lib.js';
 
 const STREAMS = 10;
-const LARGEST_PIECE = 32;  // prompt tokens between two tokens of a stream
+const STEP_TOKENS = 64;  // the most prompt tokens between two tokens of a stream
 
 // Measures the pauses of ten streams before, during and after the prefill of a prompt that fills the context. The streams
 // grow meanwhile, and their steps take longer. So the normal pause is the mean of before and after.
@@ -43,11 +43,11 @@ async function measure(server, context, attempt) {
 }
 
 test(`a prompt of the full context does not hold up ${STREAMS} streams`, { timeout: 180_000 }, async () => {
-  const server = await Server.start('-m', models.llama);
+  const server = await Server.start('-m', models.llama, '--step-tokens', String(STEP_TOKENS));
   try {
     const { context } = await server.pool();
-    // Times depend on what else runs on this machine, so the test does not assert them. It asserts that only a small chunk of
-    // the prompt is computed between two tokens of a stream. It prints the time in normal steps, the best of three attempts.
+    // Times depend on what else runs on this machine, so the test does not assert them (engine_target_test does, with a
+    // simulated machine). It asserts that every step has a token for every stream beside a chunk of the prompt. It prints the time in normal steps, the best of three attempts.
     let best = Infinity;
     for (let attempt = 0; attempt < 3 && best > 2; ++attempt) {
       const { pauses, took } = await measure(server, context, attempt);
@@ -60,7 +60,7 @@ test(`a prompt of the full context does not hold up ${STREAMS} streams`, { timeo
       const tokens = pauses.reading.length / STREAMS;
       const ratio = Math.max(reading.half / normal.half, reading.longest / normal.most);
       console.log(`  ${context - 1} tokens read in ${Math.round(took)} ms, ${((context - 1) / tokens).toFixed(1)} for each token of a stream. Between two of those: normally ${words(normal)}; meanwhile ${words(reading)}: at most ${ratio.toFixed(2)} normal steps`);
-      assert.ok(tokens >= (context - 1) / LARGEST_PIECE, `a stream got only ${tokens} tokens while ${context - 1} were read`);
+      assert.ok(tokens >= (context - 1) / STEP_TOKENS, `a stream got only ${tokens} tokens while ${context - 1} were read`);
       best = Math.min(best, ratio);
       await server.comesToRest();
     }
