@@ -23,8 +23,6 @@ constexpr std::uint32_t kSequences = 16;
 // eighth of it. They come as fast as kLoad times what the machine can do.
 constexpr std::uint32_t kMixed = 24, kLongEvery = 4;
 constexpr double kLoad = 0.7;
-// EngineOptions::target_itl, if it is empty.
-constexpr double kTargetSteps = 2, kLeastTarget = 0.1;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -116,7 +114,7 @@ class Server {
     }
     OfflineLoad at_full_speed = load.offline;
     at_full_speed.at_once = kAtOnce;
-    const double apart = ideal_of(at_full_speed, costs, kLeastTarget).total / kLoad / kMixed;
+    const double apart = ideal_of(at_full_speed, costs, engine::default_target(0)).total / kLoad / kMixed;
     double time = 0;
     for (OfflineRequest& request : load.offline.requests) {
       request.arrival = time;
@@ -194,7 +192,7 @@ class Server {
     for (std::uint32_t i = 0; i < std::min<std::size_t>(kAtOnce, requests.size()); ++i) {
       shape.add_decode(requests[i].prompt + requests[i].output / 2);
     }
-    return std::max(kLeastTarget, kTargetSteps * costs.seconds(shape));
+    return engine::default_target(costs.seconds(shape));
   }
 
   engine::HostedModel& host_;

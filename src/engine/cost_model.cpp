@@ -58,6 +58,12 @@ std::uint32_t StepCosts::prefill_rows_within(double seconds, std::uint32_t posit
   return static_cast<std::uint32_t>(std::clamp(rows, 0.0, static_cast<double>(at_most)));
 }
 
+double default_target(double decode_seconds) {
+  constexpr double kSteps = 2;
+  constexpr double kLeast = 0.1;
+  return std::max(kSteps * decode_seconds, kLeast);
+}
+
 void CostModel::learn(const StepShape& shape, double seconds) {
   if (!(seconds > 0) || shape.decode_rows + shape.prefill_rows == 0) return;
   if (measured_++ == 0) begin(shape, seconds);

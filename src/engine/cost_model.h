@@ -48,6 +48,9 @@ struct StepCosts {
   std::uint32_t prefill_rows_within(double seconds, std::uint32_t position, std::uint32_t at_most) const;
 };
 
+// The longest time of a step with prompts, in seconds, if none was given: twice a step that only decodes, at least 0.1.
+double default_target(double decode_seconds);
+
 class CostModel {
  public:
   void learn(const StepShape& shape, double seconds);

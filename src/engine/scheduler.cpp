@@ -14,9 +14,6 @@ using State = Choice::State;
 
 // Weight of the earlier measurements in a moving average.
 constexpr double kMemory = 0.8;
-// The target of a step if none was given: so many times a step that only decodes, but at least kLeastTarget seconds.
-constexpr double kTargetSteps = 2;
-constexpr double kLeastTarget = 0.1;
 // Prompts always get on, even if decode alone takes longer than the target: by this part of the time of decode.
 constexpr double kLeastPrefill = 0.1;
 // How much a second of waiting counts against a second of computing when prompts are put in order. A prompt of s
@@ -182,8 +179,8 @@ double Scheduler::prefill_seconds() const {
   const bool throughput = options_->target_itl && options_->target_itl->count() == 0;
   if (entries_.empty() || throughput || !cost_model_.knows_anything()) return kNoLimit;
   const double decode = cost_model_.costs().seconds(shape());
-  const double target = options_->target_itl ? std::chrono::duration<double>(*options_->target_itl).count()
-                                             : std::max(kTargetSteps * decode, kLeastTarget);
+  const double target =
+      options_->target_itl ? std::chrono::duration<double>(*options_->target_itl).count() : default_target(decode);
   return std::max(target / cost_model_.lateness() - decode, kLeastPrefill * decode);
 }
 

@@ -29,24 +29,20 @@ struct Share {
 std::vector<Share> shares_of(std::span<const TenantRef> tenants);
 
 // Gives the pool the shares of now and takes back those of before. Returns what the operator should know; "" if all is
-// well.
+// well. The pool is a SequencePool, or a stand-in of a test.
 template <typename Pool>
 std::string give_shares(Pool& pool, std::span<const Share> before, std::span<const Share> now) {
-  if constexpr (requires { pool.set_share(Namespace{}, std::uint64_t{}, std::uint64_t{}); }) {
-    std::string problem;
-    const auto set = [&](const Share& share) {
-      if (const auto done = pool.set_share(share.id, share.floor, share.cap); !done && problem.empty()) {
-        problem = "a floor or cap of a key is not in force: " + done.error().message();
-      }
-    };
-    for (const Share& old : before) {
-      if (std::ranges::find(now, old.id, &Share::id) == now.end()) set({.id = old.id});
+  std::string problem;
+  const auto set = [&](const Share& share) {
+    if (const auto done = pool.set_share(share.id, share.floor, share.cap); !done && problem.empty()) {
+      problem = "a floor or cap of a key is not in force: " + done.error().message();
     }
-    for (const Share& share : now) set(share);
-    return problem;
-  } else {
-    return now.empty() ? "" : "floors and caps of keys are not in force: this pool has none";
+  };
+  for (const Share& old : before) {
+    if (std::ranges::find(now, old.id, &Share::id) == now.end()) set({.id = old.id});
   }
+  for (const Share& share : now) set(share);
+  return problem;
 }
 
 }  // namespace quire::server

@@ -180,9 +180,9 @@ class RandomOps {
     if (reference_) {
       if (!admits) predicted_ = reference_->create(next_name_, prompt, name_space, reuse);
       if (predicted_.has_value() != created.has_value())
-        return report("create: naive and pool disagree whether it fits");
+        return report("create: the reference model and the pool disagree whether it fits");
       if (created && !ReferencePool::same(engine_->last_hit(), *predicted_)) {
-        return report("create: " + text(engine_->last_hit()) + ", naive says " + text(*predicted_));
+        return report("create: " + text(engine_->last_hit()) + ", the reference model says " + text(*predicted_));
       }
     }
     if (!created) {
@@ -228,7 +228,7 @@ class RandomOps {
     if (refused_by_device(ok)) return verify_all();
     if (ok.has_value() != promised) report("reserve: can_reserve had said otherwise");
     if (reference_ && reference_->reserve({{live->name, count}}) != ok.has_value()) {
-      return report("reserve: naive and pool disagree whether it fits");
+      return report("reserve: the reference model and the pool disagree whether it fits");
     }
     if (!ok) return check_refusal(ok.error(), {demand});
     commit(*live, tokens);
@@ -258,7 +258,7 @@ class RandomOps {
     const auto ok = pool().reserve(demands);
     if (refused_by_device(ok)) return verify_all();
     if (reference_ && reference_->reserve(reference_demands) != ok.has_value()) {
-      return report("batch: naive and pool disagree whether it fits");
+      return report("batch: the reference model and the pool disagree whether it fits");
     }
     if (!ok) {
       const PoolStats after = pool().stats();
@@ -305,9 +305,10 @@ class RandomOps {
     if (refused_by_device(child)) return verify_all();
     if (reference_) {
       const auto predicted = reference_->fork(live->name, next_name_, position);
-      if (predicted.has_value() != child.has_value()) return report("fork: naive and pool disagree whether it fits");
+      if (predicted.has_value() != child.has_value())
+        return report("fork: the reference model and the pool disagree whether it fits");
       if (child && child->tokens.size() != *predicted) {
-        return report("fork: stands at " + std::to_string(child->tokens.size()) + ", naive says " +
+        return report("fork: stands at " + std::to_string(child->tokens.size()) + ", the reference model says " +
                       std::to_string(*predicted));
       }
     }
@@ -329,8 +330,8 @@ class RandomOps {
     if (reference_) {
       const std::uint32_t predicted = reference_->rewind(live->name, position);
       if (live->sequence.tokens.size() != predicted) {
-        return report("rewind: stands at " + std::to_string(live->sequence.tokens.size()) + ", naive says " +
-                      std::to_string(predicted));
+        return report("rewind: stands at " + std::to_string(live->sequence.tokens.size()) +
+                      ", the reference model says " + std::to_string(predicted));
       }
     }
     verify(*live);
@@ -367,7 +368,7 @@ class RandomOps {
     const ToyEngine::Sequence& sequence = back.live.sequence;
     if (reference_ && reference_->restore(next_name_, sequence.tokens, sequence.name_space, back.saved.first_blocks) !=
                           id.has_value()) {
-      return report("restore: naive and pool disagree whether it fits");
+      return report("restore: the reference model and the pool disagree whether it fits");
     }
     if (!id) {
       if (id.error().code != PoolError::Code::Exhausted) report("restore: " + id.error().message());
@@ -415,7 +416,7 @@ class RandomOps {
         const auto pages = static_cast<std::uint64_t>(std::ranges::count(predicted.copied[g], true));
         bytes += pages * pool().layout().groups[g].page_bytes();
       }
-      if (bytes != copy->bytes) report("suspend: naive and pool disagree on what is copied");
+      if (bytes != copy->bytes) report("suspend: the reference model and the pool disagree on what is copied");
     }
     if (pool().release(live.sequence.id)) report("suspend: the sequence is still alive");
     live_.erase(live_.begin() + static_cast<long>(which));
@@ -435,7 +436,7 @@ class RandomOps {
                             : id.error().code == PoolError::Code::PrefixGone ? Outcome::PrefixGone
                                                                              : Outcome::NoRoom;
     if (reference_ && reference_->resume(next_name_, back.predicted) != outcome) {
-      return report("resume: naive and pool disagree whether it can be resumed");
+      return report("resume: the reference model and the pool disagree whether it can be resumed");
     }
     if (!id && outcome == Outcome::NoRoom) {
       if (id.error().code != PoolError::Code::Exhausted) report("resume: " + id.error().message());
@@ -465,7 +466,7 @@ class RandomOps {
     const auto ok = pool().set_share(tenant, floor, cap);
     if (ok.has_value() != (pool().config().eviction == Eviction::Value)) report("set_share: the wrong answer");
     if (reference_ && reference_->set_share(tenant, floor, cap) != ok.has_value()) {
-      report("set_share: naive and pool disagree");
+      report("set_share: the reference model and the pool disagree");
     }
     verify_all();
   }
@@ -541,7 +542,7 @@ class RandomOps {
     const PoolStats stats = pool().stats();
     const auto same = [&](const std::string& what, std::uint64_t counted, std::uint64_t predicted) {
       if (counted == predicted) return;
-      report(std::to_string(counted) + " " + what + ", naive says " + std::to_string(predicted));
+      report(std::to_string(counted) + " " + what + ", the reference model says " + std::to_string(predicted));
     };
     for (std::size_t g = 0; g < stats.pages.size(); ++g) {
       same("pages of group " + std::to_string(g) + " held", stats.pages[g].held, reference_->held(g));
