@@ -26,7 +26,9 @@ done
 private=$(find "$work/prefix/include" -name '*_testing.h' -o -name '*_internal.h')
 [ -z "$private" ] || fail "headers for nobody else are installed: $private"
 # A package that names its build tree works only on the machine it was built on.
-if grep -rn -e "$source_dir" -e "$build_dir" "$work/prefix" --include='*.cmake' --include='*.h'; then
+# The path must begin and end there: a clone in /quire is not named by ${DIR}/quire-targets.cmake.
+path=$(printf '%s|%s' "$source_dir" "$build_dir" | sed 's/[.+*?^${}()[\]\\]/\\&/g')
+if grep -rnE "(^|[^[:alnum:]_.}/-])($path)(/|[^[:alnum:]_.-]|\$)" "$work/prefix" --include='*.cmake' --include='*.h'; then
   fail "the package names the tree it was built in"
 fi
 
