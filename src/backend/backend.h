@@ -161,10 +161,11 @@ class Backend {
 
   // Allocates scratch memory for steps of up to this size. Nothing is allocated afterwards.
   struct Sizes {
-    std::uint32_t rows = 0;    // of a step
-    std::uint32_t cols = 0;    // of an input
-    std::uint32_t heads = 0;   // of attention
-    std::uint32_t groups = 0;  // of the pool
+    std::uint32_t rows = 0;            // of a step
+    std::uint32_t cols = 0;            // of an input
+    std::uint32_t heads = 0;           // of attention
+    std::uint32_t attention_cols = 0;  // of all heads
+    std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;

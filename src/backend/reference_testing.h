@@ -280,7 +280,30 @@ inline float stored(ElementType type, float value) {
     default: return value;
   }
 }
-inline Matrix stored(ElementType type, Matrix x) {
+// Q8_0: the smallest half that brings every number of a block to at most 127, and the nearest whole numbers.
+inline std::uint16_t scale_of(std::span<const float> block) {
+  float largest = 0;
+  for (const float value : block) largest = std::max(largest, std::abs(value));
+  std::uint16_t half = gguf::f32_to_f16(largest / 127);
+  if (gguf::f16_to_f32(half) < largest / 127) ++half;
+  return std::min<std::uint16_t>(half, 0x7bff);
+}
+inline float whole_number(float value, std::uint16_t scale) {
+  if (scale == 0) return 0;
+  return std::clamp(std::nearbyint(value / gguf::f16_to_f32(scale)), -127.0f, 127.0f) + 0.0f;  // no -0
+}
+// Rows of heads with `head_dim` elements each.
+inline Matrix stored(ElementType type, Matrix x, std::uint32_t head_dim) {
+  if (type == ElementType::Q8_0) {
+    for (std::size_t head = 0; head < x.values.size(); head += head_dim) {
+      for (std::uint32_t at = 0; at < head_dim; at += kScaledElements) {
+        const auto block = std::span(x.values).subspan(head + at, std::min(kScaledElements, head_dim - at));
+        const std::uint16_t scale = scale_of(block);
+        for (float& value : block) value = whole_number(value, scale) * gguf::f16_to_f32(scale);
+      }
+    }
+    return x;
+  }
   for (float& value : x.values) value = stored(type, value);
   return x;
 }

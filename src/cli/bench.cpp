@@ -250,7 +250,8 @@ class Bench {
                              .variant = options.variant,
                              .context = options.context,
                              .memory = options.memory,
-                             .kv_type = options.kv_type},
+                             .kv_type = options.kv_type,
+                             .block_size = options.block_size},
                             workload, needs);
   }
 

@@ -39,7 +39,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   std::unique_ptr<HostedModel> host(new HostedModel);
   host->backend_ = std::move(backend);
   host->model_ = std::move(model);
-  const auto layout = host->model_->layout(model::kDefaultBlockSize, options.kv_type);
+  const auto layout = host->model_->layout(options.block_size, options.kv_type);
   if (!layout) return std::unexpected(layout.error());
 
   // A step needs a row for every sequence that decodes.

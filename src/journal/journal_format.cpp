@@ -355,7 +355,7 @@ struct ReadingHeader {
   }
   void type(ElementType& type) {
     const std::uint8_t value = from.byte();
-    if (value > static_cast<std::uint8_t>(ElementType::I8)) return from.fail();
+    if (value > static_cast<std::uint8_t>(ElementType::Q8_0)) return from.fail();
     type = static_cast<ElementType>(value);
   }
   void groups(std::vector<PageShape>& groups) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -200,31 +201,36 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
   for (const cpu::Kernels* kernels : variants()) {
     const char* variant = kernels->name;
-    std::optional<Bits> reference, reference_f32;
-    for (const std::uint32_t threads : {1u, 2u, 3u}) {
+    std::map<ElementType, Bits> references;
+    for (const std::uint32_t threads : {1u, 2u, 3u, 4u, 5u}) {
       Subject subject(path, *kernels, threads);
       const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
       const auto same = [&](const char* what, const Subject::Way& way) {
-        std::optional<Bits>& expected = way.kv == ElementType::F16 ? reference : reference_f32;
         const Bits bits = subject.logits(prompt, way);
         ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
-        if (!expected) expected = bits;
-        EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
-            << variant << ", " << threads << " threads: " << what;
+        const Bits& expected = references.try_emplace(way.kv, bits).first->second;
+        EXPECT_EQ(std::memcmp(bits.data(), expected.data(), bits.size() * sizeof(float)), 0)
+            << variant << ", " << threads << " threads, " << name(way.kv) << ": " << what;
       };
       same("prefill at once", {});
       same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
       same("among 7 others", {.chunks = {50, 1, 24}, .others = 7});
+      for (const ElementType kv : {ElementType::BF16, ElementType::Q8_0, ElementType::F32}) {
+        same("random chunks", {.chunks = random_chunks(threads), .kv = kv});
+      }
       if (threads == 2) {
         same("contiguous layout, random chunks", {.chunks = random_chunks(9), .contiguous = true});
         same("token by token", {.chunks = std::vector<std::uint32_t>(kPrompt, 1)});
-        same("blocks of 8, random chunks", {.block_size = 8, .chunks = random_chunks(7)});
-        same("blocks of 64, random chunks", {.block_size = 64, .chunks = random_chunks(8)});
+        for (const std::uint32_t block : {1u, 8u, 32u, 64u, 128u}) {
+          same("another size of blocks, random chunks", {.block_size = block, .chunks = random_chunks(block)});
+        }
         same("among 1 other", {.chunks = random_chunks(3), .others = 1});
         same("among 32 others", {.chunks = {30, 1, 1, 43}, .others = 32});
-        same("f32 keys and values", {.kv = ElementType::F32});
-        same("f32 keys and values, contiguous, token by token",
-             {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = ElementType::F32});
+        for (const ElementType kv : {ElementType::BF16, ElementType::Q8_0, ElementType::F32}) {
+          same("at once, blocks of 64", {.block_size = 64, .kv = kv});
+          same("contiguous, token by token",
+               {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = kv});
+        }
       }
     }
   }

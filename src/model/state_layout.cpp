@@ -35,6 +35,7 @@ Result<StateCost> state_cost(const StateLayout& layout, std::uint32_t length) {
   cost.total_bytes = cost.fixed_bytes;
   for (const PageShape& group : layout.groups) {
     std::uint64_t pages = divide_up(length, group.block_size);
+    cost.unfilled_bytes += (group.block_size - 1) * group.bytes_per_token();
     if (group.window == 0) {
       cost.bytes_per_token += group.bytes_per_token();
     } else {

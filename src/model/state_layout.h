@@ -15,8 +15,6 @@
 
 namespace quire::model {
 
-constexpr std::uint32_t kDefaultBlockSize = 16;
-
 // The layers of the layout are the blocks of the model that have state, in their order.
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size = kDefaultBlockSize,
                                  ElementType kv_type = ElementType::F16);
@@ -27,6 +25,7 @@ struct StateCost {
   std::uint64_t window_bytes_per_token = 0;  // in layers with a window: grows up to the window
   std::uint64_t fixed_bytes = 0;             // recurrent states: independent of the length
   std::uint64_t total_bytes = 0;             // at most, for a sequence of the given length, in whole pages
+  std::uint64_t unfilled_bytes = 0;          // at most, at the end of its last page; half of it on average
 };
 
 Result<StateCost> state_cost(const StateLayout& layout, std::uint32_t length);

@@ -20,6 +20,8 @@ PoolResult<void> PageShape::check() const {
     return std::unexpected(PoolError::invalid_argument("block size out of range"));
   if (!within(num_layers, kMostLayers)) return std::unexpected(PoolError::invalid_argument("layer count out of range"));
   if (!within(num_kv_heads, kMostHeads)) return std::unexpected(PoolError::invalid_argument("KV heads out of range"));
+  if (type == ElementType::Q8_0 && head_dim > kMostScaledRow)
+    return std::unexpected(PoolError::invalid_argument("heads of more than 1024 elements cannot be kept as q8_0"));
   if (!within(head_dim, kMostHeadDim))
     return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
   // Multiplied step by step: the product of all the largest dimensions would overflow 64 bits.

@@ -33,6 +33,19 @@ TEST(PageShape, TheElementTypeDecidesTheBytes) {
   EXPECT_EQ(shape.page_bytes(), 2u * 16 * 64 * 2);
   shape.type = ElementType::I8;
   EXPECT_EQ(shape.page_bytes(), 2u * 16 * 64);
+  shape.type = ElementType::Q8_0;  // and a scale of two bytes for every 32
+  EXPECT_EQ(shape.page_bytes(), 2u * 16 * (64 + 4));
+}
+
+TEST(PageShape, RowsOfQ8HaveAScaleForEveryBlockBegun) {
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 128), 136u);
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 80), 80u + 6);
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 33), 34u + 4);  // scales are at an even place
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 1), 2u + 2);
+  PageShape shape{.num_layers = 1, .num_kv_heads = 1, .head_dim = kMostScaledRow, .type = ElementType::Q8_0};
+  EXPECT_TRUE(done(shape.check()));
+  ++shape.head_dim;
+  EXPECT_TRUE(refused(shape.check(), Code::InvalidArgument));
 }
 
 TEST(PageShape, PagesStartAtMultiplesOfTheAlignment) {

@@ -503,6 +503,13 @@ PoolStats SequencePool::stats() const {
   stats.slabs = arena_->total_slabs();
   stats.free_slabs = arena_->free_slabs();
   stats.arena_bytes = arena_->slab_bytes() * arena_->total_slabs();
+  for (const Sequence& sequence : sequences_) {
+    if (!sequence.live) continue;
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      const std::uint64_t places = std::uint64_t{sequence.groups[g].table().size()} * block_size();
+      stats.unfilled_bytes += (places - sequence.length) * layout().groups[g].bytes_per_token();
+    }
+  }
   stats.prefix_blocks = index_->size();
   if (config_.journal != nullptr) {
     const PoolJournal::Status journal = config_.journal->status();

@@ -118,7 +118,8 @@ struct PoolStats {
   std::uint32_t slabs = 0, free_slabs = 0;
   std::uint64_t arena_bytes = 0;
   std::uint32_t sequences = 0, sequences_high_water = 0;
-  std::uint32_t prefix_blocks = 0;  // known to the index
+  std::uint64_t unfilled_bytes = 0;  // of the pages of live sequences: places that hold no token yet
+  std::uint32_t prefix_blocks = 0;   // known to the index
   std::uint64_t lookups = 0, lookup_tokens = 0, hit_tokens = 0;
   std::array<std::uint64_t, kHitEnds> hit_ends{};  // by HitEnd
   std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;

@@ -58,6 +58,11 @@ struct ProductScratch {                               // of one thread, aligned 
 };
 
 inline constexpr std::uint32_t kContextTile = 64;  // positions; a tile begins at a multiple of this
+// The context is divided into sections of this many positions, at multiples of it. What a query sees of a section is
+// summed up from nothing, and the sections are merged in order. So one sequence can be divided among threads along its
+// context, and its result does not depend on how.
+inline constexpr std::uint32_t kSection = 512;
+inline constexpr std::uint32_t kSectionTiles = kSection / kContextTile;
 struct ContextTile {
   std::uint32_t position;
   const std::byte* keys[kContextTile];  // all are readable, also those that no query sees
@@ -115,6 +120,8 @@ struct Kernels {
   // `next` is prefetched; it may be null.
   void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
                  std::uint32_t count, std::uint32_t dim, float scale, float cap);
+  // Adds what a query saw of the next section to what it saw of those before.
+  void (*merge)(Query& into, const Query& part, std::uint32_t dim);
   void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim);
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);
   // Rows

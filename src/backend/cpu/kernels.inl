@@ -23,6 +23,7 @@ constexpr Kernels make_kernels(const char* name) {
           .multiply_quant = multiply_quant,
           .multiply_float = multiply_float,
           .attend = attend,
+          .merge = merge,
           .end_attention = end_attention,
           .store_kv = store_kv,
           .rms_norm = rms_norm,
