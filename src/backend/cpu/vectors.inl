@@ -211,7 +211,7 @@ QUIRE_INLINE V16 load_signed_bytes(const std::byte* p) {
   return to_floats(reinterpret_cast<I16>(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));
 #else
   I16 wide;
-  for (int i = 0; i < 16; ++i) wide[i] = static_cast<std::int8_t>(p[i]);
+  for (int i = 0; i < 16; ++i) wide[i] = (u8(p[i]) ^ 0x80) - 0x80;
   return to_floats(wide);
 #endif
 }
