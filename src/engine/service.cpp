@@ -31,7 +31,7 @@ bool Service::post(std::function<void()> command) {
   return true;
 }
 
-RequestId Service::submit(Request request, std::shared_ptr<Listener> listener) {
+RequestId Service::submit(Request request, const std::shared_ptr<Listener>& listener) {
   const RequestId id = ++last_id_;
   const auto refuse = [id](Listener& to, const Refusal& why) {
     to.on_event({.kind = Event::Kind::Refused, .request = id, .last = true, .refusal = &why});

@@ -31,7 +31,7 @@ class Service {
   // Cancels all requests that are left.
   ~Service();
 
-  RequestId submit(Request request, std::shared_ptr<Listener> listener);
+  RequestId submit(Request request, const std::shared_ptr<Listener>& listener);
   void cancel(RequestId id);
   // Runs a function on the engine's thread between two steps, for example to inspect the pool. False: the service has
   // stopped, and the function will not run.

@@ -78,7 +78,7 @@ void Mapping::forget(std::span<const std::byte> part) const {
   if (begin < first || end > first + bytes_.size()) return;
   // Only whole pages: the first and the last may hold bytes of others.
   const std::uintptr_t from = (begin + page - 1) / page * page, to = end / page * page;
-  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  if (from < to) ::madvise(const_cast<std::byte*>(bytes_.data()) + (from - first), to - from, MADV_DONTNEED);
 }
 
 Mapping::~Mapping() {

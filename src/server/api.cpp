@@ -248,7 +248,7 @@ std::optional<HttpResponse> Api::check_head(const HttpRequest& request) {
   return refusal;
 }
 
-void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
+void Api::handle(HttpRequest request, const std::shared_ptr<Responder>& responder) {
   // Exceptions of the standard library end here.
   try {
     const bool allowed = allow_origin(request, responder->headers);
@@ -271,7 +271,7 @@ void Api::handle(HttpRequest request, std::shared_ptr<Responder> responder) {
 
 // --- the page, and routes that do not need the engine
 
-void Api::page(Call call) {
+void Api::page(Call&& call) {
   const std::string_view path = call.request.path == "/" ? "/index.html" : std::string_view(call.request.path);
   const auto files = web_files();
   const auto file = std::ranges::find(files, path, &WebFile::path);
@@ -293,7 +293,7 @@ void Api::page(Call call) {
   send(call.reply, std::move(response));
 }
 
-void Api::health(Call call) {
+void Api::health(Call&& call) {
   const auto integrity = service_.integrity();
   const char* const status = !integrity.sound ? "unsound" : stopping_ ? "stopping" : "ok";
   json::object body{{"status", status}, {"model", model_.name()}};
@@ -305,12 +305,12 @@ void Api::health(Call call) {
                     .body = json::serialize(body)});
 }
 
-void Api::models(Call call) {
+void Api::models(Call&& call) {
   send(call.reply,
        {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model_object(model_)}}})});
 }
 
-void Api::model(Call call) {
+void Api::model(Call&& call) {
   const std::string name = call.request.path.substr(kModelPath.size());
   if (!model_.answers_to(name)) {
     return refuse(call.reply, {.status = 404,
@@ -324,7 +324,7 @@ void Api::model(Call call) {
 
 // --- inspection of the engine
 
-void Api::metrics(Call call) {
+void Api::metrics(Call&& call) {
   const bool asked = service_.inspect([this, reply = call.reply, sight = call.sight()](engine::Engine& engine) {
     auto usage = std::make_shared<std::vector<engine::TenantUsage>>(engine.tenants());
     auto engine_stats = std::make_shared<engine::EngineStats>(engine.stats());
@@ -340,24 +340,24 @@ void Api::metrics(Call call) {
   if (!asked) refuse(call.reply, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));
 }
 
-void Api::pool(Call call) {
+void Api::pool(Call&& call) {
   metrics_.answered(200);
   feed_->answer(call.reply, call.sight());
 }
 
-void Api::pool_events(Call call) {
+void Api::pool_events(Call&& call) {
   metrics_.answered(200);
   feed_->watch(call.reply, call.sight());
 }
 
 // --- completions and tokens
 
-void Api::completions(Call call) { prepare(std::move(call), parse_completion); }
-void Api::chat_completions(Call call) { prepare(std::move(call), parse_chat); }
-void Api::tokenize(Call call) { compute(std::move(call), tokenized); }
-void Api::detokenize(Call call) { compute(std::move(call), detokenized); }
+void Api::completions(Call&& call) { prepare(std::move(call), parse_completion); }
+void Api::chat_completions(Call&& call) { prepare(std::move(call), parse_chat); }
+void Api::tokenize(Call&& call) { compute(std::move(call), tokenized); }
+void Api::detokenize(Call&& call) { compute(std::move(call), detokenized); }
 
-std::shared_ptr<Api::Job> Api::enqueue(Call call) {
+std::shared_ptr<Api::Job> Api::enqueue(Call&& call) {
   const std::size_t bytes = call.request.body.size();
   if (parsing_ >= options_.parse_queue || (parsing_ > 0 && parsing_bytes_ + bytes > options_.parse_bytes)) {
     refuse(call.reply, {.status = 503,

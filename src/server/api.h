@@ -43,7 +43,7 @@ class Api {
   Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts facts, ApiOptions options,
       std::function<HttpCounts()> counts);
 
-  void handle(HttpRequest request, std::shared_ptr<Responder> responder);
+  void handle(HttpRequest request, const std::shared_ptr<Responder>& responder);
   // Other keys from now on. Requests that were admitted go on. Streams of /pool/events end.
   void set_keys(Keys keys);
   // "GET /health" and so on, without the files of the page. docs/api.md lists them.
@@ -66,7 +66,7 @@ class Api {
     std::string_view method;
     std::string_view path;
     bool open;  // needs no key
-    void (Api::*answer)(Call);
+    void (Api::*answer)(Call&&);
   };
   static const std::vector<Route>& routes();
   // What a header leads to: a route, or a refusal.
@@ -84,7 +84,7 @@ class Api {
     std::shared_ptr<std::atomic<bool>> gone;  // the client went away meanwhile
   };
   // Takes a call into the queue of the workers. Null: the queue is full, and the call was refused.
-  std::shared_ptr<Job> enqueue(Call call);
+  std::shared_ptr<Job> enqueue(Call&& call);
   void dequeue(const Job& job);
 
   using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -92,17 +92,17 @@ class Api {
   void send(const Reply& reply, HttpResponse response);
   void refuse(const Reply& reply, const ApiError& error) { send(reply, to_response(error)); }
 
-  void page(Call call);
-  void health(Call call);
-  void models(Call call);
-  void model(Call call);
-  void metrics(Call call);
-  void pool(Call call);
-  void pool_events(Call call);
-  void completions(Call call);
-  void chat_completions(Call call);
-  void tokenize(Call call);
-  void detokenize(Call call);
+  void page(Call&& call);
+  void health(Call&& call);
+  void models(Call&& call);
+  void model(Call&& call);
+  void metrics(Call&& call);
+  void pool(Call&& call);
+  void pool_events(Call&& call);
+  void completions(Call&& call);
+  void chat_completions(Call&& call);
+  void tokenize(Call&& call);
+  void detokenize(Call&& call);
 
   // Parses the body on a worker thread, then continues on the loop's thread.
   void prepare(Call call, CompletionResult (*parse)(boost::json::object&&, const TextModel&));

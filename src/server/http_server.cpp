@@ -97,7 +97,7 @@ void HttpServer::Impl::start(Socket socket, bool is_unix) {
   connections.insert(connection);
   asio::co_spawn(
       io, [connection] { return connection->run(); },
-      [this, connection](std::exception_ptr) {
+      [this, connection](const std::exception_ptr&) {
         // An exception (out of memory) ends only this connection.
         connection->close();
         connections.erase(connection);
@@ -183,7 +183,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(HttpOptions options, Hand
 
   impl->workers.emplace(std::max(impl->options.workers, 1u));
   Impl* const raw = impl.get();
-  const auto ignore = [](std::exception_ptr) {};
+  const auto ignore = [](const std::exception_ptr&) {};
   for (Listener& listener : impl->listeners.all()) {
     asio::co_spawn(
         impl->io, [raw, &listener] { return raw->accept(listener); }, ignore);

@@ -103,6 +103,7 @@ std::vector<TenantCount> Metrics::by_name(const std::map<Namespace, std::string>
     sum.generated_tokens += one.generated_tokens;
   }
   std::vector<TenantCount> all;
+  all.reserve(counts.size());
   for (auto& [name, count] : counts) all.push_back(std::move(count));
   return all;
 }

@@ -24,7 +24,7 @@ class Decoding final : public engine::TextStream {
 }  // namespace
 
 Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std::uint32_t context,
-                                                     std::uint32_t vocabulary, std::string alias) {
+                                                     std::uint32_t vocabulary, const std::string& alias) {
   auto tokenizer = text::Tokenizer::from_gguf(file);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<TextModel> model(new TextModel(std::move(*tokenizer)));

@@ -25,7 +25,7 @@ class TextModel {
  public:
   // `alias`: the model's name; empty: the name of its file.
   static Result<std::unique_ptr<TextModel>> create(const gguf::File& file, std::uint32_t context,
-                                                   std::uint32_t vocabulary, std::string alias);
+                                                   std::uint32_t vocabulary, const std::string& alias);
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }

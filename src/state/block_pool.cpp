@@ -46,7 +46,7 @@ PoolResult<BlockPool> BlockPool::create(Device& device, std::uint32_t capacity, 
 
 std::optional<std::vector<PageId>> BlockPool::allocate(std::uint32_t count) {
   if (count > free_count()) return std::nullopt;
-  const auto room =
+  auto room =
       or_out_of_memory("page ids", [&]() -> PoolResult<std::vector<PageId>> { return std::vector<PageId>(count); });
   if (!room) return std::nullopt;
   std::vector<PageId> pages = std::move(*room);

@@ -474,9 +474,9 @@ class SequencePool {
   void do_drop_cache();
   PoolResult<void> do_recover();
   template <typename T, typename Answer>
-  void tell(PoolOperation&& operation, const PoolResult<T>& result, Answer answer) const;
+  void tell(PoolOperation operation, const PoolResult<T>& result, Answer answer) const;
   template <typename T>
-  void tell(PoolOperation&& operation, const PoolResult<T>& result) const;
+  void tell(const PoolOperation& operation, const PoolResult<T>& result) const;
   // reservation and commit (sequence_pool_reserve.cpp)
   bool is_reserved(SequenceId id, std::uint32_t tokens) const;
   struct Plan {

@@ -53,7 +53,7 @@ PoolCounts SequencePool::counts() const {
 
 // Completes the operation with its answer and tells the journal. `answer` copies the value of a success.
 template <typename T, typename Answer>
-void SequencePool::tell(PoolOperation&& operation, const PoolResult<T>& result, Answer answer) const {
+void SequencePool::tell(PoolOperation operation, const PoolResult<T>& result, Answer answer) const {
   if (!result && !is_told(result.error())) return;
   if (result) {
     answer(operation);
@@ -64,8 +64,8 @@ void SequencePool::tell(PoolOperation&& operation, const PoolResult<T>& result, 
   config_.journal->record(operation);
 }
 template <typename T>
-void SequencePool::tell(PoolOperation&& operation, const PoolResult<T>& result) const {
-  tell(std::move(operation), result, [](PoolOperation&) {});
+void SequencePool::tell(const PoolOperation& operation, const PoolResult<T>& result) const {
+  tell(operation, result, [](PoolOperation&) {});
 }
 
 PoolResult<SequencePool::Created> SequencePool::create(const Request& request) {

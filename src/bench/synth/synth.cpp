@@ -192,7 +192,7 @@ std::vector<float> values_of(const Tensor& tensor, const Shape& shape, Stream st
 class Work {
  public:
   Work(const Shape& shape, std::uint64_t seed, std::uint64_t all_bytes, const Progress& progress)
-      : shape_(shape), seed_(seed), all_(all_bytes), progress_(progress), team_(available_cores()), buffer_(kBuffer) {}
+      : team_(available_cores()), shape_(shape), seed_(seed), all_(all_bytes), progress_(progress), buffer_(kBuffer) {}
 
   // Tensor number `number` of the file.
   Result<void> write(const Tensor& tensor, std::uint64_t number, gguf::Sink& sink) {
@@ -227,10 +227,10 @@ class Work {
     return {};
   }
 
+  ThreadTeam team_;  // first: it is aligned to a cache line
   const Shape& shape_;
   std::uint64_t seed_, all_, done_ = 0;
   const Progress& progress_;
-  ThreadTeam team_;
   std::vector<std::byte> buffer_;
 };
 
