@@ -53,6 +53,13 @@ json::object cost_json(const model::StateCost& cost) {
   return out;
 }
 
+json::value recurrent_bytes_json(const ModelFacts& facts) {
+  if (facts.recurrent_bytes.empty()) return nullptr;
+  json::object out;
+  for (const auto& [type, bytes] : facts.recurrent_bytes) out[name(type)] = bytes;
+  return out;
+}
+
 }  // namespace
 
 json::object info_json(const ModelFacts& facts) {
@@ -88,7 +95,8 @@ json::object info_json(const ModelFacts& facts) {
   out["chat_template_bytes"] = facts.chat_template_bytes ? json::value(*facts.chat_template_bytes) : json::value();
   out["state"] = {{"block_size", model::kDefaultBlockSize},
                   {"f16", cost_json(facts.state_f16)},
-                  {"f32", cost_json(facts.state_f32)}};
+                  {"f32", cost_json(facts.state_f32)},
+                  {"recurrent_bytes_per_sequence", recurrent_bytes_json(facts)}};
   return out;
 }
 

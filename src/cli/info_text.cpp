@@ -137,6 +137,12 @@ void add_state(Page& page, const ModelFacts& facts) {
     line("  only in the window", f16.window_bytes_per_token, f32.window_bytes_per_token);
   line("per sequence", f16.fixed_bytes, f32.fixed_bytes);
   line(fmt::format("{} tokens", grouped(facts.model.context_length)), f16.total_bytes, f32.total_bytes);
+  if (facts.recurrent_bytes.empty()) return;
+  page.append("  {:<24}", "recurrent states as");
+  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", name(type));
+  page.append("\n  {:<24}", "per sequence");
+  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", grouped(bytes));
+  page.append("\n");
 }
 
 }  // namespace

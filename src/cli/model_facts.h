@@ -57,6 +57,12 @@ struct ModelFacts {
 
   // The state of a sequence as long as the context.
   model::StateCost state_f16, state_f32;
+  // The recurrent state of a sequence, for each --state-type. Empty if no layer is recurrent.
+  struct RecurrentBytes {
+    ElementType type = ElementType::F32;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<RecurrentBytes> recurrent_bytes;
 };
 
 Result<ModelFacts> model_facts(const gguf::File& file);

@@ -58,6 +58,17 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
           },
           "Element type of keys and values (default: f16)")
       ->type_name("f16|f32");
+  command
+      .add_option_function<std::string>(
+          "--state-type",
+          [&options](const std::string& text) {
+            constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16, ElementType::F16};
+            const auto* type = std::ranges::find(kTypes, text, [](ElementType t) { return std::string(name(t)); });
+            if (type == std::end(kTypes)) refuse("--state-type", text, "is not one of f32, bf16, f16");
+            options.state_type = *type;
+          },
+          "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)")
+      ->type_name("f32|bf16|f16");
 }
 
 }  // namespace quire::cli
