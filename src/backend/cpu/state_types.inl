@@ -124,8 +124,10 @@ QUIRE_INLINE void store_state(std::byte* p, V16 v) {
   } else {
     const U16 nearest = nearest_brain(v);
 #if defined(__AVX512F__)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(reinterpret_cast<__m512i>(nearest), 16)));
+    const __m512i upper = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x1F001D, 0x1B0019, 0x170015, 0x130011, 0xF000D,
+                                           0xB0009, 0x70005, 0x30001);  // the odd 16-bit elements
+    const __m512i halves = _mm512_permutexvar_epi16(upper, reinterpret_cast<__m512i>(nearest));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_castsi512_si256(halves));
 #elif defined(__AVX2__)
     // Packing works within 128 bits, so the middle quarters come out swapped.
     __m256i parts[2];
