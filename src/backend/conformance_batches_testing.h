@@ -250,7 +250,8 @@ inline std::vector<ElementType> state_types_stored_by(const Backend& backend) {
 
 class StatePool {
  public:
-  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences, ElementType type)
+  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences,
+            ElementType type = ElementType::F32)
       : shape_{.num_layers = layers,
                .conv_bytes = std::uint64_t{mamba.conv_width - 1} * mamba.conv_channels() * sizeof(float),
                .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * element_bytes(type),
