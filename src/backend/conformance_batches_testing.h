@@ -258,12 +258,22 @@ class KvPool {
 
 // --- recurrent states
 
+inline std::vector<ElementType> state_types_stored_by(const Backend& backend) {
+  std::vector<ElementType> types;
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+    if (backend.stores_state(type)) types.push_back(type);
+  }
+  return types;
+}
+
 class StatePool {
  public:
-  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences)
+  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences,
+            ElementType type = ElementType::F32)
       : shape_{.num_layers = layers,
                .conv_bytes = std::uint64_t{mamba.conv_width - 1} * mamba.conv_channels() * sizeof(float),
-               .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * sizeof(float)},
+               .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * element_bytes(type),
+               .type = type},
         device_(device),
         memory_(must(DeviceBuffer::create(device, shape_.bytes() * sequences))) {}  // zeros: no token yet
 
@@ -272,7 +282,8 @@ class StatePool {
             .unit = kObjectAlignment,
             .layer_stride = shape_.layer_stride(),
             .ssm_offset = shape_.conv_stride(),
-            .num_layers = shape_.num_layers};
+            .num_layers = shape_.num_layers,
+            .type = shape_.type};
   }
   std::uint32_t stride() const { return static_cast<std::uint32_t>(shape_.bytes() / kObjectAlignment); }
 

@@ -308,6 +308,13 @@ inline Matrix stored(ElementType type, Matrix x, std::uint32_t head_dim) {
   return x;
 }
 
+// The same for a recurrent state. An f16 is clamped to the largest one instead of becoming infinite.
+inline float stored_state(ElementType type, float value) {
+  constexpr float kLargest = 65504;
+  if (type == ElementType::F16 && std::fabs(value) > kLargest) return std::copysign(kLargest, value);  // not a NaN
+  return stored(type, value);
+}
+
 // One row of queries over positions [first, position] of its context; `first` follows from the window:
 //   score[t] = soft_cap(scale * (q . k[t]));  out = sum of e^score[t] * v[t], divided by the sum of e^score[t]
 // k and v are [positions][kv_heads * head_dim]. One KV head serves heads / kv_heads neighbouring query heads.
@@ -360,10 +367,12 @@ inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix&
   return out;
 }
 
-// For each head: step = softplus(dt + dt_bias); state[i][n] = state[i][n] * e^(step * a) + step * x[i] * b[n];
-// out[i] = sum over n of state[i][n] * c[n], plus d * x[i]. Heads of a group have the same b and c.
+// For each head: step = softplus(dt + dt_bias); next[i][n] = state[i][n] * e^(step * a) + step * x[i] * b[n];
+// out[i] = sum over n of next[i][n] * c[n], plus d * x[i]; state = next, as `type` can hold it. Heads of a group have
+// the same b and c.
 inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, const Matrix& dt, const Matrix& dt_bias,
-                            const Matrix& a, const Matrix& d, const Mamba2Shape& shape) {
+                            const Matrix& a, const Matrix& d, const Mamba2Shape& shape,
+                            ElementType type = ElementType::F32) {
   Expected out(x.rows, x.cols);
   const std::uint32_t dim = shape.head_dim, n_states = shape.state_dim, per_group = shape.heads / shape.groups;
   for (std::uint32_t head = 0; head < shape.heads; ++head) {
@@ -380,6 +389,7 @@ inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, c
           sizes[n] = sizes[n] * decay + std::fabs(more);
           sum += state[n] * c.at(t, bc + n);
           size += sizes[n] * std::fabs(c.at(t, bc + n));
+          if (type != ElementType::F32) state[n] = stored_state(type, static_cast<float>(state[n]));
         }
         out.set(t, head * dim + i, sum, size);
       }

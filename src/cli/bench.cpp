@@ -251,6 +251,7 @@ class Bench {
                              .context = options.context,
                              .memory = options.memory,
                              .kv_type = options.kv_type,
+                             .state_type = options.state_type,
                              .block_size = options.block_size},
                             workload, needs);
   }

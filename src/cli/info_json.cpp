@@ -54,6 +54,13 @@ json::object cost_json(const model::StateCost& cost) {
   return out;
 }
 
+json::value recurrent_bytes_json(const ModelFacts& facts) {
+  if (facts.recurrent_bytes.empty()) return nullptr;
+  json::object out;
+  for (const auto& [type, bytes] : facts.recurrent_bytes) out[name(type)] = bytes;
+  return out;
+}
+
 }  // namespace
 
 json::object info_json(const ModelFacts& facts) {
@@ -90,6 +97,7 @@ json::object info_json(const ModelFacts& facts) {
   json::object state{{"block_size", facts.block_size}};
   for (const ModelFacts::KvChoice& choice : facts.states) state[name(choice.type)] = cost_json(choice.cost);
   state["bf16"] = state["f16"];
+  state["recurrent_bytes_per_sequence"] = recurrent_bytes_json(facts);
   out["state"] = std::move(state);
   return out;
 }

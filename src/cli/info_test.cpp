@@ -89,6 +89,10 @@ TEST(Info, JsonHasTheStateInBytesAndALayerForEachLayer) {
   EXPECT_EQ(json.at("state").at("f32").at("bytes_per_token"), 2 * 2 * 2 * 64 * 4);
   EXPECT_EQ(json.at("state").at("f16").at("bytes_per_sequence"), 6 * (3 * 640 + 512 * 64) * 4);
   EXPECT_EQ(json.at("state").at("f16").at("bytes_at_full_context"), 2048 * 1024 + 832512);
+  const boost::json::value& recurrent = json.at("state").at("recurrent_bytes_per_sequence");
+  EXPECT_EQ(recurrent.at("f32"), 832512);
+  EXPECT_EQ(recurrent.at("bf16"), 6 * (3 * 640 * 4 + 512 * 64 * 2));
+  EXPECT_EQ(recurrent.at("f16"), recurrent.at("bf16"));
 }
 
 TEST(Info, TheGoldenModelsAreSaidToBeWhatTheyAre) {

@@ -147,6 +147,12 @@ void add_state(Page& page, const ModelFacts& facts) {
   if (facts.states.front().cost.unfilled_bytes > 0)
     bytes(fmt::format("  of it empty, at most"), [](const model::StateCost& cost) { return cost.unfilled_bytes; });
   page.append("  Pages of {} tokens. The last page of a sequence is half empty on average.\n", facts.block_size);
+  if (facts.recurrent_bytes.empty()) return;
+  page.append("  {:<24}", "recurrent states as");
+  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", name(type));
+  page.append("\n  {:<24}", "per sequence");
+  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", grouped(bytes));
+  page.append("\n");
 }
 
 }  // namespace

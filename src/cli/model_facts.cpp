@@ -106,6 +106,16 @@ Result<model::StateCost> cost_of_context(const gguf::File& file, const model::Hy
   return cost;
 }
 
+// The layout was made before with other types, so it can be made with these.
+std::vector<ModelFacts::RecurrentBytes> recurrent_bytes(const model::Hyperparameters& model) {
+  std::vector<ModelFacts::RecurrentBytes> all;
+  for (const ElementType type : {ElementType::F32, ElementType::BF16, ElementType::F16}) {
+    const auto layout = model::state_layout(model, kDefaultBlockSize, ElementType::F16, type);
+    if (layout && layout->has_recurrent()) all.push_back({type, layout->recurrent.bytes()});
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size) {
@@ -139,6 +149,7 @@ Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size)
     if (!cost) return std::unexpected(cost.error());
     facts.states.push_back({type, *cost});
   }
+  facts.recurrent_bytes = recurrent_bytes(facts.model);
   return facts;
 }
 

@@ -62,6 +62,12 @@ struct ModelFacts {
   };
   std::vector<KvChoice> states;
   std::uint32_t block_size = 0;  // tokens of a page
+  // The recurrent state of a sequence, for each --state-type. Empty if no layer is recurrent.
+  struct RecurrentBytes {
+    ElementType type = ElementType::F32;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<RecurrentBytes> recurrent_bytes;
 };
 
 Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size = kDefaultBlockSize);

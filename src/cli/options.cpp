@@ -61,6 +61,17 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
           },
           "Element type of keys and values (default: f16). q8_0 takes about\nhalf the memory of f16")
       ->type_name("f16|bf16|f32|q8_0");
+  command
+      .add_option_function<std::string>(
+          "--state-type",
+          [&options](const std::string& text) {
+            constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16, ElementType::F16};
+            const auto* type = std::ranges::find(kTypes, text, [](ElementType t) { return std::string(name(t)); });
+            if (type == std::end(kTypes)) refuse("--state-type", text, "is not one of f32, bf16, f16");
+            options.state_type = *type;
+          },
+          "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)")
+      ->type_name("f32|bf16|f16");
   add_block_size(command, options.block_size);
 }
 

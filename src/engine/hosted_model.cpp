@@ -36,10 +36,14 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
     return fail(
         fmt::format("keys and values cannot be kept as {} on {}", name(options.kv_type), backend->facts().device));
   }
+  if (!backend->stores_state(options.state_type)) {
+    return fail(
+        fmt::format("recurrent states cannot be kept as {} on {}", name(options.state_type), backend->facts().device));
+  }
   std::unique_ptr<HostedModel> host(new HostedModel);
   host->backend_ = std::move(backend);
   host->model_ = std::move(model);
-  const auto layout = host->model_->layout(options.block_size, options.kv_type);
+  const auto layout = host->model_->layout(options.block_size, options.kv_type, options.state_type);
   if (!layout) return std::unexpected(layout.error());
 
   // A step needs a row for every sequence that decodes.

@@ -57,6 +57,35 @@ TEST(HostedModel, LittleMemoryShortensTheContextIfNoneIsGiven) {
   EXPECT_GE((*made)->context(), 512u);
 }
 
+TEST(HostedModel, StatesInHalfTheBytesGiveTwiceTheSequencesInTheSameMemory) {
+  const auto sequences_in = [](ElementType type, std::uint64_t memory) {
+    const auto made = host("mamba2", {.memory = memory, .state_type = type, .max_sequences = 64});
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    SequencePool& pool = (*made)->pool();
+    EXPECT_EQ(pool.layout().recurrent.type, type);
+    const std::vector<Token> prompt(2, 1);
+    int sequences = 0;
+    while (pool.create({.prompt = prompt, .reuse = false})) ++sequences;
+    return sequences;
+  };
+  const auto f32 = host("mamba2", {.max_sequences = 1});
+  ASSERT_TRUE(f32.has_value()) << f32.error().message;
+  const StateShape& wide = (*f32)->pool().layout().recurrent;
+  ASSERT_GT(wide.ssm_bytes, 10 * wide.conv_bytes);
+  const std::uint64_t memory = 16 * wide.bytes();
+  const int full = sequences_in(ElementType::F32, memory);
+  EXPECT_GE(full, 15);
+  for (const ElementType type : {ElementType::F16, ElementType::BF16}) {
+    EXPECT_GE(sequences_in(type, memory), full * 18 / 10) << name(type);
+  }
+}
+
+TEST(HostedModel, ATypeOfStatesThatTheBackendDoesNotHaveIsRefused) {
+  const auto made = host("hybrid", {.state_type = ElementType::I8});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message, HasSubstr("recurrent states cannot be kept as i8 on cpu"));
+}
+
 // Two prompts, the second one beginning with the first: with room for no checkpoint the answers are the same.
 TEST(HostedModel, ARecurrentModelAnswersWithRoomForNoCheckpoint) {
   std::vector<std::vector<Token>> answers;

@@ -320,6 +320,7 @@ void visit_header(Archive& a, Header& header) {
   a.number(config.layout.recurrent.num_layers);
   a.number(config.layout.recurrent.conv_bytes);
   a.number(config.layout.recurrent.ssm_bytes);
+  a.type(config.layout.recurrent.type);
   for (auto& word : config.model.words) a.number(word);
   a.number(config.budget_bytes);
   a.number(config.max_sequences);

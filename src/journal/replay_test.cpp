@@ -252,6 +252,22 @@ TEST(Replay, TheSeedsOfTheFuzzerAreJournalsOfThisVersion) {
   }
 }
 
+TEST(Replay, TheHeaderSaysOfWhichTypeTheStatesAre) {
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+    MemoryJournal journal;
+    CountingDevice device;
+    const LayerDesc layers[] = {LayerDesc::recurrent(96, 4096, type)};
+    PoolConfig config{.layout = *StateLayout::from_layers(layers, 16), .budget_bytes = 1 << 16, .max_tokens = 64};
+    config.max_sequences = 2;
+    config.journal = &journal;
+    ASSERT_TRUE(SequencePool::create(device, config));
+    std::istringstream in(journal.file());
+    const auto reader = JournalReader::open(in);
+    ASSERT_TRUE(reader) << reader.error().what;
+    EXPECT_TRUE(reader->header().config.layout.recurrent.same_bytes(config.layout.recurrent)) << quire::name(type);
+  }
+}
+
 TEST(Replay, AnotherVersionIsRefusedByItsNumber) {
   MemoryJournal journal;
   ASSERT_NO_FATAL_FAILURE(live(journal, kWithReference, 1));

@@ -37,7 +37,7 @@ void AttentionBlock::declare(TensorTable& table) {
   }
 }
 
-LayerDesc AttentionBlock::state(ElementType kv_type) const {
+LayerDesc AttentionBlock::state(ElementType kv_type, ElementType) const {
   return LayerDesc::attention(kv_heads_, head_dim_, kv_type, window_);
 }
 

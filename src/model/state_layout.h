@@ -1,8 +1,8 @@
 // The state of a model, described for the state library: its layers as shapes in bytes, and the cost of a sequence.
 //
 // Who may call: anyone, from any thread; there is no state.
-// What holds: K and V have the requested type. Recurrent states are always f32, since their errors would add up from
-//   token to token.
+// What holds: K and V have the requested type, and so have recurrent states, f32 unless another one is asked for: their
+//   errors add up from token to token. The convolution states, which are small, are always f32.
 // How it fails: with one line, if the state library cannot keep such layers (keys and values of different lengths,
 //   pages of absurd sizes) or a number does not fit in 64 bits.
 #pragma once
@@ -17,7 +17,7 @@ namespace quire::model {
 
 // The layers of the layout are the blocks of the model that have state, in their order.
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size = kDefaultBlockSize,
-                                 ElementType kv_type = ElementType::F16);
+                                 ElementType kv_type = ElementType::F16, ElementType state_type = ElementType::F32);
 
 // What one sequence takes in the pool.
 struct StateCost {

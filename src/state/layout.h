@@ -48,6 +48,8 @@ struct StateShape {
   std::uint64_t conv_bytes = 0;  // of one layer
   std::uint64_t ssm_bytes = 0;   // of one layer
   std::uint32_t capacity = 0;    // tokens a sequence may have; 0: no limit
+  // Element type of the SSM state; its bytes are counted in ssm_bytes. The convolution state is small and always f32.
+  ElementType type = ElementType::F32;
 
   std::uint64_t conv_stride() const { return round_up(conv_bytes, kObjectAlignment); }
   std::uint64_t layer_stride() const { return conv_stride() + round_up(ssm_bytes, kObjectAlignment); }
@@ -56,7 +58,8 @@ struct StateShape {
   PoolResult<void> check() const;
   // Whether both shapes describe the same bytes. The capacity is a limit and does not change them.
   bool same_bytes(const StateShape& other) const {
-    return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes;
+    return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes &&
+           type == other.type;
   }
 };
 
@@ -72,14 +75,15 @@ struct LayerDesc {
   // Recurrent
   std::uint64_t conv_bytes = 0;
   std::uint64_t ssm_bytes = 0;
+  ElementType state_type = ElementType::F32;
 
   static LayerDesc attention(std::uint32_t num_kv_heads, std::uint32_t head_dim, ElementType type = ElementType::F16,
                              std::uint32_t window = 0) {
     return {
         .kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
   }
-  static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes) {
-    return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes};
+  static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes, ElementType type = ElementType::F32) {
+    return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes, .state_type = type};
   }
 };
 

@@ -91,6 +91,9 @@ TEST(StateShape, TheCapacityIsALimitAndNotPartOfTheShape) {
   other.conv_bytes = 32;  // padded to the same size, but another shape
   EXPECT_EQ(shape.bytes(), other.bytes());
   EXPECT_FALSE(shape.same_bytes(other));
+  other = shape;
+  other.type = ElementType::BF16;  // as many bytes with another meaning
+  EXPECT_FALSE(shape.same_bytes(other));
 }
 
 TEST(StateShape, AStateOfNoLayersNoBytesOrAbsurdSizeIsRefused) {
@@ -99,7 +102,10 @@ TEST(StateShape, AStateOfNoLayersNoBytesOrAbsurdSizeIsRefused) {
   EXPECT_TRUE(refused(StateShape{.num_layers = 1, .ssm_bytes = UINT64_MAX}.check(), Code::InvalidArgument));
   EXPECT_TRUE(refused(StateShape{.num_layers = 1, .conv_bytes = UINT64_MAX}.check(), Code::InvalidArgument));
   EXPECT_TRUE(refused(StateShape{.num_layers = UINT32_MAX, .ssm_bytes = 1}.check(), Code::InvalidArgument));
+  EXPECT_TRUE(
+      refused(StateShape{.num_layers = 1, .ssm_bytes = 8, .type = ElementType::I8}.check(), Code::InvalidArgument));
   EXPECT_TRUE(done(StateShape{.num_layers = 1, .ssm_bytes = 8}.check()));
+  EXPECT_TRUE(done(StateShape{.num_layers = 1, .ssm_bytes = 8, .type = ElementType::F16}.check()));
   EXPECT_TRUE(done(StateShape{.num_layers = 1, .conv_bytes = 8}.check()));
 }
 
@@ -164,6 +170,16 @@ TEST(StateLayout, AllRecurrentLayersShareOneState) {
 TEST(StateLayout, RecurrentLayersOfDifferentSizesAreRefused) {
   const std::vector<LayerDesc> layers{LayerDesc::recurrent(96, 4096), LayerDesc::recurrent(96, 2048)};
   EXPECT_TRUE(refused(StateLayout::from_layers(layers, 16), Code::InvalidArgument));
+}
+
+TEST(StateLayout, AllRecurrentLayersHaveTheSameType) {
+  std::vector<LayerDesc> layers{LayerDesc::recurrent(96, 4096, ElementType::F16),
+                                LayerDesc::recurrent(96, 4096, ElementType::BF16)};
+  EXPECT_TRUE(refused(StateLayout::from_layers(layers, 16), Code::InvalidArgument));
+  layers[0] = layers[1];
+  const auto layout = StateLayout::from_layers(layers, 16);
+  ASSERT_TRUE(done(layout));
+  EXPECT_EQ(layout->recurrent.type, ElementType::BF16);
 }
 
 TEST(StateLayout, AModelThatRemembersNothingIsRefused) {

@@ -167,7 +167,8 @@ void SequencePool::build_views() {
                   .unit = std::gcd(arena_->slab_bytes(), shape.bytes()),
                   .layer_stride = shape.layer_stride(),
                   .ssm_offset = shape.conv_stride(),
-                  .num_layers = shape.num_layers};
+                  .num_layers = shape.num_layers,
+                  .type = shape.type};
 }
 
 const BlockAllocator& SequencePool::allocator(std::uint32_t cls) const {

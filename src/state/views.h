@@ -124,6 +124,7 @@ struct StateView {
   std::uint64_t ssm_offset = 0;    // bytes, within a layer; the convolution state is at 0
   std::uint32_t num_layers = 0;
   std::uint32_t position = 0;
+  ElementType type = ElementType::F32;  // of the SSM state; the convolution state is always f32
 
   constexpr std::byte* conv(std::uint32_t layer) const { return base + layer * layer_stride; }
   constexpr std::byte* ssm(std::uint32_t layer) const { return base + layer * layer_stride + ssm_offset; }
@@ -136,9 +137,10 @@ struct StatesView {
   std::uint64_t layer_stride = 0;  // bytes
   std::uint64_t ssm_offset = 0;    // bytes, within a layer
   std::uint32_t num_layers = 0;
+  ElementType type = ElementType::F32;  // of the SSM state
 
   constexpr StateView at(std::uint32_t place) const {
-    return {base + place * unit, layer_stride, ssm_offset, num_layers, 0};
+    return {base + place * unit, layer_stride, ssm_offset, num_layers, 0, type};
   }
 };
 

@@ -270,6 +270,7 @@ void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt
                              const Mamba2Shape& shape) {
   constexpr std::uint32_t kTokens = 32;  // their b and c stay in the L1 cache while all of the state is updated
   const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
+  const StatesView& states = batch_->states();
   cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
     kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, row_of(dt, i),
                         vector_of(dt_bias), vector_of(a), heads);
@@ -277,11 +278,12 @@ void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt
   cpu::for_each(team_, static_cast<std::uint32_t>(batch_->entries().size()) * heads, [&](std::uint32_t n) {
     const BatchEntry& entry = batch_->entries()[n / heads];
     const std::uint32_t head = n % heads, group = head / per_group;
-    auto* state = reinterpret_cast<float*>(batch_->states().at(entry.state).ssm(shape.layer)) +
-                  std::size_t{head} * shape.head_dim * shape.state_dim;
+    std::byte* state = states.at(entry.state).ssm(shape.layer) +
+                       std::size_t{head} * shape.head_dim * shape.state_dim * element_bytes(states.type);
     for (std::uint32_t i = 0; i < entry.rows; i += kTokens) {
       const std::uint32_t row = entry.first_row + i;
       kernels_.recur({.state = state,
+                      .type = states.type,
                       .head_dim = shape.head_dim,
                       .state_dim = shape.state_dim,
                       .tokens = std::min(kTokens, entry.rows - i),

@@ -37,6 +37,9 @@ class CpuBackend final : public Backend {
   Device& device() override { return *device_; }
   BackendFacts facts() const override { return {"cpu", kernels_.name, team_.size()}; }
   bool stores(ElementType kv_type) const override { return kv_type != ElementType::I8; }
+  bool stores_state(ElementType type) const override {
+    return type == ElementType::F32 || type == ElementType::F16 || type == ElementType::BF16;
+  }
   ThreadTeam& team() { return team_; }  // between steps, to measure other code with the same threads
   PoolResult<void> prepare(const Sizes& sizes) override;
   std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use) const override;

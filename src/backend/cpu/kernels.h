@@ -80,7 +80,8 @@ struct Query {
 
 // One head of a recurrent layer and some tokens of a sequence.
 struct Recurrence {
-  float* state;  // [head_dim][state_dim]
+  std::byte* state;  // [head_dim][state_dim]
+  ElementType type;  // of the state: F32, F16 or BF16
   std::uint32_t head_dim, state_dim, tokens;
   const float* steps;  // [tokens]; decays too
   const float* decays;
@@ -135,6 +136,7 @@ struct Kernels {
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.
   void (*discretize)(float* steps, float* decays, const float* dt, const float* bias, const float* a,
                      std::uint32_t heads);
+  // The state is rounded to its type after every token, so that no bit depends on how many tokens a call has.
   void (*recur)(const Recurrence& head);
   void (*convolve)(const Convolution& layer, std::uint32_t channel, std::uint32_t count);  // at most 16 channels
 };

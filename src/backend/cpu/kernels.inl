@@ -12,6 +12,7 @@
 #include "products.inl"
 #include "rows.inl"
 #include "attention.inl"
+#include "state_types.inl"
 #include "recurrent.inl"
 // clang-format on
 

@@ -348,42 +348,6 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
   }
 }
 
-// Tokens one by one or many at once, rows of any length: the same bits, and close to the formula.
-TEST(Kernels, TheRecurrenceMatchesItsFormula) {
-  for (const std::uint32_t n : {16u, 32u, 50u, 64u, 128u, 256u}) {
-    constexpr std::uint32_t kDim = 9, kTokens = 21;
-    const auto start = random_floats(kDim * n, 1), b = random_floats(kTokens * n, 2), c = random_floats(kTokens * n, 3);
-    const auto x = random_floats(kTokens * kDim, 4), steps = random_floats(kTokens, 5);
-    const std::vector<float> decays(kTokens, 0.75f);
-    for (const Kernels* kernels : all_kernels()) {
-      const auto run = [&](std::uint32_t at_once) {
-        std::vector<float> state = start, out(kTokens * kDim);
-        for (std::uint32_t t = 0; t < kTokens; t += at_once) {
-          kernels->recur({state.data(), kDim, n, std::min(at_once, kTokens - t), &steps[t], &decays[t], &x[t * kDim],
-                          &b[t * n], &c[t * n], &out[t * kDim], 1, kDim, n, n, kDim, 0.5f});
-        }
-        out.insert(out.end(), state.begin(), state.end());
-        return out;
-      };
-      const std::vector<float> whole = run(kTokens);
-      EXPECT_EQ(whole, run(1)) << kernels->name << " " << n;
-      EXPECT_EQ(whole, run(5)) << kernels->name << " " << n;
-      std::vector<double> state(start.begin(), start.end());
-      for (std::uint32_t t = 0; t < kTokens; ++t) {
-        for (std::uint32_t k = 0; k < kDim; ++k) {
-          double read = 0.5 * x[t * kDim + k];
-          for (std::uint32_t i = 0; i < n; ++i) {
-            double& s = state[k * n + i];
-            s = s * 0.75 + double{steps[t]} * x[t * kDim + k] * b[t * n + i];
-            read += s * c[t * n + i];
-          }
-          ASSERT_NEAR(whole[t * kDim + k], read, 1e-3 * (1 + std::fabs(read))) << kernels->name << " " << n;
-        }
-      }
-    }
-  }
-}
-
 TEST(Kernels, FunctionsOfRowsAreCloseToTheLibrarys) {
   std::vector<float> x;
   for (float v = -100; v < 100; v += 0.37f) x.push_back(v);
