@@ -38,6 +38,7 @@ struct HostOptions {
   std::uint32_t checkpoints = 8;
   std::uint32_t checkpoint_percent = 50;
   std::uint32_t checkpoint_interval = 256;  // tokens between two checkpoints
+  std::uint32_t checkpoint_unit = 16;       // they lie at multiples of so many tokens, whatever the block size
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
   PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel

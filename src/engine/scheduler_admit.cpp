@@ -212,20 +212,20 @@ Scheduler::Admission Scheduler::start(Choice& choice) {
   return Admission::Done;
 }
 
-// Chooses the checkpoint positions for the prefill of this prompt: its last block boundary, and positions at growing
+// Chooses the checkpoint positions for the prefill of this prompt: the last one possible, and positions at growing
 // distances before it. A later prompt that shares all but the last d tokens then recomputes at most about d tokens
 // more. One more checkpoint goes where the pool had the pages but no state to resume from; the next such prompt finds
 // it there.
 void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
   choice.checkpoint_positions.clear();
   if (!pool_->layout().has_recurrent() || !choice.reuse || !pool_->config().prefix_cache) return;
-  const std::uint32_t block = pool_->layout().block_size;
-  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / block * block;
-  for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + block) {
+  const std::uint32_t unit = pool_->config().checkpoint_unit;
+  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / unit * unit;
+  for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + unit) {
     if (back >= pool_->config().checkpoint_interval) break;  // the pool itself keeps checkpoints at this interval
     choice.checkpoint_positions.push_back(last - back);
   }
-  if (const std::uint32_t matched = hit.matched / block * block; matched > hit.tokens) {
+  if (const std::uint32_t matched = hit.matched / unit * unit; matched > hit.tokens) {
     choice.checkpoint_positions.push_back(matched);
   }
   std::ranges::sort(choice.checkpoint_positions);
@@ -242,7 +242,7 @@ bool Scheduler::waits_for_prefix(Choice& choice) {
     choice.leader = nullptr;
   }
   if (!choice.reuse || !pool_->config().prefix_cache || choice.waits == kMostWaits) return false;
-  const std::uint32_t block = pool_->layout().block_size;
+  const std::uint32_t unit = pool_->config().checkpoint_unit;  // without recurrent layers: a block
   Choice* best = nullptr;
   std::uint32_t best_until = 0;
   for (Choice* other : running_) {
@@ -251,7 +251,7 @@ bool Scheduler::waits_for_prefix(Choice& choice) {
     const std::size_t usable = std::min(choice.tokens.size() - 1, other->tokens.size());
     const auto end = choice.tokens.begin() + static_cast<std::ptrdiff_t>(usable);
     const auto common = std::mismatch(choice.tokens.begin(), end, other->tokens.begin()).first - choice.tokens.begin();
-    const std::uint32_t until = static_cast<std::uint32_t>(common) / block * block;
+    const std::uint32_t until = static_cast<std::uint32_t>(common) / unit * unit;
     if (until > other->position && until > best_until) {
       best = other;
       best_until = until;

@@ -48,6 +48,8 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     add("checkpoints dropped", s.checkpoints_dropped);
     add("checkpoints restored", s.checkpoints_restored);
     add("checkpoints skipped", s.checkpoints_skipped);
+    add("checkpoints stored inside a block", s.parts_stored);
+    add("checkpoints restored from inside a block", s.parts_restored);
     add("pages copied", s.pages_copied);
     add("objects moved", s.objects_moved);
     add("forks", s.forks);
