@@ -125,5 +125,58 @@ TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
   }
 }
 
+// What requests find whose prompts share random parts with earlier ones, one after the other.
+std::vector<std::uint32_t> found_with_blocks_of(std::uint32_t block_size, Kind kind) {
+  Fixture fixture({.kind = kind, .block_size = block_size, .checkpoint_unit = 8});
+  std::vector<std::vector<Token>> prompts{some_tokens(120)};
+  std::vector<std::uint32_t> found;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    const std::vector<Token>& earlier = prompts[scramble(i) % prompts.size()];
+    const auto shared = static_cast<std::ptrdiff_t>(scramble(i + 100) % (earlier.size() + 1));
+    std::vector<Token> prompt(earlier.begin(), earlier.begin() + shared);
+    const auto more = static_cast<std::uint32_t>(1 + scramble(i + 200) % 100);
+    for (const Token token : some_tokens(more, 1000 + i)) prompt.push_back(token);
+    prompt.resize(std::min<std::size_t>(prompt.size(), 230));
+    const auto heard = fixture.submit(greedy(prompt, 5));
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(greedy(prompt, 5)));
+    found.push_back(heard->usage.hit.tokens);
+    prompts.push_back(std::move(prompt));
+  }
+  return found;
+}
+
+// Checkpoints lie at the same positions with pages of any size, so that later prompts find the same.
+TEST(EngineBlocks, ARecurrentModelFindsNoLessWithLargerBlocks) {
+  for (const Kind kind : {Kind::Recurrent, Kind::Hybrid}) {
+    const std::vector<std::uint32_t> small = found_with_blocks_of(8, kind);
+    EXPECT_GT(std::ranges::count_if(small, [](std::uint32_t tokens) { return tokens % 64 != 0; }), 20);
+    for (const std::uint32_t block_size : {16u, 32u, 64u}) {
+      const std::vector<std::uint32_t> large = found_with_blocks_of(block_size, kind);
+      for (std::size_t i = 0; i < small.size(); ++i) {
+        EXPECT_GE(large[i], small[i]) << name(kind) << ", blocks of " << block_size << ", request " << i;
+      }
+    }
+  }
+}
+
+// The second waits until the first has computed what they share, and the first keeps its state there, inside a block.
+TEST(EngineBlocks, PromptsInTheSameBatchShareWhatTheyHaveInCommonToTheUnit) {
+  for (const std::uint32_t block_size : {8u, 64u}) {
+    Fixture fixture({.kind = Kind::Hybrid,
+                     .block_size = block_size,
+                     .checkpoint_unit = 8,
+                     .engine = {.step_tokens = 16, .check_integrity = true}});
+    std::vector<Token> other = some_tokens(45);
+    for (const Token token : some_tokens(30, 7)) other.push_back(token);
+    const auto first = fixture.submit(greedy(some_tokens(100), 4));
+    const auto second = fixture.submit(greedy(other, 4));
+    fixture.run();
+    EXPECT_EQ(first->choices[0].answer(), fixture.right(greedy(some_tokens(100), 4)));
+    EXPECT_EQ(second->choices[0].answer(), fixture.right(greedy(other, 4)));
+    EXPECT_EQ(second->usage.hit.tokens, 40u) << "blocks of " << block_size;
+  }
+}
+
 }  // namespace
 }  // namespace quire::engine::testing
