@@ -178,5 +178,26 @@ TEST(EngineBlocks, PromptsInTheSameBatchShareWhatTheyHaveInCommonToTheUnit) {
   }
 }
 
+// A conversation goes on: all that was computed of it is reused, though it does not fill a block. Only a last page with
+// fewer tokens than a unit is not kept.
+TEST(EngineBlocks, AModelWithoutRecurrentLayersContinuesAConversationToTheToken) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+    Fixture fixture({.kind = kind, .block_size = 64, .checkpoint_unit = 8});
+    std::vector<Token> conversation = some_tokens(40);
+    std::uint32_t computed = 0;
+    for (std::uint64_t turn = 0; turn < 6; ++turn) {
+      const Request request = greedy(conversation, 5);
+      const auto heard = fixture.submit(request);
+      fixture.run();
+      EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+      const std::uint32_t kept = computed % 64 < 8 ? computed / 64 * 64 : computed;
+      EXPECT_EQ(heard->usage.hit.tokens, kept) << name(kind) << ", turn " << turn;
+      for (const Token token : heard->choices[0].answer().tokens) conversation.push_back(token);
+      computed = static_cast<std::uint32_t>(conversation.size()) - 1;  // the last token was not computed
+      for (const Token token : some_tokens(20, 50 + turn)) conversation.push_back(token);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::engine::testing

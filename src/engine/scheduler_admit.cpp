@@ -242,7 +242,9 @@ bool Scheduler::waits_for_prefix(Choice& choice) {
     choice.leader = nullptr;
   }
   if (!choice.reuse || !pool_->config().prefix_cache || choice.waits == kMostWaits) return false;
-  const std::uint32_t unit = pool_->config().checkpoint_unit;  // without recurrent layers: a block
+  // The other publishes whole blocks, and checkpoints where it is asked for one.
+  const bool recurrent = pool_->layout().has_recurrent();
+  const std::uint32_t unit = recurrent ? pool_->config().checkpoint_unit : pool_->layout().block_size;
   Choice* best = nullptr;
   std::uint32_t best_until = 0;
   for (Choice* other : running_) {
@@ -263,7 +265,7 @@ bool Scheduler::waits_for_prefix(Choice& choice) {
   choice.leader = best;
   choice.leader_number = best->rank.number;
   choice.leader_until = best_until;
-  if (pool_->layout().has_recurrent()) {
+  if (recurrent) {
     auto& positions = best->checkpoint_positions;
     const auto at = std::ranges::lower_bound(positions, best_until);
     if (at == positions.end() || *at != best_until) positions.insert(at, best_until);

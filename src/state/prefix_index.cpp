@@ -23,7 +23,7 @@ constexpr std::uint32_t kBatch = 16;  // blocks prefetched together
 PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
                          std::uint32_t hash_bits, std::uint64_t seed, Eviction eviction, std::uint32_t unit)
     : block_size_(block_size),
-      unit_(checkpoints && unit != 0 ? std::min(unit, block_size) : block_size),
+      unit_(unit != 0 ? std::min(unit, block_size) : block_size),
       groups_(groups),
       seed_(seed),
       nodes_(max_nodes),
@@ -236,7 +236,7 @@ void PrefixIndex::root_remove(std::uint64_t place) {
 
 std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
                                   const Found& absent) {
-  QUIRE_CHECK(!full() && (tokens.size() == block_size_ || (has_parts() && tokens.size() % unit_ == 0)),
+  QUIRE_CHECK(!full() && (tokens.size() == block_size_ || (has_parts() && tokens.size() < block_size_)),
               "there is room, and a node is a whole block or a part");
   const std::uint32_t index = unused_head_;
   Node& n = nodes_[index];
@@ -290,7 +290,8 @@ void PrefixIndex::remove(std::uint32_t node) {
   if (has_parts()) {
     if (is_part(node) && n.parent != kNoIndex) --parts_[n.parent].children;
     // The part that this node continued is no longer covered by it.
-    const std::uint32_t part = by_value() ? longest_part(n.name_space, n.parent, tokens(node), count(node)) : kNoIndex;
+    const bool covers = by_value() && has_states_;
+    const std::uint32_t part = covers ? longest_part(n.name_space, n.parent, tokens(node), count(node)) : kNoIndex;
     if (part != kNoIndex) set_covered(part, false);
   }
   if (by_value() && n.parent != kNoIndex && is_leaf(n.parent)) note_leaf(n.parent);

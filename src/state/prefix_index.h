@@ -1,11 +1,11 @@
-// The cached prefixes, as a tree with one node per full block of tokens. In a recurrent model there may also be parts:
-// a part is a leaf with fewer tokens than a block, a multiple of `unit`. It has a checkpoint that lies inside a block,
-// and its own copy of the half-full pages. No sequence holds a part for longer than it takes to resume from it. A
-// node's key is a chained 128-bit hash of (namespace, all tokens up to its end). A lookup also compares the tokens, so
-// a hash collision costs a comparison and never gives a wrong answer. Keys depend on a secret seed. Without it, an
-// attacker could construct prompts whose keys all fall into one place of the table. No answer depends on the seed:
-// neither hits, nor the order of eviction, nor the reason for a miss. (The tables behind that reason use a hash of
-// their own without the seed. They are never searched: a new entry overwrites the old one.)
+// The cached prefixes, as a tree with one node per full block of tokens. There may also be parts: leaves with fewer
+// tokens than a block, and with pages that are not full. In a recurrent model a part has a checkpoint inside a block,
+// at a multiple of `unit`; in others it is the end of a sequence that was released. No sequence holds a part for longer
+// than it takes to start from it. A node's key is a chained 128-bit hash of (namespace, all tokens up to its end). A
+// lookup also compares the tokens, so a hash collision costs a comparison and never gives a wrong answer. Keys depend
+// on a secret seed. Without it, an attacker could construct prompts whose keys all fall into one place of the table. No
+// answer depends on the seed: neither hits, nor the order of eviction, nor the reason for a miss. (The tables behind
+// that reason use a hash of their own without the seed. They are never searched: a new entry overwrites the old one.)
 //
 // A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path
 // from the root, so the ancestors of a held node are held, and unheld nodes form subtrees. Unheld nodes are in one
@@ -66,8 +66,8 @@ class PrefixIndex {
   enum class Absence : std::uint8_t { NeverSeen, Evicted, OtherNamespace };
 
   // Tests use fewer `hash_bits` than 128 to make collisions likely. An engine that takes
-  // prompts from strangers draws `seed` at random. With checkpoints and a `unit` smaller than the block size, which it
-  // must divide, there may be parts.
+  // prompts from strangers draws `seed` at random. With a `unit` smaller than the block size, which it must divide,
+  // there may be parts.
   PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
               std::uint32_t hash_bits = 128, std::uint64_t seed = 0, Eviction eviction = Eviction::Lru,
               std::uint32_t unit = 0);
@@ -133,6 +133,10 @@ class PrefixIndex {
   bool is_part(std::uint32_t node) const { return count(node) < block_size_; }
   // The number of tokens from the start of the sequence to the end of the node.
   std::uint32_t end(std::uint32_t node) const { return nodes_[node].block * block_size_ + count(node); }
+  // A part below `parent` with which `tokens` begin, and that has fewer tokens; or kNoIndex. Compares a bounded number
+  // of children, the latest first.
+  std::uint32_t find_shorter_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  // The rest is for recurrent models.
   // The longest part below `parent` that has fewer than `below` tokens and begins `tokens`, or kNoIndex.
   std::uint32_t longest_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
                              std::uint32_t below) const;

@@ -1,9 +1,21 @@
-// Parts: nodes of the index with fewer tokens than a block, each with a checkpoint that lies inside a block.
+// Parts: nodes of the index with fewer tokens than a block.
 #include <algorithm>
 
 #include "quire/state/prefix_index.h"
 
 namespace quire {
+
+std::uint32_t PrefixIndex::find_shorter_part(Namespace name_space, std::uint32_t parent,
+                                             std::span<const Token> tokens) const {
+  if (parts_.empty() || (parent != kNoIndex && parts_[parent].children == 0)) return kNoIndex;
+  std::uint32_t child = parent == kNoIndex ? roots_[root_place(name_space)] : nodes_[parent].first_child;
+  for (std::uint32_t looks = 0; child != kNoIndex && looks < kPartialLooks;
+       ++looks, child = nodes_[child].next_sibling) {
+    if (!is_part(child) || count(child) >= tokens.size()) continue;
+    if (std::ranges::equal(this->tokens(child), tokens.first(count(child)))) return child;
+  }
+  return kNoIndex;
+}
 
 // There are few parts below a node, but a node may have many children. So each length is looked up by its key.
 std::uint32_t PrefixIndex::longest_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
@@ -53,9 +65,11 @@ bool PrefixIndex::note_missed_part(Namespace name_space, std::uint32_t parent, s
 std::expected<void, const char*> PrefixIndex::check_parts() const {
   for (std::uint32_t i = 0; i < parts_.size(); ++i) {
     if (!nodes_[i].used()) continue;
-    if (count(i) == 0 || count(i) > block_size_ || count(i) % unit_ != 0) return std::unexpected("a part of no length");
+    if (count(i) < unit_ || count(i) > block_size_) return std::unexpected("a part is too short or too long");
     if (is_part(i) && (!is_leaf(i) || nodes_[i].holders > 0)) return std::unexpected("a part is held or has children");
-    if (is_part(i) && !has_checkpoint(i)) return std::unexpected("a part has no checkpoint");
+    if (is_part(i) && has_states_ && (!has_checkpoint(i) || count(i) % unit_ != 0)) {
+      return std::unexpected("a part has no checkpoint, or at a position that is none");
+    }
     std::uint32_t children = 0;
     for (std::uint32_t c = nodes_[i].first_child; c != kNoIndex; c = nodes_[c].next_sibling) children += is_part(c);
     if (children != parts_[i].children) return std::unexpected("parts below a node are counted wrongly");

@@ -118,7 +118,10 @@ class ReferenceCache {
     pages_.resize(groups_);
     cached_.resize(groups_);
     max_nodes_ = geometry.max_nodes;
-    if (!layout.has_recurrent()) return;
+    if (!layout.has_recurrent()) {
+      if (const std::size_t unit = config_.checkpoint_unit; unit != 0 && unit < block_) least_tail_ = unit;
+      return;
+    }
     states_ = true;
     cells_.push_back(geometry.slab_bytes / layout.recurrent.bytes());
     checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
@@ -357,7 +360,7 @@ class ReferenceCache {
     const Node& node = nodes_[id];
     const std::uint64_t end = this->end(id), of_node = node_bytes();
     const double rate = odds_.rate(kind(node), ticks_ - node.last);
-    if (!states_) return value_per_byte(rate, cost_of(costs_, end - block_, end), of_node);
+    if (!states_) return value_per_byte(rate, cost_of(costs_, end - node.tokens.size(), end), of_node);
     const std::uint64_t tokens = units_since_checkpoint(node.name_space, node.parent, node.tokens, kLooks) * unit_;
     // With the end of a path go the blocks back to the checkpoint before it. A part has pages of its own.
     std::uint64_t pages = 0;
@@ -569,6 +572,7 @@ class ReferenceCache {
   PoolConfig config_;
   std::size_t slabs_, block_ = 0, groups_ = 0, max_nodes_ = 0;
   std::size_t unit_ = 0;                      // a checkpoint may lie at every multiple of it; at most a block
+  std::size_t least_tail_ = 0;                // without states: tokens that a tail must have to be kept; 0: none are
   std::vector<std::size_t> windows_, cells_;  // by group; by class
   bool has_windows_ = false, states_ = false;
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;

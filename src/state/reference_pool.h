@@ -162,6 +162,7 @@ class ReferencePool : public ReferenceCache {
 
   void release(int name) {
     Sequence& s = sequences_[name];
+    keep_tail(s);
     for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, 0);
     while (!s.path.empty()) let_go_last(s);
     held_states_ -= states_;
@@ -545,7 +546,7 @@ class ReferencePool : public ReferenceCache {
   void attach(Sequence& s, const Match& match) {
     s.path = match.path;
     for (const int node : s.path) hold(node);
-    const int part = states_ ? match.partial : 0;
+    const int part = match.partial != 0 && is_part(match.partial) ? match.partial : 0;
     if (part != 0) hold(part);
     for (std::size_t g = 0; g < groups_; ++g) {
       const auto take_page = [&](int node) {
@@ -601,6 +602,7 @@ class ReferencePool : public ReferenceCache {
           return;
         }
         id = add_child(s.name_space, parent, block, tokens);
+        if (!states_) evict_shorter_parts(s.name_space, parent, tokens);
       } else {
         hold(id);
       }
@@ -617,6 +619,42 @@ class ReferencePool : public ReferenceCache {
         }
       }
       s.path.push_back(id);
+    }
+  }
+  // What a sequence has in its last page becomes a part when it is released, unless the index knows it already.
+  void keep_tail(Sequence& s) {
+    const std::size_t block = s.tokens.size() / block_, count = s.tokens.size() % block_;
+    if (least_tail_ == 0 || count < least_tail_ || !s.publishing || !config_.prefix_cache || s.path.size() != block) {
+      return;
+    }
+    for (std::size_t g = 0; g < groups_; ++g) {
+      if (s.tables[g][block] == 0 || pages_[g][s.tables[g][block]].node != 0) return;
+    }
+    const int parent = s.path.empty() ? 0 : s.path.back();
+    const Tokens tokens = after(s.tokens, block * block_);
+    if (most_shared(s.name_space, parent, tokens).second == count) return;
+    if (child(s.name_space, parent, tokens) != 0) return;
+    if (nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
+    if (nodes_.size() == max_nodes_) return;
+    const int id = add_child(s.name_space, parent, block, tokens);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      nodes_[id].pages[g] = s.tables[g][block];
+      pages_[g][s.tables[g][block]].node = id;
+    }
+    let_go(id);
+    evict_shorter_parts(s.name_space, parent, tokens);
+  }
+  void evict_shorter_parts(Namespace name_space, int parent, const Tokens& tokens) {
+    for (bool found = true; found;) {
+      found = false;
+      const std::vector<int> all = children(name_space, parent);
+      const std::size_t looks = std::min<std::size_t>(all.size(), PrefixIndex::kPartialLooks);
+      for (std::size_t i = 0; i < looks && !found; ++i) {
+        const int id = all[all.size() - 1 - i];
+        const Tokens& theirs = nodes_[id].tokens;
+        found = is_part(id) && theirs.size() < tokens.size() && theirs == first_of(tokens, theirs.size());
+        if (found) evict(id);
+      }
     }
   }
   // Of the evicted checkpoints on a path that is computed anew, the last one was wanted.

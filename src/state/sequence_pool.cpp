@@ -58,7 +58,7 @@ PoolResult<void> SequencePool::build(Device& device) {
   if (config_.max_sequences == 0 || config_.max_tokens == 0) {
     return std::unexpected(PoolError::invalid_argument("a pool for no sequences, or for sequences of no tokens"));
   }
-  if (config_.checkpoint_unit == 0 || config_.checkpoint_unit > layout.block_size || !layout.has_recurrent()) {
+  if (config_.checkpoint_unit == 0 || config_.checkpoint_unit > layout.block_size) {
     config_.checkpoint_unit = layout.block_size;
   }
   if (layout.block_size % config_.checkpoint_unit != 0) {
@@ -319,8 +319,9 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
     sequence.nodes[b] = path[b];
   }
   sequence.chain = match.blocks;
-  const bool part = states_ != nullptr && match.partial_tokens > 0;
-  if (part) index_->hold(match.partial_node);  // it stays while room is made for the state
+  // A part stays while room is made for the state. Afterwards it is the last to be evicted.
+  const bool part = match.partial_tokens > 0 && index_->is_part(match.partial_node);
+  if (part) index_->hold(match.partial_node);
   const auto take = [&](std::uint32_t g, std::uint32_t node) {
     const PageId page = index_->page(node, g);
     const auto ok = pools_[g]->acquire(page);
@@ -339,12 +340,13 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
     if (match.partial_tokens > 0) take(g, match.partial_node);
     sequence.groups[g].set_length(match.length());
   }
-  sequence.stand_at(match.length(), unit());
-  if (!states_) return {};
-  const auto slot = give_slot(sequence, part               ? match.partial_node
-                                        : match.blocks > 0 ? path[match.blocks - 1]
-                                                           : kNoIndex);
+  sequence.stand_at(match.length(), stride());
+  PoolResult<void> slot;
+  if (states_) {
+    slot = give_slot(sequence, part ? match.partial_node : match.blocks > 0 ? path[match.blocks - 1] : kNoIndex);
+  }
   if (part) index_->let_go(match.partial_node);
+  counters_.parts_reused += part && slot ? 1 : 0;
   return slot;
 }
 
@@ -369,7 +371,6 @@ PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_
   if (auto ok = states_->copy(*slot, checkpoint); !ok) return ok;
   index_->touch_checkpoint(from_node);
   ++counters_.checkpoints_restored;
-  counters_.parts_restored += index_->is_part(from_node);
   events_->record(Kind::CheckpointRestored, state_class(), checkpoint.index, slot->index);
   return {};
 }
@@ -402,6 +403,7 @@ PoolResult<void> SequencePool::do_release(SequenceId id) {
 void SequencePool::remove(Sequence& sequence) {
   const auto index = static_cast<std::uint32_t>(&sequence - sequences_.data());
   const Namespace tenant = sequence.name_space;
+  keep_tail(sequence);
   detach(sequence);
   keep_within_cap(tenant);
   free_sequences_.push_back(index);

@@ -63,8 +63,9 @@ struct PoolConfig {
   std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
   std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole units
   std::uint32_t max_recompute = 1024;       // tokens; Lru only: thinning needs at least two intervals
-  // A checkpoint may lie at every multiple of so many tokens, also inside a block. It must divide the block size; 0, or
-  // the block size and more: only at the ends of blocks.
+  // What is kept inside a block, in tokens. Recurrent models: a checkpoint may lie at every multiple of it. Others:
+  // what a released sequence has in its last page is kept if it has at least so many tokens. It must divide the block
+  // size; 0, or the block size and more: prefixes are kept only to the ends of blocks.
   std::uint32_t checkpoint_unit = 0;
   bool scrub = false;  // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
@@ -126,7 +127,7 @@ struct PoolStats {
   std::array<std::uint64_t, kHitEnds> hit_ends{};  // by HitEnd
   std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;
   std::uint64_t checkpoints_stored = 0, checkpoints_dropped = 0, checkpoints_restored = 0, checkpoints_skipped = 0;
-  std::uint64_t parts_stored = 0, parts_restored = 0;  // of the checkpoints, those inside a block
+  std::uint64_t parts_stored = 0, parts_reused = 0;  // prefixes that end inside a block; sequences that began with one
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
   std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
@@ -321,7 +322,7 @@ class SequencePool {
     Hit hit;
     std::uint32_t blocks = 0;               // blocks of the path to hold
     std::uint32_t whole = 0;                // blocks of the path after which a sequence could start without a part
-    std::uint32_t partial_node = kNoIndex;  // its page is shared in part; in a recurrent model: a part of the index
+    std::uint32_t partial_node = kNoIndex;  // its page is shared in part; in a recurrent model: a part
     std::uint32_t partial_tokens = 0;
     std::uint32_t length() const { return hit.tokens; }
     // The match of a sequence that starts without the prefix, for lack of room.
@@ -348,6 +349,8 @@ class SequencePool {
   std::uint64_t object_bytes(std::uint32_t cls) const;
   std::uint32_t block_size() const { return config_.layout.block_size; }
   std::uint32_t unit() const { return config_.checkpoint_unit; }
+  // A commit that passes a multiple of this has more to do: a block ends, or a checkpoint can be kept.
+  std::uint32_t stride() const { return states_ ? unit() : block_size(); }
   std::uint32_t window_start(std::uint32_t group, std::uint32_t length) const;
 
   // room (sequence_pool_room.cpp)
@@ -391,6 +394,8 @@ class SequencePool {
   bool resumable(std::uint32_t node) const;
   void let_go(std::uint32_t node);
   void publish(Sequence& sequence);
+  void keep_tail(Sequence& sequence);
+  void evict_shorter_parts(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens);
   void note_evicted_before(Sequence& sequence, const PrefixIndex::Found& found);
   void note_evicted_part(Sequence& sequence, const PrefixIndex::Found& found);
   void note_missed_checkpoint(const Match& match, const Request& request);

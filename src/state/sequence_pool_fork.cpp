@@ -63,7 +63,7 @@ PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint3
       child.nodes[b] = parent->nodes[b];
     }
     child.chain = blocks;
-    child.stand_at(point.position, unit());
+    child.stand_at(point.position, stride());
     for (std::uint32_t g = 0; g < groups(); ++g) child.groups[g].share(parent->groups[g], point.position);
     if (states_) ok = give_slot(child, kNoIndex);
     if (states_ && ok && point.position > 0) ok = states_->copy(child.slot, parent->slot);
@@ -107,7 +107,7 @@ PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t p
       if (auto ok = states_->copy(sequence->slot, checkpoint); !ok) return std::unexpected(ok.error());
       index_->touch_checkpoint(node);
       if (point.part != kNoIndex) {  // the last to be evicted, like its checkpoint
-        ++counters_.parts_restored;
+        ++counters_.parts_reused;
         index_->hold(node);
         index_->let_go(node);
       }
@@ -129,7 +129,7 @@ PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t p
   }
   while (sequence->chain > blocks) let_go(sequence->nodes[--sequence->chain]);
   sequence->publishing = config_.prefix_cache && (sequence->publishing || sequence->chain == blocks);
-  sequence->stand_at(point.position, unit());
+  sequence->stand_at(point.position, stride());
   keep_within_cap(sequence->name_space);
   ++counters_.rewinds;
   events_->record(Kind::SequenceRewound, 0, id.index, point.position);

@@ -67,7 +67,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
   }
   match.whole = match.blocks;
   match.hit.tokens = match.blocks * block_size();
-  if (index_->has_parts()) {
+  if (states_ && index_->has_parts()) {
     match_part(prompt, name_space, path, known, window_gone, match);
     return match;
   }
@@ -93,7 +93,7 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
   }
   if (match.hit.tokens == usable) return match;  // complete
   if (rest.size() < block_size()) {
-    // Less than a block is left. Partial blocks are never published, so this one cannot have been evicted.
+    // Less than a block is left. What was there inside a block is not remembered after it was evicted.
     match.hit.end = states_ ? HitEnd::Complete : HitEnd::NeverSeen;
     return match;
   }
@@ -204,6 +204,7 @@ void SequencePool::publish(Sequence& sequence) {
         const PageId page = sequence.groups[g].table().page(block);
         if (page.valid()) publish_page(node, g, page, block);
       }
+      if (!states_) evict_shorter_parts(sequence.name_space, parent, tokens);
       ++counters_.blocks_published;
     } else {
       index_->hold(node);
@@ -224,6 +225,38 @@ void SequencePool::publish(Sequence& sequence) {
     }
     sequence.nodes[block] = node;
     ++sequence.chain;
+  }
+}
+
+// A sequence without a recurrent state is about to be released. What it has in its last page becomes a part, so that a
+// later prompt finds all of its tokens, not only whole blocks. The page is handed over, not copied.
+void SequencePool::keep_tail(Sequence& sequence) {
+  const std::uint32_t block = sequence.length / block_size(), count = sequence.length % block_size();
+  if (states_ || !index_->has_parts() || count < unit() || !sequence.publishing || sequence.chain != block) return;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const PageId page = sequence.groups[g].table().page(block);
+    if (!page.valid() || allocator(g).is_kept(page.index)) return;  // shared with a block that the index knows
+  }
+  const std::uint32_t parent = sequence.parent_of(block);
+  const auto tokens = sequence.tail(block_size(), sequence.length);
+  if (index_->find_partial(sequence.name_space, parent, tokens).tokens == count) return;  // something longer is known
+  const PrefixIndex::Found found = index_->find_child(sequence.name_space, parent, tokens);
+  if (found.node != kNoIndex) return;
+  if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
+  if (index_->full()) return;
+  const std::uint32_t node = index_->insert(sequence.name_space, parent, tokens, found);
+  for (std::uint32_t g = 0; g < groups(); ++g) publish_page(node, g, sequence.groups[g].table().page(block), block);
+  index_->let_go(node);
+  ++counters_.parts_stored;
+  evict_shorter_parts(sequence.name_space, parent, tokens);
+}
+
+// A node with these tokens was added. The parts with which it begins are of no more use.
+void SequencePool::evict_shorter_parts(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) {
+  for (;;) {
+    const std::uint32_t part = index_->find_shorter_part(name_space, parent, tokens);
+    if (part == kNoIndex) return;
+    evict_node(part);
   }
 }
 

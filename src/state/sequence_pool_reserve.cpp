@@ -191,7 +191,7 @@ PoolResult<void> SequencePool::do_commit(SequenceId id, std::span<const Token> t
 
 // Publishes full blocks, gives back pages before the windows, and keeps a checkpoint if one is due.
 void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
-  sequence.next_boundary = (sequence.length / unit() + 1) * unit();
+  sequence.next_boundary = (sequence.length / stride() + 1) * stride();
   if (sequence.publishing && (sequence.chain + 1) * block_size() <= sequence.length) publish(sequence);
   for (std::uint32_t g = 0; g < groups(); ++g) {
     if (layout().groups[g].window != 0) sequence.groups[g].give_back_before(window_start(g, sequence.length));

@@ -39,7 +39,7 @@ std::uint64_t SequencePool::pages_that_go_with(std::uint32_t node, std::uint64_t
 double SequencePool::worth(std::uint32_t node) const {
   const std::uint64_t end = index_->end(node);
   if (!states_) {
-    return value_per_byte(index_->rate(node), cost_of(costs_, end - block_size(), end), node_bytes_);
+    return value_per_byte(index_->rate(node), cost_of(costs_, end - index_->count(node), end), node_bytes_);
   }
   const PrefixIndex::Node& n = index_->node(node);
   const std::uint64_t tokens =
