@@ -178,6 +178,22 @@ TEST(EngineBlocks, PromptsInTheSameBatchShareWhatTheyHaveInCommonToTheUnit) {
   }
 }
 
+// Without recurrent layers the second waits for the end of the block, and shares what they have in common to the token.
+TEST(EngineBlocks, PromptsInTheSameBatchShareTheBlockInWhichTheyPart) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+    Fixture fixture(
+        {.kind = kind, .block_size = 64, .checkpoint_unit = 8, .engine = {.step_tokens = 16, .check_integrity = true}});
+    std::vector<Token> other = some_tokens(45);
+    for (const Token token : some_tokens(30, 7)) other.push_back(token);
+    const auto first = fixture.submit(greedy(some_tokens(100), 4));
+    const auto second = fixture.submit(greedy(other, 4));
+    fixture.run();
+    EXPECT_EQ(first->choices[0].answer(), fixture.right(greedy(some_tokens(100), 4)));
+    EXPECT_EQ(second->choices[0].answer(), fixture.right(greedy(other, 4)));
+    EXPECT_GE(second->usage.hit.tokens, 45u) << name(kind);
+  }
+}
+
 // A conversation goes on: all that was computed of it is reused, though it does not fill a block. Only a last page with
 // fewer tokens than a unit is not kept.
 TEST(EngineBlocks, AModelWithoutRecurrentLayersContinuesAConversationToTheToken) {

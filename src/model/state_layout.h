@@ -16,6 +16,8 @@
 namespace quire::model {
 
 constexpr std::uint32_t kDefaultBlockSize = 16;
+// Recurrent states are kept at multiples of so many tokens, whatever the block size (PoolConfig::checkpoint_unit).
+constexpr std::uint32_t kDefaultCheckpointUnit = 16;
 
 // The layers of the layout are the blocks of the model that have state, in their order.
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size = kDefaultBlockSize,
