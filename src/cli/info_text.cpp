@@ -10,6 +10,7 @@
 #include "quire/cli/info.h"
 #include "quire/cli/layer_map.h"
 #include "quire/cli/printable.h"
+#include "quire/model/state_layout.h"
 
 namespace quire::cli {
 
@@ -87,6 +88,7 @@ void add_model(Page& page, const ModelFacts& facts) {
     const model::RecurrentShape& shape = model.recurrent;
     page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
                                        shape.inner / shape.heads, shape.state, shape.conv_kernel));
+    page.line("checkpoints", fmt::format("at multiples of {} tokens", model::kDefaultCheckpointUnit));
   }
 }
 

@@ -74,6 +74,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   // Not all of the pool: states are large, and the pages of a prefix are worth as much as the state at its end.
   config.checkpoint_budget_bytes = size->bytes / 100 * std::min(options.checkpoint_percent, 100u);
   config.checkpoint_interval = options.checkpoint_interval;
+  config.checkpoint_unit = model::checkpoint_unit_for(layout->block_size, options.checkpoint_unit);
   config.event_capacity = options.event_capacity;
   config.journal = options.journal;
   auto pool = SequencePool::create(host->backend_->device(), config);

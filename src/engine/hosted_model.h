@@ -20,6 +20,7 @@
 #include "quire/engine/engine.h"
 #include "quire/engine/executor.h"
 #include "quire/model/model.h"
+#include "quire/model/state_layout.h"
 #include "quire/state/sequence_pool.h"
 
 namespace quire::engine {
@@ -40,6 +41,8 @@ struct HostOptions {
   std::uint32_t checkpoints = 8;
   std::uint32_t checkpoint_percent = 50;
   std::uint32_t checkpoint_interval = 256;  // tokens between two checkpoints
+  // They lie at multiples of so many tokens, whatever the block size. Models without recurrent layers: see PoolConfig.
+  std::uint32_t checkpoint_unit = model::kDefaultCheckpointUnit;
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
   PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel

@@ -50,6 +50,18 @@ TEST(HostedModel, RefusesOptionsThatContradictEachOther) {
   EXPECT_FALSE(host("llama", {.max_sequences = 0}).has_value());
 }
 
+// Otherwise they lie at the ends of blocks only.
+TEST(HostedModel, CheckpointsLieAtMultiplesOfTheUnitIfBlocksAreWholeUnits) {
+  const auto unit_of = [](HostOptions options) {
+    const auto made = host("hybrid", std::move(options));
+    EXPECT_TRUE(made.has_value());
+    return (*made)->pool().config().checkpoint_unit;
+  };
+  EXPECT_EQ(unit_of({}), 16u);
+  EXPECT_EQ(unit_of({.checkpoint_unit = 8}), 8u);
+  for (const std::uint32_t unit : {0u, 5u, 32u}) EXPECT_EQ(unit_of({.checkpoint_unit = unit}), 16u) << unit;
+}
+
 TEST(HostedModel, LittleMemoryShortensTheContextIfNoneIsGiven) {
   const auto made = host("llama", {.memory = 4 << 20});
   ASSERT_TRUE(made.has_value()) << made.error().message;

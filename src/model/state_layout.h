@@ -15,6 +15,13 @@
 
 namespace quire::model {
 
+// Recurrent states are kept at multiples of so many tokens, whatever the block size (PoolConfig::checkpoint_unit).
+constexpr std::uint32_t kDefaultCheckpointUnit = 16;
+// Blocks that are not a whole number of units have checkpoints only at their ends.
+constexpr std::uint32_t checkpoint_unit_for(std::uint32_t block_size, std::uint32_t unit = kDefaultCheckpointUnit) {
+  return unit != 0 && block_size % unit == 0 ? unit : block_size;
+}
+
 // The layers of the layout are the blocks of the model that have state, in their order.
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size = kDefaultBlockSize,
                                  ElementType kv_type = ElementType::F16, ElementType state_type = ElementType::F32);
