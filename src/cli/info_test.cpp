@@ -157,8 +157,8 @@ TEST(Info, WindowsExpertsAndUnequalLayersAreShown) {
                                        .set("expert_used_count", 2U));
   EXPECT_THAT(text, HasSubstr("feed-forward    32 to 64\n"));
   EXPECT_THAT(text, HasSubstr("experts         8, 2 for each token\n"));
-  EXPECT_THAT(text, HasSubstr("  per token                             64             128\n"
-                              "    only in the window                  32              64\n"));
+  EXPECT_THAT(text, HasSubstr("  per token                            128              64              40\n"
+                              "    only in the window                  64              32              20\n"));
 }
 
 TEST(Info, AModelInSeveralFilesIsShownAsOneWithItsParts) {

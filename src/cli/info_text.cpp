@@ -146,14 +146,15 @@ void add_state(Page& page, const ModelFacts& facts) {
   bytes("per sequence", [](const model::StateCost& cost) { return cost.fixed_bytes; });
   bytes(fmt::format("{} tokens", grouped(facts.model.context_length)),
         [](const model::StateCost& cost) { return cost.total_bytes; });
-  if (facts.states.front().cost.unfilled_bytes > 0)
-    bytes(fmt::format("  of it empty, at most"), [](const model::StateCost& cost) { return cost.unfilled_bytes; });
-  page.append("  Pages of {} tokens. The last page of a sequence is half empty on average.\n", facts.block_size);
+  if (facts.states.front().cost.unfilled_bytes > 0) {
+    bytes("  of it empty, at most", [](const model::StateCost& cost) { return cost.unfilled_bytes; });
+    page.append("  Pages of {} tokens. The last page of a sequence is half empty on average.\n", facts.block_size);
+  }
   if (facts.recurrent_bytes.empty()) return;
   page.append("  {:<24}", "recurrent states as");
-  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", name(type));
+  for (const auto& [type, size] : facts.recurrent_bytes) page.append("{:>16}", name(type));
   page.append("\n  {:<24}", "per sequence");
-  for (const auto& [type, bytes] : facts.recurrent_bytes) page.append("{:>16}", grouped(bytes));
+  for (const auto& [type, size] : facts.recurrent_bytes) page.append("{:>16}", grouped(size));
   page.append("\n");
 }
 
