@@ -158,13 +158,16 @@ class Backend {
 
   // Whether the KV cache can hold this type.
   virtual bool stores(ElementType kv_type) const = 0;
+  // Whether recurrent (SSM) states can have this type.
+  virtual bool stores_state(ElementType type) const = 0;
 
   // Allocates scratch memory for steps of up to this size. Nothing is allocated afterwards.
   struct Sizes {
-    std::uint32_t rows = 0;    // of a step
-    std::uint32_t cols = 0;    // of an input
-    std::uint32_t heads = 0;   // of attention
-    std::uint32_t groups = 0;  // of the pool
+    std::uint32_t rows = 0;            // of a step
+    std::uint32_t cols = 0;            // of an input
+    std::uint32_t heads = 0;           // of attention
+    std::uint32_t attention_cols = 0;  // of all heads
+    std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
@@ -209,7 +212,9 @@ class Backend {
   //   weight [conv_width][channels], bias [channels] or none
   virtual void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) = 0;
   // The recurrence: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads]; dt_bias, a, d [heads].
-  //   step = softplus(dt + dt_bias); state = state * exp(step * a) + step * x * b; out = state . c + d * x
+  //   step = softplus(dt + dt_bias); next = state * exp(step * a) + step * x * b; out = next . c + d * x
+  // Then `next` becomes the state. If that is f16 or bf16, it is rounded to nearest, ties to even, after every token,
+  // also within a chunk. An f16 is clamped to +-65504. A bf16 that is too large becomes infinite. A NaN stays a NaN.
   virtual void mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                            const Mamba2Shape& shape) = 0;
 };

@@ -104,7 +104,8 @@ class ConformanceOfAttention : public Conformance {
   // Compares rows of one sequence with the softmax.
   void expect_softmax(const Matrix& got, const AttentionShape& shape, ElementType type, const Context& context,
                       std::span<const std::uint32_t> rows) {
-    const Matrix k = reference::stored(type, context.k), v = reference::stored(type, context.v);
+    const Matrix k = reference::stored(type, context.k, shape.head_dim),
+                 v = reference::stored(type, context.v, shape.head_dim);
     Expected expected(1, got.cols);
     for (const std::uint32_t i : rows) {
       SCOPED_TRACE("position " + std::to_string(i));
@@ -293,6 +294,40 @@ TEST_P(ConformanceOfAttention, OverSharedPagesHasTheSameBitsAsAlone) {
     expect_same_bits(together, alone);
     for (const Entry& entry : entries) {
       expect_softmax(alone[entry.sequence], shape, type, contexts[entry.sequence], std::vector{entry.position});
+    }
+  }
+}
+
+// A context of several sections can be divided among threads. One sequence alone, many, and the end of a prompt's chunk
+// divide it differently.
+TEST_P(ConformanceOfAttention, LongContextsHaveTheSameBitsAloneAmongOthersAndInAChunk) {
+  constexpr std::uint32_t kLengths[] = {1700, 1025, 512, 513, 1540, 90, 1100, 600};
+  for (const std::uint32_t window : {0u, 700u}) {
+    for (const ElementType type : types_stored_by(backend())) {
+      const AttentionShape shape{
+          .group = 1, .layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 32, .scale = 0.3f, .window = window};
+      const Layout layout{.type = type, .block_size = 64};
+      SCOPED_TRACE(describe(shape, layout));
+      const std::vector<Context> contexts = random_contexts(shape, kLengths);
+      KvPool pool = make_pool(shape, layout, std::size(kLengths), 1700);
+      std::vector<Matrix> nothing;
+      std::vector<Entry> last, chunks;
+      for (std::uint32_t s = 0; s < std::size(kLengths); ++s) {
+        pool.write(s, 1, contexts[s].k, contexts[s].v);
+        nothing.emplace_back(kLengths[s], contexts[s].q.cols);
+        last.push_back({s, kLengths[s] - 1, 1});
+        chunks.push_back({s, kLengths[s] - 30, 30});
+      }
+      std::vector<Matrix> alone = nothing, together = nothing, in_chunks = nothing;
+      for (const Entry& entry : last) attend(shape, pool, contexts, std::span(&entry, 1), alone, false);
+      attend(shape, pool, contexts, last, together, false);
+      expect_same_bits(together, alone);
+      for (const Entry& entry : chunks) attend(shape, pool, contexts, std::span(&entry, 1), in_chunks, false);
+      for (const Entry& entry : last) {
+        EXPECT_TRUE(same_bits(in_chunks[entry.sequence].row(entry.position), alone[entry.sequence].row(entry.position)))
+            << "sequence " << entry.sequence;
+        expect_softmax(alone[entry.sequence], shape, type, contexts[entry.sequence], std::vector{entry.position});
+      }
     }
   }
 }

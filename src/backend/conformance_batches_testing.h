@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quire/backend/conformance_testing.h"
+#include "quire/backend/reference_testing.h"
 #include "quire/gguf/half.h"
 #include "quire/state/batch.h"
 #include "quire/state/device.h"
@@ -101,7 +102,7 @@ inline Schedule at_random(std::span<const std::uint32_t> lengths, std::uint32_t 
 
 inline std::vector<ElementType> types_stored_by(const Backend& backend) {
   std::vector<ElementType> types;
-  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16, ElementType::Q8_0}) {
     if (backend.stores(type)) types.push_back(type);
   }
   return types;
@@ -173,11 +174,10 @@ class KvPool {
     must(device_.fence());
     for (std::uint32_t p = 0; p < k.rows; ++p) {
       for (std::uint32_t head = 0; head < shape_.num_kv_heads; ++head) {
-        for (std::uint32_t d = 0; d < shape_.head_dim; ++d) {
-          const std::uint64_t at = offset(sequence, layer, head, p) + std::uint64_t{d} * element_bytes(shape_.type);
-          encode(k.at(p, head * shape_.head_dim + d), all.data() + at);
-          encode(v.at(p, head * shape_.head_dim + d), all.data() + at + shape_.plane_bytes());
-        }
+        const std::uint64_t at = offset(sequence, layer, head, p);
+        const std::uint32_t first = head * shape_.head_dim;
+        encode(k.row(p).subspan(first, shape_.head_dim), all.data() + at);
+        encode(v.row(p).subspan(first, shape_.head_dim), all.data() + at + shape_.plane_bytes());
       }
     }
     must(device_.upload(memory_.data(), all.data(), all.size()));
@@ -205,28 +205,46 @@ class KvPool {
     for (std::uint32_t head = 0; head < shape_.num_kv_heads; ++head) {
       must(device_.download(row.data(), memory_.data() + offset(sequence, layer, head, position) + plane, row.size()));
       must(device_.fence());
-      for (std::uint32_t d = 0; d < shape_.head_dim; ++d) {
-        all.push_back(decode(row.data() + std::size_t{d} * element_bytes(shape_.type)));
-      }
+      for (std::uint32_t d = 0; d < shape_.head_dim; ++d) all.push_back(decode(row.data(), d));
     }
     return all;
   }
-  void encode(float value, std::byte* to) const {
-    const std::uint16_t half = shape_.type == ElementType::F16 ? gguf::f32_to_f16(value) : gguf::f32_to_bf16(value);
-    if (shape_.type == ElementType::F32) {
-      std::memcpy(to, &value, sizeof value);
-    } else {
-      std::memcpy(to, &half, sizeof half);
+  void encode(std::span<const float> row, std::byte* to) const {
+    if (shape_.type == ElementType::Q8_0) return encode_scaled(row, to);
+    for (const float value : row) {
+      const std::uint16_t half = shape_.type == ElementType::F16 ? gguf::f32_to_f16(value) : gguf::f32_to_bf16(value);
+      if (shape_.type == ElementType::F32) {
+        std::memcpy(to, &value, sizeof value);
+      } else {
+        std::memcpy(to, &half, sizeof half);
+      }
+      to += element_bytes(shape_.type);
     }
   }
-  float decode(const std::byte* from) const {
+  // The numbers, then the scales.
+  static void encode_scaled(std::span<const float> row, std::byte* to) {
+    const auto dim = static_cast<std::uint32_t>(row.size());
+    for (std::uint32_t at = 0; at < dim; at += kScaledElements) {
+      const auto block = row.subspan(at, std::min(kScaledElements, dim - at));
+      const std::uint16_t scale = reference::scale_of(block);
+      std::memcpy(to + scales_offset(dim) + at / kScaledElements * 2, &scale, sizeof scale);
+      for (std::uint32_t i = 0; i < block.size(); ++i) {
+        to[at + i] = static_cast<std::byte>(static_cast<std::int8_t>(reference::whole_number(block[i], scale)));
+      }
+    }
+  }
+  float decode(const std::byte* row, std::uint32_t d) const {
     float value = 0;
     std::uint16_t half = 0;
     if (shape_.type == ElementType::F32) {
-      std::memcpy(&value, from, sizeof value);
+      std::memcpy(&value, row + std::size_t{d} * 4, sizeof value);
       return value;
     }
-    std::memcpy(&half, from, sizeof half);
+    if (shape_.type == ElementType::Q8_0) {
+      std::memcpy(&half, row + scales_offset(shape_.head_dim) + d / kScaledElements * 2, sizeof half);
+      return static_cast<float>(static_cast<std::int8_t>(row[d])) * gguf::f16_to_f32(half);
+    }
+    std::memcpy(&half, row + std::size_t{d} * 2, sizeof half);
     return shape_.type == ElementType::F16 ? gguf::f16_to_f32(half) : gguf::bf16_to_f32(half);
   }
 
@@ -240,12 +258,22 @@ class KvPool {
 
 // --- recurrent states
 
+inline std::vector<ElementType> state_types_stored_by(const Backend& backend) {
+  std::vector<ElementType> types;
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+    if (backend.stores_state(type)) types.push_back(type);
+  }
+  return types;
+}
+
 class StatePool {
  public:
-  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences)
+  StatePool(Device& device, const Mamba2Shape& mamba, std::uint32_t layers, std::uint32_t sequences,
+            ElementType type = ElementType::F32)
       : shape_{.num_layers = layers,
                .conv_bytes = std::uint64_t{mamba.conv_width - 1} * mamba.conv_channels() * sizeof(float),
-               .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * sizeof(float)},
+               .ssm_bytes = std::uint64_t{mamba.inner()} * mamba.state_dim * element_bytes(type),
+               .type = type},
         device_(device),
         memory_(must(DeviceBuffer::create(device, shape_.bytes() * sequences))) {}  // zeros: no token yet
 
@@ -254,7 +282,8 @@ class StatePool {
             .unit = kObjectAlignment,
             .layer_stride = shape_.layer_stride(),
             .ssm_offset = shape_.conv_stride(),
-            .num_layers = shape_.num_layers};
+            .num_layers = shape_.num_layers,
+            .type = shape_.type};
   }
   std::uint32_t stride() const { return static_cast<std::uint32_t>(shape_.bytes() / kObjectAlignment); }
 

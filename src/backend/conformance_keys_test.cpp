@@ -71,7 +71,8 @@ TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValu
       EXPECT_TRUE(same_bits(tensors().get(v_on), v));
       for (const Tensor tensor : {q_on, k_on, v_on}) EXPECT_TRUE(tensors().surroundings_are_untouched(tensor));
       // Stored values are the nearest that the type has. They are at the positions of their sequence, and nowhere else.
-      const Matrix k_stored = reference::stored(type, k_after), v_stored = reference::stored(type, v);
+      const Matrix k_stored = reference::stored(type, k_after, one.head_dim),
+                   v_stored = reference::stored(type, v, one.head_dim);
       std::uint32_t row = 0;
       for (const Part& part : parts) {
         for (std::uint32_t i = 0; i < part.rows; ++i, ++row) {
@@ -120,7 +121,7 @@ TEST_P(ConformanceOfKeysAndValues, ExtremeValuesAreStoredAsTheNearest) {
     const Tensor q_on = tensors().put(k), k_on = tensors().put(k), v_on = tensors().put(k);
     step(make_batch(std::vector<Part>{{.position = 3}}, {.kv = {KvGroupView{}, pool.view()}}),
          [&] { backend().store_kv(shape, q_on, k_on, v_on, {}); });
-    const Matrix expected = reference::stored(type, k);
+    const Matrix expected = reference::stored(type, k, shape.head_dim);
     EXPECT_TRUE(same_bits(pool.key(0, 2, 3), expected.row(0))) << name(type);
     EXPECT_TRUE(same_bits(pool.value(0, 2, 3), expected.row(0))) << name(type);
   }

@@ -54,9 +54,20 @@ class ConformanceOfRecurrentLayers : public Conformance {
     std::vector<std::vector<std::byte>> untouched;  // states of the other layer
   };
 
+  // How far the output of a scan may be from the reference. A state that is nearly halfway between two values of its
+  // type may round to either, and then differs by one unit in the last place.
+  double scan_tolerance(ElementType type) const {
+    switch (type) {
+      case ElementType::F16: return tolerance().floats + 0x1p-10;
+      case ElementType::BF16: return tolerance().floats + 0x1p-7;
+      default: return tolerance().floats;
+    }
+  }
+
   // Runs all positions of all sequences in the steps of a schedule.
-  Run run(const Mamba2Shape& shape, const Layer& layer, std::span<const Inputs> inputs, const Schedule& schedule) {
-    StatePool pool(backend().device(), shape, kLayers, static_cast<std::uint32_t>(inputs.size()));
+  Run run(const Mamba2Shape& shape, const Layer& layer, std::span<const Inputs> inputs, const Schedule& schedule,
+          ElementType type = ElementType::F32) {
+    StatePool pool(backend().device(), shape, kLayers, static_cast<std::uint32_t>(inputs.size()), type);
     const Tensor conv_weight = tensors().put(layer.conv_weight), dt_bias = tensors().put(layer.dt_bias);
     const Tensor conv_bias = layer.conv_bias.values.empty() ? Tensor{} : tensors().put(layer.conv_bias);
     const Tensor a = tensors().put(layer.a), d = tensors().put(layer.d);
@@ -117,14 +128,17 @@ TEST_P(ConformanceOfRecurrentLayers, ConvolveAndScanFromAStateOfZeros) {
     SCOPED_TRACE(describe(shape));
     const Layer layer = random_layer(shape);
     const std::vector<Inputs> inputs = {random_inputs(shape, 70, 20), random_inputs(shape, 2, 40)};
-    const Run got = run(shape, layer, inputs, {{{0, 70}, {1, 2}}});
-    for (std::size_t s = 0; s < 2; ++s) {
-      const auto& [conv, x, b, c, dt] = inputs[s];
-      expect_close(got.conv[s], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
-      expect_close(got.scan[s], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape),
-                   tolerance().floats);
-      // It was zero and must still be.
-      EXPECT_EQ(got.untouched[s], std::vector<std::byte>(got.untouched[s].size())) << "the state of another layer";
+    for (const ElementType type : state_types_stored_by(backend())) {
+      SCOPED_TRACE(name(type));
+      const Run got = run(shape, layer, inputs, {{{0, 70}, {1, 2}}}, type);
+      for (std::size_t s = 0; s < 2; ++s) {
+        const auto& [conv, x, b, c, dt] = inputs[s];
+        expect_close(got.conv[s], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
+        expect_close(got.scan[s], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape, type),
+                     scan_tolerance(type));
+        // It was zero and must still be.
+        EXPECT_EQ(got.untouched[s], std::vector<std::byte>(got.untouched[s].size())) << "the state of another layer";
+      }
     }
   }
 }
@@ -143,11 +157,53 @@ TEST_P(ConformanceOfRecurrentLayers, TheStateContinuesWhereTheLastStepEnded) {
     SCOPED_TRACE(describe(shape));
     const Layer layer = random_layer(shape);
     const std::vector<Inputs> inputs = {random_inputs(shape, 40, 20)};
-    const Run got = run(shape, layer, inputs, {{{0, 1}}, {{0, 2}}, {{0, 20}}, {{0, 1}}, {{0, 16}}});
     const auto& [conv, x, b, c, dt] = inputs[0];
-    expect_close(got.conv[0], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
-    expect_close(got.scan[0], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape),
-                 tolerance().floats);
+    for (const ElementType type : state_types_stored_by(backend())) {
+      SCOPED_TRACE(name(type));
+      const Run got = run(shape, layer, inputs, {{{0, 1}}, {{0, 2}}, {{0, 20}}, {{0, 1}}, {{0, 16}}}, type);
+      expect_close(got.conv[0], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
+      expect_close(got.scan[0], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape, type),
+                   scan_tolerance(type));
+    }
+  }
+}
+
+// One channel and a state of one element, from which everything else follows: the output is the state before it is
+// rounded, and twice that state, rounded, is in the next output.
+TEST_P(ConformanceOfRecurrentLayers, StatesTooLargeForTheirTypeAreClampedInF16AndInfiniteInBf16) {
+  const Mamba2Shape shape{.layer = 0, .heads = 1, .head_dim = 1, .groups = 1, .state_dim = 1, .conv_width = 2};
+  Layer layer = random_layer(shape);
+  layer.a.values = {0};  // no decay
+  layer.d.values = {0};
+  layer.dt_bias.values = {0};
+  Inputs inputs = random_inputs(shape, 3, 1);
+  inputs.dt.values = {30, 30, 30};  // steps of 30
+  inputs.c.values = {1, 1, 1};
+  inputs.x.values = {1, 0, 0};
+  const auto second_output = [&](ElementType type, float b) {
+    inputs.b.values = {b / 30, 0, 0};
+    std::vector<float> outputs;
+    for (const Schedule& schedule : {Schedule{{{0, 3}}}, Schedule{{{0, 1}}, {{0, 1}}, {{0, 1}}}}) {
+      const Matrix out = run(shape, layer, std::vector{inputs}, schedule, type).scan[0];
+      EXPECT_NEAR(out.at(0, 0) / b, 1, 1e-5) << "not rounded yet";
+      EXPECT_EQ(out.at(1, 0), out.at(2, 0));
+      outputs.push_back(out.at(1, 0));
+    }
+    EXPECT_EQ(outputs[0], outputs[1]);
+    return outputs[0];
+  };
+  for (const ElementType type : state_types_stored_by(backend())) {
+    if (type == ElementType::F16) {
+      EXPECT_EQ(second_output(type, 70000), 65504);
+      EXPECT_EQ(second_output(type, -1e30f), -65504);
+      EXPECT_EQ(second_output(type, 1e-9f), 0);
+    } else if (type == ElementType::BF16) {
+      EXPECT_EQ(second_output(type, 70000), 70144);  // 137 * 512
+      EXPECT_EQ(second_output(type, 3.4e38f), INFINITY);
+      EXPECT_NEAR(second_output(type, 1e-9f), 1e-9f, 4e-12f);
+    } else {
+      EXPECT_NEAR(second_output(type, 70000), 70000, 0.1);
+    }
   }
 }
 
@@ -159,15 +215,18 @@ TEST_P(ConformanceOfRecurrentLayers, HaveTheSameBitsHoweverPromptsAreCutAndWhoev
     const Layer layer = random_layer(shape);
     std::vector<Inputs> inputs;
     for (std::uint32_t s = 0; s < std::size(lengths); ++s) inputs.push_back(random_inputs(shape, lengths[s], 100 * s));
-    const Run whole = run(shape, layer, inputs, one_by_one(lengths));
     std::vector<Schedule> schedules = {token_by_token(lengths)};
     for (std::uint32_t round = 0; round < repetitions(4); ++round) schedules.push_back(at_random(lengths, 200, round));
-    for (const Schedule& schedule : schedules) {
-      const Run other = run(shape, layer, inputs, schedule);
-      for (std::size_t s = 0; s < inputs.size(); ++s) {
-        EXPECT_TRUE(same_bits(other.conv[s], whole.conv[s])) << "sequence " << s;
-        EXPECT_TRUE(same_bits(other.scan[s], whole.scan[s])) << "sequence " << s;
-        EXPECT_EQ(other.states[s], whole.states[s]) << "sequence " << s;
+    for (const ElementType type : state_types_stored_by(backend())) {
+      SCOPED_TRACE(name(type));
+      const Run whole = run(shape, layer, inputs, one_by_one(lengths), type);
+      for (const Schedule& schedule : schedules) {
+        const Run other = run(shape, layer, inputs, schedule, type);
+        for (std::size_t s = 0; s < inputs.size(); ++s) {
+          EXPECT_TRUE(same_bits(other.conv[s], whole.conv[s])) << "sequence " << s;
+          EXPECT_TRUE(same_bits(other.scan[s], whole.scan[s])) << "sequence " << s;
+          EXPECT_EQ(other.states[s], whole.states[s]) << "sequence " << s;
+        }
       }
     }
   }

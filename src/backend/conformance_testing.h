@@ -187,7 +187,8 @@ inline Loaded load(Backend& backend, const FileWeight& from, WeightUse use = Wei
 // --- the suite
 
 // The largest step of the suite.
-inline constexpr Backend::Sizes kSizes{.rows = 256, .cols = 1024, .heads = 16, .groups = 2, .recurrent_heads = 16};
+inline constexpr Backend::Sizes kSizes{
+    .rows = 256, .cols = 1024, .heads = 16, .attention_cols = 1024, .groups = 2, .recurrent_heads = 16};
 
 class Conformance : public ::testing::TestWithParam<BackendUnderTest> {
  protected:

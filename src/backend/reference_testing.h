@@ -280,9 +280,39 @@ inline float stored(ElementType type, float value) {
     default: return value;
   }
 }
-inline Matrix stored(ElementType type, Matrix x) {
+// Q8_0: the smallest half that brings every number of a block to at most 127, and the nearest whole numbers.
+inline std::uint16_t scale_of(std::span<const float> block) {
+  float largest = 0;
+  for (const float value : block) largest = std::max(largest, std::abs(value));
+  std::uint16_t half = gguf::f32_to_f16(largest / 127);
+  if (gguf::f16_to_f32(half) < largest / 127) ++half;
+  return std::min<std::uint16_t>(half, 0x7bff);
+}
+inline float whole_number(float value, std::uint16_t scale) {
+  if (scale == 0) return 0;
+  return std::clamp(std::nearbyint(value / gguf::f16_to_f32(scale)), -127.0f, 127.0f) + 0.0f;  // no -0
+}
+// Rows of heads with `head_dim` elements each.
+inline Matrix stored(ElementType type, Matrix x, std::uint32_t head_dim) {
+  if (type == ElementType::Q8_0) {
+    for (std::size_t head = 0; head < x.values.size(); head += head_dim) {
+      for (std::uint32_t at = 0; at < head_dim; at += kScaledElements) {
+        const auto block = std::span(x.values).subspan(head + at, std::min(kScaledElements, head_dim - at));
+        const std::uint16_t scale = scale_of(block);
+        for (float& value : block) value = whole_number(value, scale) * gguf::f16_to_f32(scale);
+      }
+    }
+    return x;
+  }
   for (float& value : x.values) value = stored(type, value);
   return x;
+}
+
+// The same for a recurrent state. An f16 is clamped to the largest one instead of becoming infinite.
+inline float stored_state(ElementType type, float value) {
+  constexpr float kLargest = 65504;
+  if (type == ElementType::F16 && std::fabs(value) > kLargest) return std::copysign(kLargest, value);  // not a NaN
+  return stored(type, value);
 }
 
 // One row of queries over positions [first, position] of its context; `first` follows from the window:
@@ -337,10 +367,12 @@ inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix&
   return out;
 }
 
-// For each head: step = softplus(dt + dt_bias); state[i][n] = state[i][n] * e^(step * a) + step * x[i] * b[n];
-// out[i] = sum over n of state[i][n] * c[n], plus d * x[i]. Heads of a group have the same b and c.
+// For each head: step = softplus(dt + dt_bias); next[i][n] = state[i][n] * e^(step * a) + step * x[i] * b[n];
+// out[i] = sum over n of next[i][n] * c[n], plus d * x[i]; state = next, as `type` can hold it. Heads of a group have
+// the same b and c.
 inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, const Matrix& dt, const Matrix& dt_bias,
-                            const Matrix& a, const Matrix& d, const Mamba2Shape& shape) {
+                            const Matrix& a, const Matrix& d, const Mamba2Shape& shape,
+                            ElementType type = ElementType::F32) {
   Expected out(x.rows, x.cols);
   const std::uint32_t dim = shape.head_dim, n_states = shape.state_dim, per_group = shape.heads / shape.groups;
   for (std::uint32_t head = 0; head < shape.heads; ++head) {
@@ -357,6 +389,7 @@ inline Expected mamba2_scan(const Matrix& x, const Matrix& b, const Matrix& c, c
           sizes[n] = sizes[n] * decay + std::fabs(more);
           sum += state[n] * c.at(t, bc + n);
           size += sizes[n] * std::fabs(c.at(t, bc + n));
+          if (type != ElementType::F32) state[n] = stored_state(type, static_cast<float>(state[n]));
         }
         out.set(t, head * dim + i, sum, size);
       }

@@ -19,7 +19,7 @@ struct Pool {
 // As many sequences as the memory allows, up to the number wanted, but at least one. If not even one fits, creating the
 // host fails.
 Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted) {
-  const auto layout = model.layout(model::kDefaultBlockSize, host.kv_type);
+  const auto layout = model.layout(host.block_size, host.kv_type, host.state_type);
   if (!layout) return std::unexpected(layout.error());
   // The first sequence has room for the checkpoints of its prompt. Each further sequence has room for one checkpoint
   // besides its own state.
@@ -52,6 +52,8 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
   engine::HostOptions host{.context = choice.context,
                            .memory = choice.memory != 0 ? choice.memory : needs.memory,
                            .kv_type = choice.kv_type,
+                           .state_type = choice.state_type,
+                           .block_size = choice.block_size,
                            .max_sequences = needs.sequences,
                            .prefix_cache = needs.prefix_cache};
   if (!needs.smooth) {

@@ -18,6 +18,8 @@ struct HostChoice {
   std::uint32_t context = 0;  // tokens; 0: what the workload needs
   std::uint64_t memory = 0;   // bytes of the pool; 0: what the workload needs
   ElementType kv_type = ElementType::F16;
+  ElementType state_type = ElementType::F32;
+  std::uint32_t block_size = kDefaultBlockSize;
 };
 
 Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,

@@ -17,6 +17,7 @@
 #include "quire/cli/input.h"
 #include "quire/cli/keys.h"
 #include "quire/cli/model_commands.h"
+#include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
 #include "quire/cli/replay.h"
@@ -90,10 +91,11 @@ Command add_info(CLI::App& app) {
   auto options = std::make_shared<InfoOptions>();
   command->add_option("FILE", options->path, kModelHelp)->required()->type_name(std::string());
   command->add_flag("--json", options->json, kJsonHelp);
+  add_block_size(*command, options->block_size);
   command->footer(
       "The state is the memory that a sequence takes from the pool: keys and values of\n"
       "every token in attention layers, a block of fixed size in recurrent layers. It is\n"
-      "shown for keys and values in f16 (the default) and in f32.");
+      "shown for each --kv-type.");
   return [options](const Style& style) { return info(*options, style); };
 }
 

@@ -49,7 +49,9 @@ TEST(CommandLine, HelpOfACommandNamesItsOptions) {
                                     HasSubstr("--add-generation-prompt"), HasSubstr("--now DATE")));
   for (const char* command : {"run", "chat", "serve", "bench", "logits"}) {
     EXPECT_THAT(help(command), AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu"),
-                                     HasSubstr("--threads N"), HasSubstr("--kv-type f16|f32")));
+                                     HasSubstr("--threads N"), HasSubstr("--kv-type f16|bf16|f32|q8_0"),
+
+                                     HasSubstr("--state-type f32|bf16|f16")));
   }
 }
 

@@ -250,7 +250,9 @@ class Bench {
                              .variant = options.variant,
                              .context = options.context,
                              .memory = options.memory,
-                             .kv_type = options.kv_type},
+                             .kv_type = options.kv_type,
+                             .state_type = options.state_type,
+                             .block_size = options.block_size},
                             workload, needs);
   }
 

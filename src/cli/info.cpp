@@ -8,7 +8,7 @@ namespace quire::cli {
 Result<std::string> info(const InfoOptions& options, const Style& style) {
   const auto file = gguf::File::open(options.path);
   if (!file) return std::unexpected(file.error());
-  const auto facts = model_facts(*file);
+  const auto facts = model_facts(*file, options.block_size);
   if (!facts) return std::unexpected(facts.error());
   return options.json ? json_line(info_json(*facts)) : info_text(*facts, style);
 }

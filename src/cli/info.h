@@ -17,6 +17,7 @@ namespace quire::cli {
 struct InfoOptions {
   std::string path;
   bool json = false;
+  std::uint32_t block_size = kDefaultBlockSize;
 };
 
 // Returns the whole output.

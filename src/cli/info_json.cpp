@@ -50,6 +50,14 @@ json::object cost_json(const model::StateCost& cost) {
   out["bytes_per_token_within_window"] = cost.window_bytes_per_token;
   out["bytes_per_sequence"] = cost.fixed_bytes;
   out["bytes_at_full_context"] = cost.total_bytes;
+  out["bytes_unfilled_at_most"] = cost.unfilled_bytes;
+  return out;
+}
+
+json::value recurrent_bytes_json(const ModelFacts& facts) {
+  if (facts.recurrent_bytes.empty()) return nullptr;
+  json::object out;
+  for (const auto& [type, bytes] : facts.recurrent_bytes) out[name(type)] = bytes;
   return out;
 }
 
@@ -86,9 +94,11 @@ json::object info_json(const ModelFacts& facts) {
   out["types"] = std::move(types);
   out["tokenizer"] = tokenizer_json(facts.tokenizer);
   out["chat_template_bytes"] = facts.chat_template_bytes ? json::value(*facts.chat_template_bytes) : json::value();
-  out["state"] = {{"block_size", model::kDefaultBlockSize},
-                  {"f16", cost_json(facts.state_f16)},
-                  {"f32", cost_json(facts.state_f32)}};
+  json::object state{{"block_size", facts.block_size}};
+  for (const ModelFacts::KvChoice& choice : facts.states) state[name(choice.type)] = cost_json(choice.cost);
+  state["bf16"] = state["f16"];
+  state["recurrent_bytes_per_sequence"] = recurrent_bytes_json(facts);
+  out["state"] = std::move(state);
   return out;
 }
 

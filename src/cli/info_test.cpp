@@ -89,6 +89,10 @@ TEST(Info, JsonHasTheStateInBytesAndALayerForEachLayer) {
   EXPECT_EQ(json.at("state").at("f32").at("bytes_per_token"), 2 * 2 * 2 * 64 * 4);
   EXPECT_EQ(json.at("state").at("f16").at("bytes_per_sequence"), 6 * (3 * 640 + 512 * 64) * 4);
   EXPECT_EQ(json.at("state").at("f16").at("bytes_at_full_context"), 2048 * 1024 + 832512);
+  const boost::json::value& recurrent = json.at("state").at("recurrent_bytes_per_sequence");
+  EXPECT_EQ(recurrent.at("f32"), 832512);
+  EXPECT_EQ(recurrent.at("bf16"), 6 * (3 * 640 * 4 + 512 * 64 * 2));
+  EXPECT_EQ(recurrent.at("f16"), recurrent.at("bf16"));
 }
 
 TEST(Info, TheGoldenModelsAreSaidToBeWhatTheyAre) {
@@ -153,8 +157,8 @@ TEST(Info, WindowsExpertsAndUnequalLayersAreShown) {
                                        .set("expert_used_count", 2U));
   EXPECT_THAT(text, HasSubstr("feed-forward    32 to 64\n"));
   EXPECT_THAT(text, HasSubstr("experts         8, 2 for each token\n"));
-  EXPECT_THAT(text, HasSubstr("  per token                             64             128\n"
-                              "    only in the window                  32              64\n"));
+  EXPECT_THAT(text, HasSubstr("  per token                            128              64              40\n"
+                              "    only in the window                  64              32              20\n"));
 }
 
 TEST(Info, AModelInSeveralFilesIsShownAsOneWithItsParts) {

@@ -10,6 +10,7 @@
 #include "quire/cli/info.h"
 #include "quire/cli/layer_map.h"
 #include "quire/cli/printable.h"
+#include "quire/model/state_layout.h"
 
 namespace quire::cli {
 
@@ -87,6 +88,7 @@ void add_model(Page& page, const ModelFacts& facts) {
     const model::RecurrentShape& shape = model.recurrent;
     page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
                                        shape.inner / shape.heads, shape.state, shape.conv_kernel));
+    page.line("checkpoints", fmt::format("at multiples of {} tokens", model::kDefaultCheckpointUnit));
   }
 }
 
@@ -126,17 +128,34 @@ void add_text(Page& page, const ModelFacts& facts) {
 }
 
 void add_state(Page& page, const ModelFacts& facts) {
-  const model::StateCost &f16 = facts.state_f16, &f32 = facts.state_f32;
-  const auto line = [&page](std::string_view label, std::uint64_t a, std::uint64_t b) {
-    page.append("  {:<24}{:>16}{:>16}\n", label, grouped(a), grouped(b));
+  const auto line = [&](std::string_view label, auto value) {
+    page.append("  {:<24}", label);
+    for (const ModelFacts::KvChoice& choice : facts.states) page.append("{:>16}", value(choice));
+    page.append("\n");
+  };
+  const auto bytes = [&](std::string_view label, auto of_cost) {
+    line(label, [&](const ModelFacts::KvChoice& choice) { return grouped(of_cost(choice.cost)); });
   };
   page.heading("State, in bytes");
-  page.append("  {:<24}{:>16}{:>16}\n", "keys and values as", "f16", "f32");
-  line("per token", f16.bytes_per_token + f16.window_bytes_per_token, f32.bytes_per_token + f32.window_bytes_per_token);
-  if (f16.window_bytes_per_token > 0)
-    line("  only in the window", f16.window_bytes_per_token, f32.window_bytes_per_token);
-  line("per sequence", f16.fixed_bytes, f32.fixed_bytes);
-  line(fmt::format("{} tokens", grouped(facts.model.context_length)), f16.total_bytes, f32.total_bytes);
+  line("keys and values as", [](const ModelFacts::KvChoice& choice) {
+    return choice.type == ElementType::F16 ? "f16, bf16" : name(choice.type);
+  });
+  bytes("per token", [](const model::StateCost& cost) { return cost.bytes_per_token + cost.window_bytes_per_token; });
+  if (facts.states.front().cost.window_bytes_per_token > 0)
+    bytes("  only in the window", [](const model::StateCost& cost) { return cost.window_bytes_per_token; });
+  bytes("per sequence", [](const model::StateCost& cost) { return cost.fixed_bytes; });
+  bytes(fmt::format("{} tokens", grouped(facts.model.context_length)),
+        [](const model::StateCost& cost) { return cost.total_bytes; });
+  if (facts.states.front().cost.unfilled_bytes > 0) {
+    bytes("  of it empty, at most", [](const model::StateCost& cost) { return cost.unfilled_bytes; });
+    page.append("  Pages of {} tokens. The last page of a sequence is half empty on average.\n", facts.block_size);
+  }
+  if (facts.recurrent_bytes.empty()) return;
+  page.append("  {:<24}", "recurrent states as");
+  for (const auto& [type, size] : facts.recurrent_bytes) page.append("{:>16}", name(type));
+  page.append("\n  {:<24}", "per sequence");
+  for (const auto& [type, size] : facts.recurrent_bytes) page.append("{:>16}", grouped(size));
+  page.append("\n");
 }
 
 }  // namespace

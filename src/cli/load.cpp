@@ -59,6 +59,8 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
   host.context = options.context;
   host.memory = options.memory;
   host.kv_type = options.kv_type;
+  host.block_size = options.block_size;
+  host.state_type = options.state_type;
   return engine::HostedModel::create(std::move(*model), std::move(*backend), host);
 }
 

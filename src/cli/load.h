@@ -1,4 +1,5 @@
-// Loads a model with the options that all model commands share: -m, --device, --threads, --ctx, --memory, --kv-type.
+// Loads a model with the options that all model commands share: -m, --device, --threads, --ctx, --memory, --kv-type,
+// --block-size, --state-type.
 //
 // What holds: on a terminal, a bar shows the progress. The file is read once from beginning to end, so that the first
 //   token does not wait for many small reads from the disk.
@@ -21,8 +22,10 @@ struct ModelOptions {
   std::uint32_t context = 0;  // tokens; 0: the model's
   std::uint64_t memory = 0;   // bytes; 0: enough for one sequence
   ElementType kv_type = ElementType::F16;
-  std::string device = "auto";  // see BackendOptions in backend/factory.h
-  std::string variant;          // of the kernels; empty: the best
+  ElementType state_type = ElementType::F32;  // of recurrent states
+  std::string device = "auto";                // see BackendOptions in backend/factory.h
+  std::string variant;                        // of the kernels; empty: the best
+  std::uint32_t block_size = kDefaultBlockSize;
 };
 
 // The model alone, without a backend.

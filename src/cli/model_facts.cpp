@@ -98,17 +98,27 @@ void count_tensors(const gguf::File& file, ModelFacts& facts) {
 }
 
 Result<model::StateCost> cost_of_context(const gguf::File& file, const model::Hyperparameters& model,
-                                         ElementType type) {
-  const auto layout = model::state_layout(model, model::kDefaultBlockSize, type);
+                                         std::uint32_t block_size, ElementType type) {
+  const auto layout = model::state_layout(model, block_size, type);
   if (!layout) return fail(fmt::format("{}: {}", file.path(), layout.error().message));
   auto cost = model::state_cost(*layout, model.context_length);
   if (!cost) return fail(fmt::format("{}: {}", file.path(), cost.error().message));
   return cost;
 }
 
+// The layout was made before with other types, so it can be made with these.
+std::vector<ModelFacts::RecurrentBytes> recurrent_bytes(const model::Hyperparameters& model) {
+  std::vector<ModelFacts::RecurrentBytes> all;
+  for (const ElementType type : {ElementType::F32, ElementType::BF16, ElementType::F16}) {
+    const auto layout = model::state_layout(model, kDefaultBlockSize, ElementType::F16, type);
+    if (layout && layout->has_recurrent()) all.push_back({type, layout->recurrent.bytes()});
+  }
+  return all;
+}
+
 }  // namespace
 
-Result<ModelFacts> model_facts(const gguf::File& file) {
+Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size) {
   ModelFacts facts;
   facts.path = file.path();
   facts.version = file.version();
@@ -133,12 +143,13 @@ Result<ModelFacts> model_facts(const gguf::File& file) {
     facts.chat_template_bytes = chat_template->size();
   }
 
-  const auto f16 = cost_of_context(file, facts.model, ElementType::F16);
-  if (!f16) return std::unexpected(f16.error());
-  facts.state_f16 = *f16;
-  const auto f32 = cost_of_context(file, facts.model, ElementType::F32);
-  if (!f32) return std::unexpected(f32.error());
-  facts.state_f32 = *f32;
+  facts.block_size = block_size;
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::Q8_0}) {
+    const auto cost = cost_of_context(file, facts.model, block_size, type);
+    if (!cost) return std::unexpected(cost.error());
+    facts.states.push_back({type, *cost});
+  }
+  facts.recurrent_bytes = recurrent_bytes(facts.model);
   return facts;
 }
 

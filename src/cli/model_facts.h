@@ -55,10 +55,21 @@ struct ModelFacts {
   std::optional<TokenizerFacts> tokenizer;
   std::optional<std::uint64_t> chat_template_bytes;
 
-  // The state of a sequence as long as the context.
-  model::StateCost state_f16, state_f32;
+  // The state of a sequence as long as the context, for each type of keys and values. That of bf16 is as large as f16.
+  struct KvChoice {
+    ElementType type;
+    model::StateCost cost;
+  };
+  std::vector<KvChoice> states;
+  std::uint32_t block_size = 0;  // tokens of a page
+  // The recurrent state of a sequence, for each --state-type. Empty if no layer is recurrent.
+  struct RecurrentBytes {
+    ElementType type = ElementType::F32;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<RecurrentBytes> recurrent_bytes;
 };
 
-Result<ModelFacts> model_facts(const gguf::File& file);
+Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size = kDefaultBlockSize);
 
 }  // namespace quire::cli

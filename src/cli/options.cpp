@@ -53,11 +53,32 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
       .add_option_function<std::string>(
           "--kv-type",
           [&options](const std::string& text) {
-            if (text != "f16" && text != "f32") refuse("--kv-type", text, "is neither f16 nor f32");
-            options.kv_type = text == "f16" ? ElementType::F16 : ElementType::F32;
+            constexpr ElementType kTypes[] = {ElementType::F16, ElementType::BF16, ElementType::F32, ElementType::Q8_0};
+            const auto type =
+                std::ranges::find(kTypes, text, [](ElementType known) { return std::string(name(known)); });
+            if (type == std::end(kTypes)) refuse("--kv-type", text, "is none of f16, bf16, f32 and q8_0");
+            options.kv_type = *type;
           },
-          "Element type of keys and values (default: f16)")
-      ->type_name("f16|f32");
+          "Element type of keys and values (default: f16). q8_0 takes about\nhalf the memory of f16")
+      ->type_name("f16|bf16|f32|q8_0");
+  command
+      .add_option_function<std::string>(
+          "--state-type",
+          [&options](const std::string& text) {
+            constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16, ElementType::F16};
+            const auto* type = std::ranges::find(kTypes, text, [](ElementType t) { return std::string(name(t)); });
+            if (type == std::end(kTypes)) refuse("--state-type", text, "is not one of f32, bf16, f16");
+            options.state_type = *type;
+          },
+          "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)")
+      ->type_name("f32|bf16|f16");
+  add_block_size(command, options.block_size);
+}
+
+void add_block_size(CLI::App& command, std::uint32_t& block_size) {
+  constexpr std::uint32_t kMost = 1024;
+  add_number<std::uint32_t>(command, "--block-size", block_size, {1, kMost},
+                            fmt::format("Tokens in a page of the pool (default: {})", block_size));
 }
 
 }  // namespace quire::cli

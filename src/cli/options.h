@@ -54,8 +54,10 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, T& value, Ra
 // An option whose value is an amount of memory: 512M, 2G.
 CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help);
 
-// Adds --device, --threads, --ctx, --memory and --kv-type. `memory` is the help of --memory: what the pool is for, and
-// its default.
+// Adds --block-size; what `block_size` holds is the default.
+void add_block_size(CLI::App& command, std::uint32_t& block_size);
+// Adds --device, --threads, --ctx, --memory, --kv-type, --state-type and --block-size. `memory` is the help of
+// --memory: what the pool is for, and its default.
 void add_model_options(CLI::App& command, ModelOptions& options,
                        const std::string& memory =
                            "Size of the pool that holds the sequence's state, e.g. 512M or "

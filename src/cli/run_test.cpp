@@ -167,6 +167,21 @@ TEST(Run, TheKindOfKeysAndValuesDecidesHowMuchThePoolTakes) {
   EXPECT_EQ(bytes("f32"), 2 * bytes("f16"));
 }
 
+TEST(Run, TheTypeOfRecurrentStatesDecidesHowMuchThePoolTakes) {
+  const auto bytes = [](const char* model, const char* type) {
+    return json_of({"-m", demo_model(model), "-p", "a", "-n", "1", "--ctx", "64", "--state-type", type})
+        .at("pool")
+        .at("pool_bytes")
+        .to_number<double>();
+  };
+  // All but the convolution states, which stay f32.
+  for (const char* type : {"bf16", "f16"}) {
+    EXPECT_LT(bytes("mamba2", type), 0.6 * bytes("mamba2", "f32")) << type;
+    EXPECT_GT(bytes("mamba2", type), 0.5 * bytes("mamba2", "f32")) << type;
+    EXPECT_EQ(bytes("llama", type), bytes("llama", "f32")) << "no recurrent states";
+  }
+}
+
 TEST(Run, MemoryDecidesHowLongTheContextIs) {
   const json::value out = json_of({"-p", "a", "-n", "1", "--memory", "2M"});
   EXPECT_EQ(out.at("context"), 512);
@@ -216,7 +231,9 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--threads", "100000"}, 2, "--threads"},
       {{"-p", "a", "-n", "0"}, 2, "--tokens: \"0\""},
       {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto and cpu are known)"},
-      {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is neither f16 nor f32"},
+      {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is none of f16, bf16, f32 and q8_0"},
+      {{"-p", "a", "--block-size", "0"}, 2, "--block-size"},
+      {{"-p", "a", "--state-type", "q8_0"}, 2, "--state-type: \"q8_0\" is not one of f32, bf16, f16"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},
       {{"-p", "a", "--top-p", "1.5"}, 2, "a top-p of 1.5"},

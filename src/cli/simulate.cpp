@@ -140,6 +140,7 @@ Result<std::string> simulate(const SimulateOptions& options, const Console& cons
   const auto layout = layout_of(options);
   if (!layout) return std::unexpected(layout.error());
   run.layout = *layout;
+  run.checkpoint_unit = model::checkpoint_unit_for(layout->block_size);
   run.costs = costs_of(options.rates);
   if (!options.costs.empty()) {
     const auto costs = simulate::read_costs(options.costs);

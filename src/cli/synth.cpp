@@ -76,6 +76,9 @@ void add_shape_options(CLI::App& command, ShapeOptions& options) {
       ->allow_extra_args(false)
       ->type_name("N,...")
       ->group("Sizes of a shape");
+  add_number<std::uint32_t>(command, "--outliers", changes.outliers, {2},
+                            "Make N channels of keys and of the feed-forward activations a hundred\ntimes larger than "
+                            "the others, as in trained models (default: none)");
   auto* tied = command.add_flag_callback(
       "--tied", [&options] { options.tied = true; }, "Use the embedding as the output matrix");
   auto* untied = command.add_flag_callback(
@@ -90,6 +93,7 @@ synth::Shape shape_of(const ShapeOptions& options) {
       options.name.empty() ? synth::usual_shape(options.architecture) : *synth::find_shape(options.name);
   synth::Shape shape = synth::changed(base, options.changes);
   if (options.tied) shape.tied = *options.tied;
+  shape.outliers = options.changes.outliers;
   if (const auto ok = synth::check_shape(shape); !ok) throw CLI::ValidationError("--" + ok.error().message);
   return shape;
 }
@@ -140,6 +144,7 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
       "given together with --shape replace those of the shape.\n\n"
       "  quire synth --shape llama-1.1b --type Q4_K_M -o model.gguf\n"
       "  quire synth --shape llama-8b --layers 4 --type Q8_0 -o short.gguf\n"
+      "  quire synth --shape qwen3-0.6b --outliers 4 --type Q8_0 -o outliers.gguf\n"
       "  quire synth --arch llama --layers 4 --embedding 256 --heads 4 \\\n"
       "    --feed-forward 768 --type F16 -o small.gguf");
   command->callback([options, shape] { options->shape = shape_of(*shape); });

@@ -72,6 +72,16 @@ TEST(SynthCommand, TheSameSeedGivesTheSameFile) {
   EXPECT_NE(testing::read_file(folder / "a"), testing::read_file(folder / "c"));
 }
 
+TEST(SynthCommand, OutliersChangeTheWeightsAndNotTheName) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(call(with(kSmall, {"--type", "Q8_0", "-o", folder / "plain"})).exit_code, kSuccess);
+  const auto made = call(with(kSmall, {"--type", "Q8_0", "-o", folder / "outliers", "--outliers", "2"}));
+  ASSERT_EQ(made.exit_code, kSuccess) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("llama-custom Q8_0"));
+  EXPECT_NE(testing::read_file(folder / "plain"), testing::read_file(folder / "outliers"));
+  EXPECT_EQ(call({"logits", "-m", folder / "outliers", "--ids", "1,2,3"}).exit_code, kSuccess);
+}
+
 TEST(SynthCommand, WhatCannotBeMeantIsRefusedByFlag) {
   const TemporaryFolder folder;
   const std::string path = folder / "x.gguf";
@@ -104,6 +114,9 @@ TEST(SynthCommand, WhatCannotBeMeantIsRefusedByFlag) {
   EXPECT_THAT(changed("granite-h-1b", "--attention-layers", "x"), HasSubstr("--attention-layers"));
   EXPECT_THAT(changed("granite-h-1b", "--attention-layers", "3,99"),
               HasSubstr("--attention-layers: there is no layer 99"));
+  EXPECT_THAT(changed("llama-1.1b", "--outliers", "3"),
+              HasSubstr("--outliers: 3 is not an even number of at most 16 channels"));
+  EXPECT_THAT(changed("mamba2-130m", "--outliers", "2"), HasSubstr("has neither keys nor a feed-forward block"));
   EXPECT_THAT(changed("mamba2-130m", "--ssm-heads", "7"), HasSubstr("--ssm-heads: 1536 channels do not divide"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
@@ -123,9 +136,10 @@ TEST(SynthCommand, WhatCannotBeWrittenIsOneLine) {
 TEST(SynthCommand, HelpNamesShapesAndShowsExamples) {
   const auto help = call({"synth", "--help"});
   EXPECT_EQ(help.exit_code, kSuccess);
-  EXPECT_THAT(help.out, AllOf(HasSubstr("Usage: quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE"),
-                              HasSubstr("granite-h-350m"), HasSubstr("--kv-heads N"), HasSubstr("--seed N"),
-                              HasSubstr("quire synth --shape llama-1.1b")));
+  EXPECT_THAT(help.out,
+              AllOf(HasSubstr("Usage: quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE"),
+                    HasSubstr("granite-h-350m"), HasSubstr("--kv-heads N"), HasSubstr("--seed N"),
+                    HasSubstr("--outliers N"), HasSubstr("mistral-7b"), HasSubstr("quire synth --shape llama-1.1b")));
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class EngineExact : public ::testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<HostedModel> host(HostOptions options) {
     options.context = kContext;
+    options.state_type = state_type_;
     auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/" + GetParam());
     EXPECT_TRUE(model.has_value()) << model.error().message;
     auto made = HostedModel::create(std::move(*model), std::move(options));
@@ -55,6 +56,9 @@ class EngineExact : public ::testing::TestWithParam<std::string> {
     const auto sound = on.pool().check_integrity();
     EXPECT_TRUE(sound.has_value()) << sound.error();
   }
+  void expect_the_same_whatever_happens();
+
+  ElementType state_type_ = ElementType::F32;
 };
 
 // What the test compares: everything a client can see.
@@ -72,7 +76,7 @@ Seen seen(const Collector& heard, std::size_t choice = 0) {
   return seen;
 }
 
-TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
+void EngineExact::expect_the_same_whatever_happens() {
   auto alone = host({.backend = {.threads = 1}, .prefix_cache = false});
   const std::uint32_t vocabulary = alone->model().hyperparameters().vocabulary;
   const auto request = [&](double temperature) {
@@ -164,6 +168,18 @@ TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) {
     const Asked without = ask(*small, off);
     run(*small);
     same(without, "with reuse off");
+  }
+}
+
+TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverHappens) { expect_the_same_whatever_happens(); }
+
+// The same with recurrent states in 16 bits.
+TEST_P(EngineExact, AnAnswerIsTheSameBitsWhateverTheTypeOfTheStates) {
+  if (!host({})->pool().layout().has_recurrent()) return;
+  for (const ElementType type : {ElementType::F16, ElementType::BF16}) {
+    SCOPED_TRACE(name(type));
+    state_type_ = type;
+    expect_the_same_whatever_happens();
   }
 }
 

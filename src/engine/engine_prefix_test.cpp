@@ -125,5 +125,95 @@ TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
   }
 }
 
+// What requests find whose prompts share random parts with earlier ones, one after the other.
+std::vector<std::uint32_t> found_with_blocks_of(std::uint32_t block_size, Kind kind) {
+  Fixture fixture({.kind = kind, .block_size = block_size, .checkpoint_unit = 8});
+  std::vector<std::vector<Token>> prompts{some_tokens(120)};
+  std::vector<std::uint32_t> found;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    const std::vector<Token>& earlier = prompts[scramble(i) % prompts.size()];
+    const auto shared = static_cast<std::ptrdiff_t>(scramble(i + 100) % (earlier.size() + 1));
+    std::vector<Token> prompt(earlier.begin(), earlier.begin() + shared);
+    const auto more = static_cast<std::uint32_t>(1 + scramble(i + 200) % 100);
+    for (const Token token : some_tokens(more, 1000 + i)) prompt.push_back(token);
+    prompt.resize(std::min<std::size_t>(prompt.size(), 230));
+    const auto heard = fixture.submit(greedy(prompt, 5));
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(greedy(prompt, 5)));
+    found.push_back(heard->usage.hit.tokens);
+    prompts.push_back(std::move(prompt));
+  }
+  return found;
+}
+
+// Checkpoints lie at the same positions with pages of any size, so that later prompts find the same.
+TEST(EngineBlocks, ARecurrentModelFindsNoLessWithLargerBlocks) {
+  for (const Kind kind : {Kind::Recurrent, Kind::Hybrid}) {
+    const std::vector<std::uint32_t> small = found_with_blocks_of(8, kind);
+    EXPECT_GT(std::ranges::count_if(small, [](std::uint32_t tokens) { return tokens % 64 != 0; }), 20);
+    for (const std::uint32_t block_size : {16u, 32u, 64u}) {
+      const std::vector<std::uint32_t> large = found_with_blocks_of(block_size, kind);
+      for (std::size_t i = 0; i < small.size(); ++i) {
+        EXPECT_GE(large[i], small[i]) << name(kind) << ", blocks of " << block_size << ", request " << i;
+      }
+    }
+  }
+}
+
+// The second waits until the first has computed what they share, and the first keeps its state there, inside a block.
+TEST(EngineBlocks, PromptsInTheSameBatchShareWhatTheyHaveInCommonToTheUnit) {
+  for (const std::uint32_t block_size : {8u, 64u}) {
+    Fixture fixture({.kind = Kind::Hybrid,
+                     .block_size = block_size,
+                     .checkpoint_unit = 8,
+                     .engine = {.step_tokens = 16, .check_integrity = true}});
+    std::vector<Token> other = some_tokens(45);
+    for (const Token token : some_tokens(30, 7)) other.push_back(token);
+    const auto first = fixture.submit(greedy(some_tokens(100), 4));
+    const auto second = fixture.submit(greedy(other, 4));
+    fixture.run();
+    EXPECT_EQ(first->choices[0].answer(), fixture.right(greedy(some_tokens(100), 4)));
+    EXPECT_EQ(second->choices[0].answer(), fixture.right(greedy(other, 4)));
+    EXPECT_EQ(second->usage.hit.tokens, 40u) << "blocks of " << block_size;
+  }
+}
+
+// Without recurrent layers the second waits for the end of the block, and shares what they have in common to the token.
+TEST(EngineBlocks, PromptsInTheSameBatchShareTheBlockInWhichTheyPart) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+    Fixture fixture(
+        {.kind = kind, .block_size = 64, .checkpoint_unit = 8, .engine = {.step_tokens = 16, .check_integrity = true}});
+    std::vector<Token> other = some_tokens(45);
+    for (const Token token : some_tokens(30, 7)) other.push_back(token);
+    const auto first = fixture.submit(greedy(some_tokens(100), 4));
+    const auto second = fixture.submit(greedy(other, 4));
+    fixture.run();
+    EXPECT_EQ(first->choices[0].answer(), fixture.right(greedy(some_tokens(100), 4)));
+    EXPECT_EQ(second->choices[0].answer(), fixture.right(greedy(other, 4)));
+    EXPECT_GE(second->usage.hit.tokens, 45u) << name(kind);
+  }
+}
+
+// A conversation goes on: all that was computed of it is reused, though it does not fill a block. Only a last page with
+// fewer tokens than a unit is not kept.
+TEST(EngineBlocks, AModelWithoutRecurrentLayersContinuesAConversationToTheToken) {
+  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+    Fixture fixture({.kind = kind, .block_size = 64, .checkpoint_unit = 8});
+    std::vector<Token> conversation = some_tokens(40);
+    std::uint32_t computed = 0;
+    for (std::uint64_t turn = 0; turn < 6; ++turn) {
+      const Request request = greedy(conversation, 5);
+      const auto heard = fixture.submit(request);
+      fixture.run();
+      EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+      const std::uint32_t kept = computed % 64 < 8 ? computed / 64 * 64 : computed;
+      EXPECT_EQ(heard->usage.hit.tokens, kept) << name(kind) << ", turn " << turn;
+      for (const Token token : heard->choices[0].answer().tokens) conversation.push_back(token);
+      computed = static_cast<std::uint32_t>(conversation.size()) - 1;  // the last token was not computed
+      for (const Token token : some_tokens(20, 50 + turn)) conversation.push_back(token);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::engine::testing

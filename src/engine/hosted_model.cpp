@@ -36,10 +36,14 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
     return fail(
         fmt::format("keys and values cannot be kept as {} on {}", name(options.kv_type), backend->facts().device));
   }
+  if (!backend->stores_state(options.state_type)) {
+    return fail(
+        fmt::format("recurrent states cannot be kept as {} on {}", name(options.state_type), backend->facts().device));
+  }
   std::unique_ptr<HostedModel> host(new HostedModel);
   host->backend_ = std::move(backend);
   host->model_ = std::move(model);
-  const auto layout = host->model_->layout(model::kDefaultBlockSize, options.kv_type);
+  const auto layout = host->model_->layout(options.block_size, options.kv_type, options.state_type);
   if (!layout) return std::unexpected(layout.error());
 
   // A step needs a row for every sequence that decodes.
@@ -70,6 +74,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   // Not all of the pool: states are large, and the pages of a prefix are worth as much as the state at its end.
   config.checkpoint_budget_bytes = size->bytes / 100 * std::min(options.checkpoint_percent, 100u);
   config.checkpoint_interval = options.checkpoint_interval;
+  config.checkpoint_unit = model::checkpoint_unit_for(layout->block_size, options.checkpoint_unit);
   config.event_capacity = options.event_capacity;
   config.journal = options.journal;
   auto pool = SequencePool::create(host->backend_->device(), config);

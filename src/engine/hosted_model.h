@@ -20,6 +20,7 @@
 #include "quire/engine/engine.h"
 #include "quire/engine/executor.h"
 #include "quire/model/model.h"
+#include "quire/model/state_layout.h"
 #include "quire/state/sequence_pool.h"
 
 namespace quire::engine {
@@ -30,14 +31,18 @@ struct HostOptions {
   // Bytes of the pool; 0: room for some sequences of the whole context, but at most half of the free memory.
   std::uint64_t memory = 0;
   ElementType kv_type = ElementType::F16;
-  std::uint32_t max_sequences = 64;  // alive at once
-  std::uint32_t step_tokens = 256;   // in one step, unless more sequences than that decode
-  std::uint32_t max_logits = 0;      // rows of logits in one step; raised to max_sequences
+  ElementType state_type = ElementType::F32;     // of recurrent states
+  std::uint32_t block_size = kDefaultBlockSize;  // tokens of a page
+  std::uint32_t max_sequences = 64;              // alive at once
+  std::uint32_t step_tokens = 256;               // in one step, unless more sequences than that decode
+  std::uint32_t max_logits = 0;                  // rows of logits in one step; raised to max_sequences
   // Recurrent models. Checkpoints are a cache. The default size of the pool has room for this many beside the state of
   // each sequence of the whole context, and together they may take checkpoint_percent of the pool. Both may be 0.
   std::uint32_t checkpoints = 8;
   std::uint32_t checkpoint_percent = 50;
   std::uint32_t checkpoint_interval = 256;  // tokens between two checkpoints
+  // They lie at multiples of so many tokens, whatever the block size. Models without recurrent layers: see PoolConfig.
+  std::uint32_t checkpoint_unit = model::kDefaultCheckpointUnit;
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
   PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel

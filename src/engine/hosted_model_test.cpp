@@ -50,11 +50,52 @@ TEST(HostedModel, RefusesOptionsThatContradictEachOther) {
   EXPECT_FALSE(host("llama", {.max_sequences = 0}).has_value());
 }
 
+// Otherwise they lie at the ends of blocks only.
+TEST(HostedModel, CheckpointsLieAtMultiplesOfTheUnitIfBlocksAreWholeUnits) {
+  const auto unit_of = [](HostOptions options) {
+    const auto made = host("hybrid", std::move(options));
+    EXPECT_TRUE(made.has_value());
+    return (*made)->pool().config().checkpoint_unit;
+  };
+  EXPECT_EQ(unit_of({}), 16u);
+  EXPECT_EQ(unit_of({.checkpoint_unit = 8}), 8u);
+  for (const std::uint32_t unit : {0u, 5u, 32u}) EXPECT_EQ(unit_of({.checkpoint_unit = unit}), 16u) << unit;
+}
+
 TEST(HostedModel, LittleMemoryShortensTheContextIfNoneIsGiven) {
   const auto made = host("llama", {.memory = 4 << 20});
   ASSERT_TRUE(made.has_value()) << made.error().message;
   EXPECT_LT((*made)->context(), 2048u);
   EXPECT_GE((*made)->context(), 512u);
+}
+
+TEST(HostedModel, StatesInHalfTheBytesGiveTwiceTheSequencesInTheSameMemory) {
+  const auto sequences_in = [](ElementType type, std::uint64_t memory) {
+    const auto made = host("mamba2", {.memory = memory, .state_type = type, .max_sequences = 64});
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    SequencePool& pool = (*made)->pool();
+    EXPECT_EQ(pool.layout().recurrent.type, type);
+    const std::vector<Token> prompt(2, 1);
+    int sequences = 0;
+    while (pool.create({.prompt = prompt, .reuse = false})) ++sequences;
+    return sequences;
+  };
+  const auto f32 = host("mamba2", {.max_sequences = 1});
+  ASSERT_TRUE(f32.has_value()) << f32.error().message;
+  const StateShape& wide = (*f32)->pool().layout().recurrent;
+  ASSERT_GT(wide.ssm_bytes, 10 * wide.conv_bytes);
+  const std::uint64_t memory = 16 * wide.bytes();
+  const int full = sequences_in(ElementType::F32, memory);
+  EXPECT_GE(full, 15);
+  for (const ElementType type : {ElementType::F16, ElementType::BF16}) {
+    EXPECT_GE(sequences_in(type, memory), full * 18 / 10) << name(type);
+  }
+}
+
+TEST(HostedModel, ATypeOfStatesThatTheBackendDoesNotHaveIsRefused) {
+  const auto made = host("hybrid", {.state_type = ElementType::I8});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message, HasSubstr("recurrent states cannot be kept as i8 on cpu"));
 }
 
 // Two prompts, the second one beginning with the first: with room for no checkpoint the answers are the same.

@@ -97,6 +97,11 @@ class Scheduler {
   void note_copy(Clock::time_point begin, std::uint64_t bytes);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
   bool waits_for_prefix(Choice& choice);
+  struct Shared {
+    std::uint32_t tokens = 0;
+    std::uint32_t until = 0;  // the other has published them when it stands here
+  };
+  Shared shared_with(const Choice& other, std::uint32_t common) const;
 
   void add_decodes();
   void add_prefills();

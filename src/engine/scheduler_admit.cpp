@@ -212,23 +212,34 @@ Scheduler::Admission Scheduler::start(Choice& choice) {
   return Admission::Done;
 }
 
-// Chooses the checkpoint positions for the prefill of this prompt: its last block boundary, and positions at growing
+// Chooses the checkpoint positions for the prefill of this prompt: the last one possible, and positions at growing
 // distances before it. A later prompt that shares all but the last d tokens then recomputes at most about d tokens
 // more. One more checkpoint goes where the pool had the pages but no state to resume from; the next such prompt finds
 // it there.
 void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
   choice.checkpoint_positions.clear();
   if (!pool_->layout().has_recurrent() || !choice.reuse || !pool_->config().prefix_cache) return;
-  const std::uint32_t block = pool_->layout().block_size;
-  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / block * block;
-  for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + block) {
+  const std::uint32_t unit = pool_->config().checkpoint_unit;
+  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / unit * unit;
+  for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + unit) {
     if (back >= pool_->config().checkpoint_interval) break;  // the pool itself keeps checkpoints at this interval
     choice.checkpoint_positions.push_back(last - back);
   }
-  if (const std::uint32_t matched = hit.matched / block * block; matched > hit.tokens) {
+  if (const std::uint32_t matched = hit.matched / unit * unit; matched > hit.tokens) {
     choice.checkpoint_positions.push_back(matched);
   }
   std::ranges::sort(choice.checkpoint_positions);
+}
+
+// What a choice can reuse of another one in prefill, with which it has `common` tokens in common. A recurrent model
+// keeps a checkpoint where it is asked for one. Other models publish whole blocks; with blocks larger than the
+// checkpoint unit, it is worth while to wait for the end of the block in which the two part.
+Scheduler::Shared Scheduler::shared_with(const Choice& other, std::uint32_t common) const {
+  const std::uint32_t unit = pool_->config().checkpoint_unit, block = pool_->layout().block_size;
+  if (pool_->layout().has_recurrent()) return {common / unit * unit, common / unit * unit};
+  const std::uint32_t end = divide_up(common, block) * block;
+  if (unit < block && end <= other.tokens.size()) return {common, end};
+  return {common / block * block, common / block * block};
 }
 
 // Whether a running choice is about to publish pages that this one can reuse. Then this one waits for them, and a
@@ -242,31 +253,30 @@ bool Scheduler::waits_for_prefix(Choice& choice) {
     choice.leader = nullptr;
   }
   if (!choice.reuse || !pool_->config().prefix_cache || choice.waits == kMostWaits) return false;
-  const std::uint32_t block = pool_->layout().block_size;
   Choice* best = nullptr;
-  std::uint32_t best_until = 0;
+  Shared most;
   for (Choice* other : running_) {
     if (choice.rank < other->rank) break;
     if (other->state != State::Prefill || other->name_space != choice.name_space || !other->reuse) continue;
     const std::size_t usable = std::min(choice.tokens.size() - 1, other->tokens.size());
     const auto end = choice.tokens.begin() + static_cast<std::ptrdiff_t>(usable);
     const auto common = std::mismatch(choice.tokens.begin(), end, other->tokens.begin()).first - choice.tokens.begin();
-    const std::uint32_t until = static_cast<std::uint32_t>(common) / block * block;
-    if (until > other->position && until > best_until) {
+    const Shared shared = shared_with(*other, static_cast<std::uint32_t>(common));
+    if (shared.until > other->position && shared.tokens > most.tokens) {
       best = other;
-      best_until = until;
+      most = shared;
     }
   }
   if (best == nullptr) return false;
   const Hit now = pool_->lookup(choice.tokens, choice.name_space);
-  if (now.tokens >= best_until) return false;
+  if (now.tokens >= most.tokens) return false;
   choice.leader = best;
   choice.leader_number = best->rank.number;
-  choice.leader_until = best_until;
+  choice.leader_until = most.until;
   if (pool_->layout().has_recurrent()) {
     auto& positions = best->checkpoint_positions;
-    const auto at = std::ranges::lower_bound(positions, best_until);
-    if (at == positions.end() || *at != best_until) positions.insert(at, best_until);
+    const auto at = std::ranges::lower_bound(positions, most.until);
+    if (at == positions.end() || *at != most.until) positions.insert(at, most.until);
   }
   counters_.prefix_waits += choice.waits++ == 0;
   return true;

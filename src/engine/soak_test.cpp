@@ -184,12 +184,13 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
         {}, std::chrono::microseconds(0), std::chrono::microseconds(250)};
     journal::testing::MemoryJournal journal;
     Fixture::Options options{.kind = static_cast<Kind>(below(4)),
-                             .budget = 1024,
                              .max_sequences = 1 + below(12),
                              .max_tokens = 40 + below(120),
                              .vocabulary = kVocabulary,
                              .rows = 4 + below(60),
-                             .prefix_cache = below(6) != 0};
+                             .prefix_cache = below(6) != 0,
+                             .block_size = 8u << below(3),
+                             .checkpoint_unit = 4u << below(2)};
     options.engine = {.step_tokens = below(3) == 0 ? 0 : 1 + below(40),
                       .queue_limit = 1000,
                       .target_itl = targets[below(3)],
@@ -198,13 +199,14 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
                       .suspend_by = static_cast<SuspendBy>(below(3)),
                       .check_integrity = true,
                       .now = [&] { return time += std::chrono::microseconds(200); }};
+    options.budget = 128 * options.block_size;
     const Request longest{.prompt = std::vector<Token>(options.max_tokens - 1, 0), .max_tokens = 1};
     while (!Fixture(options).submit(longest)->refused.empty()) options.budget += 256;
     if (below(2) == 0) options.budget += below(8 << 10);
-    SCOPED_TRACE(
-        fmt::format("round {}: {}, {} bytes, {} sequences of {} tokens, {} rows, {} in a step, suspended by {}", round,
-                    name(options.kind), options.budget, options.max_sequences, options.max_tokens, options.rows,
-                    options.engine.step_tokens, static_cast<int>(options.engine.suspend_by)));
+    SCOPED_TRACE(fmt::format(
+        "round {}: {}, {} bytes, {} sequences of {} tokens, blocks of {}, {} rows, {} in a step, suspended by {}",
+        round, name(options.kind), options.budget, options.max_sequences, options.max_tokens, options.block_size,
+        options.rows, options.engine.step_tokens, static_cast<int>(options.engine.suspend_by)));
     options.journal = &journal;
     Fixture fixture(options);
     std::vector<std::vector<Token>> prefixes(1);

@@ -244,18 +244,21 @@ struct Fixture {
     std::uint32_t vocabulary = 32;
     std::uint32_t rows = 64;
     bool prefix_cache = true;
-    Device* device = nullptr;  // null: host memory
+    std::uint32_t block_size = 8;
+    std::uint32_t checkpoint_unit = 0;  // 0: a block
+    Device* device = nullptr;           // null: host memory
     PoolJournal* journal = nullptr;
     EngineOptions engine{.check_integrity = true};
   };
   explicit Fixture(const Options& options) {
-    PoolConfig config{.layout = weightless_layout(options.kind),
+    PoolConfig config{.layout = weightless_layout(options.kind, options.block_size),
                       .budget_bytes = options.budget,
                       .max_sequences = options.max_sequences,
                       .max_tokens = options.max_tokens,
                       .prefix_cache = options.prefix_cache,
                       .checkpoint_interval = 32,
-                      .max_recompute = 64};
+                      .max_recompute = 64,
+                      .checkpoint_unit = options.checkpoint_unit};
     config.event_capacity = 64;
     config.journal = options.journal;
     pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);

@@ -320,6 +320,7 @@ void visit_header(Archive& a, Header& header) {
   a.number(config.layout.recurrent.num_layers);
   a.number(config.layout.recurrent.conv_bytes);
   a.number(config.layout.recurrent.ssm_bytes);
+  a.type(config.layout.recurrent.type);
   for (auto& word : config.model.words) a.number(word);
   a.number(config.budget_bytes);
   a.number(config.max_sequences);
@@ -329,6 +330,7 @@ void visit_header(Archive& a, Header& header) {
   a.number(config.checkpoint_budget_bytes);
   a.number(config.checkpoint_interval);
   a.number(config.max_recompute);
+  a.number(config.checkpoint_unit);
   a.number(header.geometry.slab_bytes);
   a.number(header.geometry.slabs);
   a.number(header.geometry.max_nodes);
@@ -355,7 +357,7 @@ struct ReadingHeader {
   }
   void type(ElementType& type) {
     const std::uint8_t value = from.byte();
-    if (value > static_cast<std::uint8_t>(ElementType::I8)) return from.fail();
+    if (value > static_cast<std::uint8_t>(ElementType::Q8_0)) return from.fail();
     type = static_cast<ElementType>(value);
   }
   void groups(std::vector<PageShape>& groups) {
@@ -373,6 +375,9 @@ std::expected<void, std::string> check(const JournalHeader& header) {
     return cells > 0 && cells < kNoIndex / header.geometry.slabs;
   };
   if (layout.block_size == 0) return std::unexpected("a block size of 0");
+  if (header.config.checkpoint_unit == 0 || layout.block_size % header.config.checkpoint_unit != 0) {
+    return std::unexpected("a checkpoint unit that does not divide the block size");
+  }
   if (header.config.max_sequences == 0 || header.config.max_sequences > kMostSequences) {
     return std::unexpected("a pool for no sequences, or for too many");
   }

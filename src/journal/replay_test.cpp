@@ -23,6 +23,7 @@ std::uint32_t next_word(std::uint64_t& x) {
 
 constexpr std::uint32_t kWithReference = 1u << 23;  // of a seed: no plain objects
 constexpr std::uint32_t kByValue = 1u << 26;        // of a seed: Eviction::Value
+constexpr std::uint32_t kParts = 0x808;             // of a seed: blocks of 8 tokens, prefixes may end anywhere
 
 // The journal of a pool under random operations.
 void live(MemoryJournal& journal, std::uint32_t seed, int operations) {
@@ -239,7 +240,8 @@ TEST(Replay, TheSeedsOfTheFuzzerAreJournalsOfThisVersion) {
     const std::string path = QUIRE_SOURCE_DIR "/testdata/fuzz/replay_fuzz/model" + std::to_string(model);
     if (std::getenv("UPDATE") != nullptr) {
       MemoryJournal journal;
-      ASSERT_NO_FATAL_FAILURE(live(journal, (kWithReference | kByValue) / 6 * 6 + (6 << 8) * model + model, 80));
+      ASSERT_NO_FATAL_FAILURE(
+          live(journal, (kWithReference | kByValue | kParts) / 6 * 6 + (6 << 13) * model + model, 80));
       std::ofstream(path, std::ios::binary) << journal.file();
     }
     std::ifstream in(path, std::ios::binary);
@@ -249,6 +251,22 @@ TEST(Replay, TheSeedsOfTheFuzzerAreJournalsOfThisVersion) {
   }
   for (std::size_t k = 0; k < static_cast<std::size_t>(Kind::Recover); ++k) {
     EXPECT_GT(seen[k], 0u) << name(static_cast<Kind>(k)) << " is in no seed";
+  }
+}
+
+TEST(Replay, TheHeaderSaysOfWhichTypeTheStatesAre) {
+  for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+    MemoryJournal journal;
+    CountingDevice device;
+    const LayerDesc layers[] = {LayerDesc::recurrent(96, 4096, type)};
+    PoolConfig config{.layout = *StateLayout::from_layers(layers, 16), .budget_bytes = 1 << 16, .max_tokens = 64};
+    config.max_sequences = 2;
+    config.journal = &journal;
+    ASSERT_TRUE(SequencePool::create(device, config));
+    std::istringstream in(journal.file());
+    const auto reader = JournalReader::open(in);
+    ASSERT_TRUE(reader) << reader.error().what;
+    EXPECT_TRUE(reader->header().config.layout.recurrent.same_bytes(config.layout.recurrent)) << quire::name(type);
   }
 }
 

@@ -37,7 +37,7 @@ void AttentionBlock::declare(TensorTable& table) {
   }
 }
 
-LayerDesc AttentionBlock::state(ElementType kv_type) const {
+LayerDesc AttentionBlock::state(ElementType kv_type, ElementType) const {
   return LayerDesc::attention(kv_heads_, head_dim_, kv_type, window_);
 }
 
@@ -48,6 +48,7 @@ std::uint64_t AttentionBlock::scratch_bytes(std::uint32_t rows) const {
 
 void AttentionBlock::widen(Backend::Sizes& sizes) const {
   sizes.heads = std::max(sizes.heads, heads_);
+  sizes.attention_cols = std::max(sizes.attention_cols, heads_ * head_dim_);
   sizes.cols = std::max(sizes.cols, heads_ * head_dim_);
 }
 

@@ -59,7 +59,7 @@ class Block {
 
   virtual void declare(TensorTable& table) = 0;
   // What the pool keeps for it per sequence.
-  virtual LayerDesc state(ElementType) const { return {}; }
+  virtual LayerDesc state(ElementType /*kv_type*/, ElementType /*state_type*/) const { return {}; }
   void place(Backend& backend, const StateLayout::Place& place) {
     backend_ = &backend;
     place_ = place;

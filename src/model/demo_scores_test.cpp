@@ -85,11 +85,11 @@ T must(std::expected<T, E> result) {
 // A model with a pool that has room for all questions of a kind at once.
 class AnsweringModel {
  public:
-  explicit AnsweringModel(const std::string& path)
+  AnsweringModel(const std::string& path, ElementType kv_type, ElementType state_type)
       : backend_(1),  // ctest runs several models at once
         model_(must(Model::load(path))),
         tokenizer_(must(text::Tokenizer::from_gguf(model_->file()))),
-        pool_(must(SequencePool::create(backend_.device(), config(*model_)))) {
+        pool_(must(SequencePool::create(backend_.device(), config(*model_, kv_type, state_type)))) {
     must(model_->prepare(backend_, kMaxRows, kQuestions));
     runner_.emplace(must(Runner::create(*model_, *pool_)));
     batch_ = runner_->make_batch();
@@ -124,8 +124,8 @@ class AnsweringModel {
     SequenceId id;
   };
 
-  static PoolConfig config(const Model& model) {
-    return {.layout = must(model.layout(16, ElementType::F16)),
+  static PoolConfig config(const Model& model, ElementType kv_type, ElementType state_type) {
+    return {.layout = must(model.layout(16, kv_type, state_type)),
             .budget_bytes = 128 << 20,
             .max_sequences = kQuestions,
             .max_tokens = 512,
@@ -204,11 +204,29 @@ struct Expected {
   std::array<int, kKinds> scores;  // of 40
   Type matrices = Type::Q8_0;      // Q8_0: as in the file
   Type better = Type::Q8_0;
+  ElementType state_type = ElementType::F32;
+  ElementType kv_type = ElementType::F16;
+  int tolerance = 2;  // of 40
 
   friend std::ostream& operator<<(std::ostream& out, const Expected& expected) {
-    return out << expected.name << " " << expected.type;
+    return out << expected.name << " " << expected.type << ", states " << quire::name(expected.state_type)
+               << ", keys and values " << quire::name(expected.kv_type);
   }
 };
+
+Expected in_16_bits(const char* model, ElementType state_type, const std::array<int, kKinds>& scores) {
+  Expected expected{model, "q8_0", kQuestions, scores};
+  expected.state_type = state_type;
+  return expected;
+}
+
+// Compared with what f16 scores here, not with the reference.
+Expected with_keys(const char* model, ElementType kv_type, const std::array<int, kKinds>& scores) {
+  Expected expected{model, "q8_0", kQuestions, scores};
+  expected.kv_type = kv_type;
+  expected.tolerance = 1;
+  return expected;
+}
 
 class DemoScores : public ::testing::TestWithParam<Expected> {};
 
@@ -223,7 +241,7 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
   }
   const std::vector<Kind> kinds = read_questions();
   ASSERT_EQ(kinds.size(), kKinds);
-  AnsweringModel model(path);
+  AnsweringModel model(path, expected.kv_type, expected.state_type);
   std::string table;
   for (std::size_t i = 0; i < kKinds; ++i) {
     ASSERT_EQ(kinds[i].questions.size(), kQuestions);
@@ -241,13 +259,16 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
     // A near tie may fall the other way now and then: weights and activations have 8 bits here and were floats in the
     // reference. A wrong kernel or a wrong state costs far more than two answers.
     const double of_forty = score * 40.0 / static_cast<double>(expected.asked);
-    EXPECT_NEAR(of_forty, expected.scores[i], 2) << expected << ", " << kinds[i].name << wrong;
+    EXPECT_NEAR(of_forty, expected.scores[i], expected.tolerance) << expected << ", " << kinds[i].name << wrong;
   }
-  fmt::print("{:7} {:7} of {}:{}\n", expected.name, expected.type, expected.asked, table);
+  fmt::print("{:7} {:7} {:4} {:4} of {}:{}\n", expected.name, expected.type, name(expected.state_type),
+             name(expected.kv_type), expected.asked, table);
 }
 
 // Kinds: adding and subtracting, counting, sorting, repeating, reversing; recall from 2, 6 and 12 notes.
 // The first three rows: the same questions through Hugging Face in float32, before the weights became Q8_0.
+// The next four: the same with recurrent states in 16 bits. They are expected to know as much.
+// The next three: keys and values of other types, compared with f16.
 // The others: the same model, with its matrices converted to smaller types here. The expected scores are those of
 // llama.cpp with its own files, on forty other questions of each kind. Here twenty are asked, to save time.
 INSTANTIATE_TEST_SUITE_P(
@@ -255,12 +276,25 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Expected{"llama", "q8_0", 40, {40, 40, 39, 40, 40, 40, 40, 40}},
                       Expected{"hybrid", "q8_0", 40, {40, 40, 39, 40, 40, 38, 30, 26}},
                       Expected{"mamba2", "q8_0", 40, {36, 40, 38, 40, 40, 15, 8, 4}},
+                      in_16_bits("hybrid", ElementType::F16, {40, 40, 39, 40, 40, 38, 30, 26}),
+                      in_16_bits("hybrid", ElementType::BF16, {40, 40, 39, 40, 40, 38, 30, 26}),
+                      in_16_bits("mamba2", ElementType::F16, {36, 40, 38, 40, 40, 15, 8, 4}),
+                      in_16_bits("mamba2", ElementType::BF16, {36, 40, 38, 40, 40, 15, 8, 4}),
+                      with_keys("llama", ElementType::Q8_0, {40, 40, 39, 40, 40, 40, 40, 40}),
+                      with_keys("llama", ElementType::BF16, {40, 40, 39, 40, 40, 40, 40, 40}),
+                      with_keys("hybrid", ElementType::Q8_0, {40, 40, 39, 40, 40, 38, 28, 25}),
                       Expected{"llama", "q4_0", 20, {40, 40, 38, 40, 40, 40, 40, 40}, Type::Q4_0, Type::Q4_0},
                       Expected{"llama", "q4_k_m", 20, {40, 40, 39, 40, 40, 40, 40, 40}, Type::Q4_K, Type::Q6_K},
                       Expected{"llama", "q5_k_m", 20, {40, 40, 39, 40, 40, 40, 40, 40}, Type::Q5_K, Type::Q6_K},
                       Expected{"llama", "q6_k", 20, {40, 40, 39, 40, 40, 40, 40, 40}, Type::Q6_K, Type::Q6_K},
                       Expected{"llama", "iq4_xs", 20, {40, 40, 39, 40, 40, 40, 40, 40}, Type::IQ4_XS, Type::IQ4_XS}),
-    [](const ::testing::TestParamInfo<Expected>& model) { return model.param.name + "_" + model.param.type; });
+    [](const ::testing::TestParamInfo<Expected>& model) {
+      std::string name = model.param.name + "_" + model.param.type;
+      if (model.param.state_type != ElementType::F32)
+        name += std::string("_states_") + quire::name(model.param.state_type);
+      if (model.param.kv_type != ElementType::F16) name += std::string("_keys_") + quire::name(model.param.kv_type);
+      return name;
+    });
 
 }  // namespace
 }  // namespace quire::model

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -42,6 +43,7 @@ class Subject {
   }
 
   std::uint32_t vocabulary() const { return model_->hyperparameters().vocabulary; }
+  bool recurrent() const { return model_->layout(16, ElementType::F16)->has_recurrent(); }
 
   struct Way {
     std::uint32_t block_size = 16;
@@ -50,11 +52,13 @@ class Subject {
     bool scatter_pages = false;
     bool contiguous = false;
     ElementType kv = ElementType::F16;
+    ElementType state = ElementType::F32;
   };
 
   Bits logits(const std::vector<Token>& prompt, const Way& way) {
     if (way.contiguous) return contiguous(prompt, way);
-    PoolConfig config{.layout = *model_->layout(way.block_size, way.kv), .max_sequences = 64, .max_tokens = 256};
+    PoolConfig config{
+        .layout = *model_->layout(way.block_size, way.kv, way.state), .max_sequences = 64, .max_tokens = 256};
     for (const PageShape& shape : config.layout.groups)
       config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 40 * config.layout.recurrent.bytes();
@@ -125,7 +129,7 @@ class Subject {
   // The same model over one contiguous cache: no pool, and a single block as long as the cache.
   Bits contiguous(const std::vector<Token>& prompt, const Way& way) {
     constexpr std::uint32_t kCapacity = 256;
-    const StateLayout layout = *model_->layout(16, way.kv);
+    const StateLayout layout = *model_->layout(16, way.kv, way.state);
     std::vector<DeviceBuffer> memory;
     std::vector<KvGroupView> kv;
     memory.push_back(*DeviceBuffer::create(backend_.device(), sizeof(std::uint32_t)));  // the table: block 0 is at 0
@@ -153,7 +157,8 @@ class Subject {
                 .unit = 1,
                 .layer_stride = layout.recurrent.layer_stride(),
                 .ssm_offset = layout.recurrent.conv_stride(),
-                .num_layers = layout.recurrent.num_layers};
+                .num_layers = layout.recurrent.num_layers,
+                .type = layout.recurrent.type};
     }
     Bits bits;
     std::uint32_t done = 0;
@@ -200,46 +205,83 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
   for (const cpu::Kernels* kernels : variants()) {
     const char* variant = kernels->name;
-    std::optional<Bits> reference, reference_f32;
-    for (const std::uint32_t threads : {1u, 2u, 3u}) {
+    std::map<ElementType, Bits> references;
+    for (const std::uint32_t threads : {1u, 2u, 3u, 4u, 5u}) {
       Subject subject(path, *kernels, threads);
       const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
       const auto same = [&](const char* what, const Subject::Way& way) {
-        std::optional<Bits>& expected = way.kv == ElementType::F16 ? reference : reference_f32;
         const Bits bits = subject.logits(prompt, way);
         ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
-        if (!expected) expected = bits;
-        EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
-            << variant << ", " << threads << " threads: " << what;
+        const Bits& expected = references.try_emplace(way.kv, bits).first->second;
+        EXPECT_EQ(std::memcmp(bits.data(), expected.data(), bits.size() * sizeof(float)), 0)
+            << variant << ", " << threads << " threads, " << name(way.kv) << ": " << what;
       };
       same("prefill at once", {});
       same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
       same("among 7 others", {.chunks = {50, 1, 24}, .others = 7});
+      for (const ElementType kv : {ElementType::BF16, ElementType::Q8_0, ElementType::F32}) {
+        same("random chunks", {.chunks = random_chunks(threads), .kv = kv});
+      }
       if (threads == 2) {
         same("contiguous layout, random chunks", {.chunks = random_chunks(9), .contiguous = true});
         same("token by token", {.chunks = std::vector<std::uint32_t>(kPrompt, 1)});
-        same("blocks of 8, random chunks", {.block_size = 8, .chunks = random_chunks(7)});
-        same("blocks of 64, random chunks", {.block_size = 64, .chunks = random_chunks(8)});
+        for (const std::uint32_t block : {1u, 8u, 32u, 64u, 128u}) {
+          same("another size of blocks, random chunks", {.block_size = block, .chunks = random_chunks(block)});
+        }
         same("among 1 other", {.chunks = random_chunks(3), .others = 1});
         same("among 32 others", {.chunks = {30, 1, 1, 43}, .others = 32});
-        same("f32 keys and values", {.kv = ElementType::F32});
-        same("f32 keys and values, contiguous, token by token",
-             {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = ElementType::F32});
+        for (const ElementType kv : {ElementType::BF16, ElementType::Q8_0, ElementType::F32}) {
+          same("at once, blocks of 64", {.block_size = 64, .kv = kv});
+          same("contiguous, token by token",
+               {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = kv});
+        }
       }
     }
   }
 }
 
-// State that is reused, shared, forked, rewound or moved gives the same logits as new state.
-TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
+// States in 16 bits are rounded after every token, also in the middle of a chunk.
+TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  for (const cpu::Kernels* kernels : variants()) {
+    std::optional<Bits> in_f32;
+    for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
+      std::optional<Bits> expected;
+      for (const std::uint32_t threads : {1u, 2u, 3u, 5u}) {
+        Subject subject(path, *kernels, threads);
+        if (!subject.recurrent()) return;
+        const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
+        const auto same = [&](const char* what, Subject::Way way) {
+          way.state = type;
+          const Bits bits = subject.logits(prompt, way);
+          ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
+          if (!expected) expected = bits;
+          EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
+              << kernels->name << ", " << name(type) << ", " << threads << " threads: " << what;
+        };
+        same("prefill at once", {});
+        same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
+        if (threads != 2) continue;
+        same("token by token", {.chunks = std::vector<std::uint32_t>(kPrompt, 1)});
+        same("among 7 others", {.chunks = {50, 1, 24}, .others = 7});
+        same("contiguous layout, random chunks", {.chunks = random_chunks(9), .contiguous = true});
+      }
+      if (!in_f32) in_f32 = expected;
+      EXPECT_EQ(*expected == *in_f32, type == ElementType::F32) << name(type);
+    }
+  }
+}
+
+// State that is reused, shared, forked, rewound or moved gives the same logits as new state.
+void expect_same_bits_with_old_state(const std::string& path, ElementType state_type) {
+  SCOPED_TRACE(name(state_type));
   CpuBackend backend(2);
   auto model = *Model::load(path);
   ASSERT_TRUE(model->prepare(backend, 256, 256).has_value());
   const std::uint32_t vocabulary = model->hyperparameters().vocabulary;
   const auto prompt = prompt_of(42, kPrompt, vocabulary);
 
-  PoolConfig config{.layout = *model->layout(8, ElementType::F16), .max_sequences = 8, .max_tokens = 128};
+  PoolConfig config{.layout = *model->layout(8, ElementType::F16, state_type), .max_sequences = 8, .max_tokens = 128};
   config.checkpoint_interval = 16;
   config.max_recompute = 32;
   for (const PageShape& shape : config.layout.groups) config.budget_bytes += 48 * shape.page_bytes();
@@ -306,6 +348,13 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   same_from(partly->hit.tokens, finish(partly->id), "a prefix of which part was evicted");
   const auto ok = pool->check_integrity();
   EXPECT_TRUE(ok.has_value()) << ok.error();
+}
+
+TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  expect_same_bits_with_old_state(path, ElementType::F32);
+  if (!(*Model::load(path))->layout(16, ElementType::F16)->has_recurrent()) return;
+  for (const ElementType type : {ElementType::F16, ElementType::BF16}) expect_same_bits_with_old_state(path, type);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exact, testing::golden_files(), testing::readable);

@@ -20,10 +20,10 @@ void Mamba2Block::declare(TensorTable& table) {
 }
 
 // The convolution sees the current token and the conv_kernel - 1 tokens before it, which are the convolution state.
-// States are always f32, since their errors would add up from token to token.
-LayerDesc Mamba2Block::state(ElementType) const {
+// It is f32, whatever the type of the SSM state: it is small beside it.
+LayerDesc Mamba2Block::state(ElementType, ElementType state_type) const {
   return LayerDesc::recurrent((shape_.conv_kernel - 1) * shape_.conv_channels() * sizeof(float),
-                              std::uint64_t{shape_.inner} * shape_.state * sizeof(float));
+                              std::uint64_t{shape_.inner} * shape_.state * element_bytes(state_type), state_type);
 }
 
 std::uint64_t Mamba2Block::scratch_bytes(std::uint32_t rows) const {

@@ -11,7 +11,7 @@ class Mamba2Block final : public Block {
   explicit Mamba2Block(const Hyperparameters& model);
 
   void declare(TensorTable& table) override;
-  LayerDesc state(ElementType kv_type) const override;
+  LayerDesc state(ElementType kv_type, ElementType state_type) const override;
   std::uint64_t scratch_bytes(std::uint32_t rows) const override;
   void widen(Backend::Sizes& sizes) const override;
   void forward(const BlockStep& step, const Input& in, Product out) const override;

@@ -99,8 +99,8 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
   return model;
 }
 
-Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type) const {
-  return state_layout(hyperparameters_, block_size, kv_type);
+Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type, ElementType state_type) const {
+  return state_layout(hyperparameters_, block_size, kv_type, state_type);
 }
 
 Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits) {
@@ -113,7 +113,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
                        .groups = static_cast<std::uint32_t>(layout->groups.size())};
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
-    const bool has_state = joined.block->state(ElementType::F16).kind != LayerDesc::Kind::Stateless;
+    const bool has_state = joined.block->state(ElementType::F16, ElementType::F32).kind != LayerDesc::Kind::Stateless;
     joined.block->place(backend, has_state ? *place++ : StateLayout::Place{});
     joined.block->widen(sizes);
   }

@@ -50,7 +50,8 @@ class Model {
   const Hyperparameters& hyperparameters() const { return hyperparameters_; }
   const Constants& constants() const { return constants_; }
   // The state layout for a pool. forward() addresses the groups and layers of this layout.
-  Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type) const;
+  Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type,
+                             ElementType state_type = ElementType::F32) const;
 
   // Loads the weights to the backend's device, and allocates memory there for steps of up to `max_rows` tokens and
   // `max_logits` rows of logits. The backend must outlive the model.

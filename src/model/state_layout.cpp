@@ -10,7 +10,8 @@
 
 namespace quire::model {
 
-Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size, ElementType kv_type) {
+Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size, ElementType kv_type,
+                                 ElementType state_type) {
   if (model.key_length != model.value_length) {
     return fail(fmt::format("{}: keys of {} and values of {} elements, which cannot share a page",
                             model.architecture->name, model.key_length, model.value_length));
@@ -20,7 +21,7 @@ Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t blo
   for (const Layer& layer : model.layers) {
     for (const BlockSpec& spec : model.architecture->blocks) {
       if (!layer.has(spec.kind)) continue;
-      const LayerDesc state = make_block(spec.kind, model, layer)->state(kv_type);
+      const LayerDesc state = make_block(spec.kind, model, layer)->state(kv_type, state_type);
       if (state.kind != LayerDesc::Kind::Stateless) layers.push_back(state);
     }
   }
@@ -35,6 +36,7 @@ Result<StateCost> state_cost(const StateLayout& layout, std::uint32_t length) {
   cost.total_bytes = cost.fixed_bytes;
   for (const PageShape& group : layout.groups) {
     std::uint64_t pages = divide_up(length, group.block_size);
+    cost.unfilled_bytes += (group.block_size - 1) * group.bytes_per_token();
     if (group.window == 0) {
       cost.bytes_per_token += group.bytes_per_token();
     } else {

@@ -21,8 +21,9 @@ Hyperparameters read(const TestModel& model) {
   return read ? std::move(*read) : Hyperparameters();
 }
 
-StateLayout layout_of(const TestModel& model, std::uint32_t block_size = 16, ElementType type = ElementType::F16) {
-  auto layout = state_layout(read(model), block_size, type);
+StateLayout layout_of(const TestModel& model, std::uint32_t block_size = 16, ElementType type = ElementType::F16,
+                      ElementType state_type = ElementType::F32) {
+  auto layout = state_layout(read(model), block_size, type, state_type);
   EXPECT_TRUE(layout) << layout.error().message;
   return layout ? std::move(*layout) : StateLayout();
 }
@@ -60,6 +61,17 @@ TEST(StateLayoutOfModel, RecurrentLayersTakeTheSameWhateverTheLength) {
   EXPECT_EQ(cost_of(layout, 1).bytes_per_token, 0u);
   EXPECT_EQ(cost_of(layout, 1).fixed_bytes, 2u * (512 + 512));  // both padded to 64 bytes
   EXPECT_EQ(cost_of(layout, 1000).total_bytes, cost_of(layout, 1).total_bytes);
+}
+
+TEST(StateLayoutOfModel, StatesMayBeNarrowerAndTheConvolutionStaysF32) {
+  const StateLayout wide = layout_of(TestModel::recurrent("mamba2", 2));
+  for (const ElementType type : {ElementType::F16, ElementType::BF16}) {
+    const StateLayout layout = layout_of(TestModel::recurrent("mamba2", 2), 16, ElementType::F16, type);
+    EXPECT_EQ(layout.recurrent.type, type);
+    EXPECT_EQ(layout.recurrent.conv_bytes, wide.recurrent.conv_bytes);
+    EXPECT_EQ(layout.recurrent.ssm_bytes, wide.recurrent.ssm_bytes / 2);
+    EXPECT_EQ(cost_of(layout, 1).fixed_bytes, 2u * (512 + 256));
+  }
 }
 
 TEST(StateLayoutOfModel, AHybridHasBoth) {

@@ -157,6 +157,8 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(pool.states.held, {label("state", "held")});
   gauge("quire_checkpoints", "Recurrent states kept as checkpoints").add(pool.states.cached);
   gauge("quire_pool_bytes", "Size of the pool").add(number(pool.arena_bytes));
+  gauge("quire_pool_unfilled_bytes", "Places without a token yet, in the pages of live sequences")
+      .add(number(pool.unfilled_bytes));
   gauge("quire_slabs", "Slabs of the pool; each holds objects of one kind")
       .add(pool.free_slabs, {label("state", "free")})
       .add(pool.slabs - pool.free_slabs, {label("state", "used")});

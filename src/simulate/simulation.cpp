@@ -130,6 +130,7 @@ class Simulation {
     config.event_capacity = 1;
     config.hash_seed = kHashSeed;
     config.eviction = options_.policy;
+    config.checkpoint_unit = options_.checkpoint_unit;
     auto pool = SequencePool::create(device_, config);
     if (!pool) return fail(pool.error().message());
     pool_ = std::move(*pool);

@@ -38,6 +38,7 @@ const std::vector<Eviction>& all_policies();
 
 struct SimulationOptions {
   StateLayout layout;
+  std::uint32_t checkpoint_unit = 0;  // see PoolConfig
   engine::StepCosts costs;
   double copy_seconds = 1e-12;  // for each byte that is copied on the device
   std::uint64_t memory = 0;     // bytes of the pool

@@ -21,9 +21,10 @@ struct Life {
   std::uint64_t done = 0, resumed = 0;
   std::vector<Token> tokens_then = std::vector<Token>(512);  // of a suspended sequence
 
-  explicit Life(std::span<const LayerDesc> layers) {
-    PoolConfig config{.layout = *StateLayout::from_layers(layers, 16), .max_sequences = 8, .max_tokens = 512};
+  Life(std::span<const LayerDesc> layers, std::uint32_t block_size) {
+    PoolConfig config{.layout = *StateLayout::from_layers(layers, block_size), .max_sequences = 8, .max_tokens = 512};
     config.checkpoint_interval = 32;
+    config.checkpoint_unit = 16;
     config.max_recompute = 128;
     for (const PageShape& shape : config.layout.groups) config.budget_bytes += 40 * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 8 * config.layout.recurrent.bytes();
@@ -76,8 +77,8 @@ struct Life {
   }
 };
 
-void expect_no_allocation(std::span<const LayerDesc> layers) {
-  Life life(layers);
+void expect_no_allocation(std::span<const LayerDesc> layers, std::uint32_t block_size = 16) {
+  Life life(layers, block_size);
   for (int i = 0; i < 3; ++i) life.live();
   const std::uint64_t before = allocations;
   const std::uint64_t done = life.done;
@@ -88,6 +89,7 @@ void expect_no_allocation(std::span<const LayerDesc> layers) {
   EXPECT_GT(life.resumed, 100u);
   EXPECT_GT(life.pool->stats().hit_tokens, 0u);
   EXPECT_GT(life.pool->stats().blocks_evicted, 0u);
+  EXPECT_EQ(life.pool->stats().parts_stored > 100, block_size > 16);
 }
 
 TEST(Heap, NothingIsAllocatedByALivePoolOfAttentionLayers) {
@@ -104,6 +106,14 @@ TEST(Heap, NothingIsAllocatedByALivePoolOfAHybrid) {
   const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(512, 4096),
                               LayerDesc::recurrent(512, 4096)};
   expect_no_allocation(layers);
+}
+
+// With blocks larger than the checkpoint unit, prefixes that end inside a block are kept.
+TEST(Heap, NothingIsAllocatedByALivePoolWithLargeBlocks) {
+  const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::attention(2, 16, ElementType::F16, 40),
+                              LayerDesc::recurrent(512, 4096)};
+  expect_no_allocation(layers, 64);
+  expect_no_allocation(std::span(layers).first(2), 64);
 }
 
 TEST(Heap, TheCounterCounts) {

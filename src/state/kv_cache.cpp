@@ -69,7 +69,7 @@ KvView KvCache::plain_view() const {
   if (sequence_ != nullptr) return sequence_->view(layer_);
   KvView view;
   view.base = memory_.data();
-  view.token_stride = std::uint64_t{head_dim_} * element_bytes(type_);
+  view.token_stride = row_bytes(type_, head_dim_);
   view.head_stride = view.token_stride * capacity_;
   view.v_offset = view.head_stride * num_kv_heads_;
   view.num_kv_heads = num_kv_heads_;

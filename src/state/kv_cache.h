@@ -34,7 +34,7 @@ class KvCache {
   PoolResult<std::uint32_t> length() const;    // positions written
   PoolResult<std::uint32_t> capacity() const;  // positions there is room for
   std::uint32_t block_size() const { return sequence_ == nullptr ? 0 : sequence_->table().block_size(); }
-  std::uint64_t token_bytes() const { return std::uint64_t{num_kv_heads_} * head_dim_ * element_bytes(type_); }
+  std::uint64_t token_bytes() const { return num_kv_heads_ * row_bytes(type_, head_dim_); }
   // What kernels see. Uploads the table first if it has changed. Valid as long as views of the sequence are.
   PoolResult<KvView> view() const;
 

@@ -20,6 +20,8 @@ PoolResult<void> PageShape::check() const {
     return std::unexpected(PoolError::invalid_argument("block size out of range"));
   if (!within(num_layers, kMostLayers)) return std::unexpected(PoolError::invalid_argument("layer count out of range"));
   if (!within(num_kv_heads, kMostHeads)) return std::unexpected(PoolError::invalid_argument("KV heads out of range"));
+  if (type == ElementType::Q8_0 && head_dim > kMostScaledRow)
+    return std::unexpected(PoolError::invalid_argument("heads of more than 1024 elements cannot be kept as q8_0"));
   if (!within(head_dim, kMostHeadDim))
     return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
   // Multiplied step by step: the product of all the largest dimensions would overflow 64 bits.
@@ -35,6 +37,9 @@ PoolResult<void> StateShape::check() const {
   }
   if (conv_bytes > kMostObjectBytes / kMostLayers || ssm_bytes > kMostObjectBytes / kMostLayers) {
     return std::unexpected(PoolError::invalid_argument("a recurrent state of more than a terabyte"));
+  }
+  if (type != ElementType::F32 && type != ElementType::F16 && type != ElementType::BF16) {
+    return std::unexpected(PoolError::invalid_argument("a recurrent state that is neither f32, f16 nor bf16"));
   }
   if (conv_bytes + ssm_bytes == 0) return std::unexpected(PoolError::invalid_argument("a recurrent state of no bytes"));
   return {};
@@ -72,8 +77,12 @@ PoolResult<StateLayout> StateLayout::sorted_into_groups(std::span<const LayerDes
       if (state.num_layers > 0 && (state.conv_bytes != layer.conv_bytes || state.ssm_bytes != layer.ssm_bytes)) {
         return std::unexpected(PoolError::invalid_argument("recurrent layers of different sizes in one model"));
       }
+      if (state.num_layers > 0 && state.type != layer.state_type) {
+        return std::unexpected(PoolError::invalid_argument("recurrent layers of different types in one model"));
+      }
       state.conv_bytes = layer.conv_bytes;
       state.ssm_bytes = layer.ssm_bytes;
+      state.type = layer.state_type;
       place.index = state.num_layers++;
     }
     layout.places.push_back(place);

@@ -17,17 +17,20 @@ inline constexpr std::size_t kMaxClasses = 16;  // layer groups, and one for sta
 // Every object in an arena starts at a multiple of this, so that vector loads and copies of any device are aligned.
 inline constexpr std::uint64_t kObjectAlignment = 64;
 
+// Tokens of a page. docs/performance.md has what was measured for others.
+inline constexpr std::uint32_t kDefaultBlockSize = 16;
+
 // One page: K and V of `block_size` tokens for all layers of a group, one contiguous run of bytes.
 //   [num_layers][K, V][num_kv_heads][block_size][head_dim]
 struct PageShape {
-  std::uint32_t block_size = 16;
+  std::uint32_t block_size = kDefaultBlockSize;
   std::uint32_t num_layers = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
   ElementType type = ElementType::F16;
   std::uint32_t window = 0;  // a token attends to this many positions, itself included; 0: full attention
 
-  std::uint64_t row_bytes() const { return std::uint64_t{head_dim} * element_bytes(type); }
+  std::uint64_t row_bytes() const { return quire::row_bytes(type, head_dim); }
   std::uint64_t head_bytes() const { return row_bytes() * block_size; }
   std::uint64_t plane_bytes() const { return head_bytes() * num_kv_heads; }  // K, or V, of one layer
   std::uint64_t layer_bytes() const { return 2 * plane_bytes(); }
@@ -45,6 +48,8 @@ struct StateShape {
   std::uint64_t conv_bytes = 0;  // of one layer
   std::uint64_t ssm_bytes = 0;   // of one layer
   std::uint32_t capacity = 0;    // tokens a sequence may have; 0: no limit
+  // Element type of the SSM state; its bytes are counted in ssm_bytes. The convolution state is small and always f32.
+  ElementType type = ElementType::F32;
 
   std::uint64_t conv_stride() const { return round_up(conv_bytes, kObjectAlignment); }
   std::uint64_t layer_stride() const { return conv_stride() + round_up(ssm_bytes, kObjectAlignment); }
@@ -53,7 +58,8 @@ struct StateShape {
   PoolResult<void> check() const;
   // Whether both shapes describe the same bytes. The capacity is a limit and does not change them.
   bool same_bytes(const StateShape& other) const {
-    return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes;
+    return num_layers == other.num_layers && conv_bytes == other.conv_bytes && ssm_bytes == other.ssm_bytes &&
+           type == other.type;
   }
 };
 
@@ -69,14 +75,15 @@ struct LayerDesc {
   // Recurrent
   std::uint64_t conv_bytes = 0;
   std::uint64_t ssm_bytes = 0;
+  ElementType state_type = ElementType::F32;
 
   static LayerDesc attention(std::uint32_t num_kv_heads, std::uint32_t head_dim, ElementType type = ElementType::F16,
                              std::uint32_t window = 0) {
     return {
         .kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
   }
-  static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes) {
-    return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes};
+  static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes, ElementType type = ElementType::F32) {
+    return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes, .state_type = type};
   }
 };
 
@@ -89,7 +96,7 @@ struct StateLayout {
     std::uint32_t index = 0;  // which layer of its group, or of the state
   };
 
-  std::uint32_t block_size = 16;
+  std::uint32_t block_size = kDefaultBlockSize;
   std::vector<PageShape> groups;
   StateShape recurrent;
   std::vector<Place> places;  // one per layer of the model

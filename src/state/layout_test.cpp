@@ -33,6 +33,19 @@ TEST(PageShape, TheElementTypeDecidesTheBytes) {
   EXPECT_EQ(shape.page_bytes(), 2u * 16 * 64 * 2);
   shape.type = ElementType::I8;
   EXPECT_EQ(shape.page_bytes(), 2u * 16 * 64);
+  shape.type = ElementType::Q8_0;  // and a scale of two bytes for every 32
+  EXPECT_EQ(shape.page_bytes(), 2u * 16 * (64 + 4));
+}
+
+TEST(PageShape, RowsOfQ8HaveAScaleForEveryBlockBegun) {
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 128), 136u);
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 80), 80u + 6);
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 33), 34u + 4);  // scales are at an even place
+  EXPECT_EQ(row_bytes(ElementType::Q8_0, 1), 2u + 2);
+  PageShape shape{.num_layers = 1, .num_kv_heads = 1, .head_dim = kMostScaledRow, .type = ElementType::Q8_0};
+  EXPECT_TRUE(done(shape.check()));
+  ++shape.head_dim;
+  EXPECT_TRUE(refused(shape.check(), Code::InvalidArgument));
 }
 
 TEST(PageShape, PagesStartAtMultiplesOfTheAlignment) {
@@ -78,6 +91,9 @@ TEST(StateShape, TheCapacityIsALimitAndNotPartOfTheShape) {
   other.conv_bytes = 32;  // padded to the same size, but another shape
   EXPECT_EQ(shape.bytes(), other.bytes());
   EXPECT_FALSE(shape.same_bytes(other));
+  other = shape;
+  other.type = ElementType::BF16;  // as many bytes with another meaning
+  EXPECT_FALSE(shape.same_bytes(other));
 }
 
 TEST(StateShape, AStateOfNoLayersNoBytesOrAbsurdSizeIsRefused) {
@@ -86,7 +102,10 @@ TEST(StateShape, AStateOfNoLayersNoBytesOrAbsurdSizeIsRefused) {
   EXPECT_TRUE(refused(StateShape{.num_layers = 1, .ssm_bytes = UINT64_MAX}.check(), Code::InvalidArgument));
   EXPECT_TRUE(refused(StateShape{.num_layers = 1, .conv_bytes = UINT64_MAX}.check(), Code::InvalidArgument));
   EXPECT_TRUE(refused(StateShape{.num_layers = UINT32_MAX, .ssm_bytes = 1}.check(), Code::InvalidArgument));
+  EXPECT_TRUE(
+      refused(StateShape{.num_layers = 1, .ssm_bytes = 8, .type = ElementType::I8}.check(), Code::InvalidArgument));
   EXPECT_TRUE(done(StateShape{.num_layers = 1, .ssm_bytes = 8}.check()));
+  EXPECT_TRUE(done(StateShape{.num_layers = 1, .ssm_bytes = 8, .type = ElementType::F16}.check()));
   EXPECT_TRUE(done(StateShape{.num_layers = 1, .conv_bytes = 8}.check()));
 }
 
@@ -151,6 +170,16 @@ TEST(StateLayout, AllRecurrentLayersShareOneState) {
 TEST(StateLayout, RecurrentLayersOfDifferentSizesAreRefused) {
   const std::vector<LayerDesc> layers{LayerDesc::recurrent(96, 4096), LayerDesc::recurrent(96, 2048)};
   EXPECT_TRUE(refused(StateLayout::from_layers(layers, 16), Code::InvalidArgument));
+}
+
+TEST(StateLayout, AllRecurrentLayersHaveTheSameType) {
+  std::vector<LayerDesc> layers{LayerDesc::recurrent(96, 4096, ElementType::F16),
+                                LayerDesc::recurrent(96, 4096, ElementType::BF16)};
+  EXPECT_TRUE(refused(StateLayout::from_layers(layers, 16), Code::InvalidArgument));
+  layers[0] = layers[1];
+  const auto layout = StateLayout::from_layers(layers, 16);
+  ASSERT_TRUE(done(layout));
+  EXPECT_EQ(layout->recurrent.type, ElementType::BF16);
 }
 
 TEST(StateLayout, AModelThatRemembersNothingIsRefused) {

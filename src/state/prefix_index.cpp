@@ -21,14 +21,16 @@ constexpr std::uint32_t kBatch = 16;  // blocks prefetched together
 }  // namespace
 
 PrefixIndex::PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-                         std::uint32_t hash_bits, std::uint64_t seed, Eviction eviction)
+                         std::uint32_t hash_bits, std::uint64_t seed, Eviction eviction, std::uint32_t unit)
     : block_size_(block_size),
+      unit_(unit != 0 ? std::min(unit, block_size) : block_size),
       groups_(groups),
       seed_(seed),
       nodes_(max_nodes),
       tokens_(std::size_t{max_nodes} * block_size),
       pages_(std::size_t{max_nodes} * groups),
       checkpoints_(checkpoints ? max_nodes : 0),
+      parts_(unit_ < block_size ? max_nodes : 0),
       evicted_(max_nodes),
       usages_(eviction == Eviction::Value ? max_nodes : 0),
       has_states_(checkpoints),
@@ -76,7 +78,7 @@ PrefixIndex::Key PrefixIndex::key_of(Namespace name_space, std::span<const Token
 bool PrefixIndex::is_child(std::uint32_t node, const Key& key, Namespace name_space, std::uint32_t parent,
                            std::span<const Token> tokens) const {
   const Node& n = nodes_[node];
-  return n.key == key && n.parent == parent && n.name_space == name_space &&
+  return n.key == key && n.parent == parent && n.name_space == name_space && count(node) == tokens.size() &&
          std::memcmp(tokens_.data() + std::size_t{node} * block_size_, tokens.data(), tokens.size_bytes()) == 0;
 }
 
@@ -234,7 +236,8 @@ void PrefixIndex::root_remove(std::uint64_t place) {
 
 std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
                                   const Found& absent) {
-  QUIRE_CHECK(!full() && tokens.size() == block_size_, "there is room, and a node is a whole block");
+  QUIRE_CHECK(!full() && (tokens.size() == block_size_ || (has_parts() && tokens.size() < block_size_)),
+              "there is room, and a node is a whole block or a part");
   const std::uint32_t index = unused_head_;
   Node& n = nodes_[index];
   unused_head_ = n.next_sibling;
@@ -251,6 +254,10 @@ std::uint32_t PrefixIndex::insert(Namespace name_space, std::uint32_t parent, st
   children = index;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + std::ptrdiff_t(std::size_t{index} * block_size_));
   std::fill_n(pages_.begin() + std::ptrdiff_t(std::size_t{index} * groups_), groups_, PageId{});
+  if (has_parts()) {
+    parts_[index] = {.count = static_cast<std::uint32_t>(tokens.size())};
+    if (is_part(index) && parent != kNoIndex) ++parts_[parent].children;
+  }
   table_insert(absent.key, index);
   by_content_[n.content & mask_] = index;
   ++used_;
@@ -280,6 +287,13 @@ void PrefixIndex::remove(std::uint32_t node) {
     root_remove(place);
   }
   if (n.next_sibling != kNoIndex) nodes_[n.next_sibling].prev_sibling = n.prev_sibling;
+  if (has_parts()) {
+    if (is_part(node) && n.parent != kNoIndex) --parts_[n.parent].children;
+    // The part that this node continued is no longer covered by it.
+    const bool covers = by_value() && has_states_;
+    const std::uint32_t part = covers ? longest_part(n.name_space, n.parent, tokens(node), count(node)) : kNoIndex;
+    if (part != kNoIndex) set_covered(part, false);
+  }
   if (by_value() && n.parent != kNoIndex && is_leaf(n.parent)) note_leaf(n.parent);
   n = Node{};
   n.next_sibling = unused_head_;
@@ -371,6 +385,7 @@ void PrefixIndex::touch_checkpoint(std::uint32_t node) {
 }
 
 std::expected<void, const char*> PrefixIndex::check_integrity() const {
+  if (const auto ok = check_parts(); !ok) return ok;
   std::uint32_t used = 0, unheld = 0, checkpoints = 0, children = 0, entries = 0;
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     const Node& n = nodes_[i];

@@ -1,9 +1,11 @@
-// The cached prefixes, as a tree with one node per full block of tokens. A node's key is a chained 128-bit hash of
-// (namespace, all tokens up to its end). A lookup also compares the tokens, so a hash collision costs a comparison and
-// never gives a wrong answer. Keys depend on a secret seed. Without it, an attacker could construct prompts whose keys
-// all fall into one place of the table. No answer depends on the seed: neither hits, nor the order of eviction, nor the
-// reason for a miss. (The tables behind that reason use a hash of their own without the seed. They are never searched:
-// a new entry overwrites the old one.)
+// The cached prefixes, as a tree with one node per full block of tokens. There may also be parts: leaves with fewer
+// tokens than a block, and with pages that are not full. In a recurrent model a part has a checkpoint inside a block,
+// at a multiple of `unit`; in others it is the end of a sequence that was released. No sequence holds a part for longer
+// than it takes to start from it. A node's key is a chained 128-bit hash of (namespace, all tokens up to its end). A
+// lookup also compares the tokens, so a hash collision costs a comparison and never gives a wrong answer. Keys depend
+// on a secret seed. Without it, an attacker could construct prompts whose keys all fall into one place of the table. No
+// answer depends on the seed: neither hits, nor the order of eviction, nor the reason for a miss. (The tables behind
+// that reason use a hash of their own without the seed. They are never searched: a new entry overwrites the old one.)
 //
 // A node is held while sequences have its block in their tables, and unheld otherwise. A sequence holds a whole path
 // from the root, so the ancestors of a held node are held, and unheld nodes form subtrees. Unheld nodes are in one
@@ -64,9 +66,11 @@ class PrefixIndex {
   enum class Absence : std::uint8_t { NeverSeen, Evicted, OtherNamespace };
 
   // Tests use fewer `hash_bits` than 128 to make collisions likely. An engine that takes
-  // prompts from strangers draws `seed` at random.
+  // prompts from strangers draws `seed` at random. With a `unit` smaller than the block size, which it must divide,
+  // there may be parts.
   PrefixIndex(std::uint32_t max_nodes, std::uint32_t block_size, std::uint32_t groups, bool checkpoints,
-              std::uint32_t hash_bits = 128, std::uint64_t seed = 0, Eviction eviction = Eviction::Lru);
+              std::uint32_t hash_bits = 128, std::uint64_t seed = 0, Eviction eviction = Eviction::Lru,
+              std::uint32_t unit = 0);
 
   // --- lookup
   // Follows `tokens` block by block from the root as far as nodes exist. Writes the
@@ -96,7 +100,8 @@ class PrefixIndex {
 
   // --- modification
   bool full() const { return unused_head_ == kNoIndex; }
-  // Adds a node, held once, for a child that find_child() did not find. The index must not be full().
+  // Adds a node, held once, for a child that find_child() did not find: a block, or a part. The index must not be
+  // full().
   std::uint32_t insert(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens, const Found& absent);
   // Removes an unheld node without children. The caller has taken back its pages and checkpoint.
   void remove(std::uint32_t node);
@@ -111,7 +116,7 @@ class PrefixIndex {
     entry = page;
   }
   std::span<const Token> tokens(std::uint32_t node) const {
-    return {tokens_.data() + std::size_t{node} * block_size_, block_size_};
+    return {tokens_.data() + std::size_t{node} * block_size_, count(node)};
   }
   const Node& node(std::uint32_t node) const { return nodes_[node]; }
   bool is_leaf(std::uint32_t node) const { return nodes_[node].first_child == kNoIndex; }
@@ -121,7 +126,31 @@ class PrefixIndex {
     return child != kNoIndex && nodes_[child].next_sibling == kNoIndex ? child : kNoIndex;
   }
 
-  // The recurrent state at the end of a node's block. Checkpoints are in a list of
+  // --- parts (prefix_index_parts.cpp)
+  bool has_parts() const { return !parts_.empty(); }  // whether there may be any
+  std::uint32_t unit() const { return unit_; }        // tokens; without parts the block size
+  std::uint32_t count(std::uint32_t node) const { return parts_.empty() ? block_size_ : parts_[node].count; }
+  bool is_part(std::uint32_t node) const { return count(node) < block_size_; }
+  // The number of tokens from the start of the sequence to the end of the node.
+  std::uint32_t end(std::uint32_t node) const { return nodes_[node].block * block_size_ + count(node); }
+  // A part below `parent` with which `tokens` begin, and that has fewer tokens; or kNoIndex. Compares a bounded number
+  // of children, the latest first.
+  std::uint32_t find_shorter_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
+  // The rest is for recurrent models.
+  // The longest part below `parent` that has fewer than `below` tokens and begins `tokens`, or kNoIndex.
+  std::uint32_t longest_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
+                             std::uint32_t below) const;
+  // The last node with a checkpoint at or before the end of `node` on its path, or kNoIndex. Looks at so many blocks.
+  std::uint32_t checkpoint_at_or_before(std::uint32_t node, std::uint32_t looks) const;
+  // The same strictly before the end of a node with these tokens, which need not exist. The blocks above are counted.
+  std::uint32_t checkpoint_before(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
+                                  std::uint32_t looks) const;
+  // A part was due but there was no room that was worth less; see note_skipped_checkpoint().
+  void note_skipped_part(Namespace name_space, std::uint64_t content, bool asked);
+  // A sequence would have resumed from a part with these tokens. Returns whether there was one, which was then wanted.
+  bool note_missed_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens);
+
+  // The recurrent state at the end of a node's tokens. Checkpoints are in a list of
   // their own, the least recently used first.
   SlotId checkpoint(std::uint32_t node) const { return checkpoints_.empty() ? SlotId{} : checkpoints_[node].id; }
   bool has_checkpoint(std::uint32_t node) const { return checkpoint(node).valid(); }
@@ -149,9 +178,10 @@ class PrefixIndex {
     return evicted_.find(content, name_space);
   }
   void wanted_after_eviction(const EvictedBlocks::Use& use);
-  // A checkpoint is about to be kept here: it will cover the one before it on its path, which is returned if that is
-  // news (otherwise kNoIndex). uncover() takes it back if none is kept.
-  std::uint32_t cover_before(std::uint32_t node);
+  // A checkpoint is about to be kept at the end of a node with these tokens, which need not exist. It will cover the
+  // one before it on its path, which is returned if that is news (otherwise kNoIndex). uncover() takes it back if none
+  // is kept.
+  std::uint32_t cover_before(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens);
   void uncover(std::uint32_t node) { set_covered(node, false); }
   // A checkpoint was due here but there was no room that was worth less. It counts as kept and dropped at once, so that
   // it is noticed if it is wanted later.
@@ -199,6 +229,10 @@ class PrefixIndex {
     std::uint32_t prev = kNoIndex;
     std::uint32_t next = kNoIndex;
   };
+  struct Part {
+    std::uint32_t count = 0;     // tokens of the node
+    std::uint32_t children = 0;  // how many of its children are parts
+  };
   struct Usage {
     std::uint64_t last = 0;  // when it was let go; in a recurrent model: when its checkpoint was kept or resumed from
     std::uint8_t turn = 0;   // blocks
@@ -238,8 +272,10 @@ class PrefixIndex {
   void set_covered(std::uint32_t node, bool covered);
   std::uint64_t resident_bytes(std::uint32_t node) const;
   std::expected<void, const char*> check_uses() const;
+  std::expected<void, const char*> check_parts() const;
 
   std::uint32_t block_size_;
+  std::uint32_t unit_;
   std::uint32_t groups_;
   std::uint64_t seed_;
   Key key_mask_;
@@ -247,6 +283,7 @@ class PrefixIndex {
   LargeVector<Token> tokens_;            // [max_nodes][block_size]
   LargeVector<PageId> pages_;            // [max_nodes][groups]
   LargeVector<Checkpoint> checkpoints_;  // [max_nodes], or none
+  LargeVector<Part> parts_;              // [max_nodes], or none
   LargeVector<Entry> by_key_;            // open addressing in buckets, a power of two
   LargeVector<std::uint32_t> roots_;  // the same by namespace: head of the list of its first blocks, the latest first
   // These two only explain misses. They are not searched: a new entry overwrites the old one at the same place.

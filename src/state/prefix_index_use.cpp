@@ -116,18 +116,14 @@ void PrefixIndex::note_checkpoint(std::uint32_t node, bool asked) {
   begin_checkpoint(node, asked);
   count_bytes(node, groups_, true);
   list(node);
-  (void)cover_before(node);
+  (void)cover_before(nodes_[node].name_space, nodes_[node].parent, tokens(node));
 }
 
-std::uint32_t PrefixIndex::cover_before(std::uint32_t node) {
-  std::uint32_t above = nodes_[node].parent;
-  for (std::uint32_t looks = 0; above != kNoIndex && looks < kCoverLooks; ++looks, above = nodes_[above].parent) {
-    if (!has_checkpoint(above)) continue;
-    if (usages_[above].covered) return kNoIndex;
-    set_covered(above, true);
-    return above;
-  }
-  return kNoIndex;
+std::uint32_t PrefixIndex::cover_before(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) {
+  const std::uint32_t before = checkpoint_before(name_space, parent, tokens, kCoverLooks);
+  if (before == kNoIndex || usages_[before].covered) return kNoIndex;
+  set_covered(before, true);
+  return before;
 }
 
 void PrefixIndex::note_resumed(std::uint32_t node) {

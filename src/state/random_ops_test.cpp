@@ -48,6 +48,8 @@ TEST(RandomOperations, AMillionOverAThousandSeedsAgreeWithTheNaiveModel) {
     add("checkpoints dropped", s.checkpoints_dropped);
     add("checkpoints restored", s.checkpoints_restored);
     add("checkpoints skipped", s.checkpoints_skipped);
+    add("prefixes kept inside a block", s.parts_stored);
+    add("sequences that began inside a block", s.parts_reused);
     add("pages copied", s.pages_copied);
     add("objects moved", s.objects_moved);
     add("forks", s.forks);

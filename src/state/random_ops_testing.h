@@ -23,7 +23,7 @@ class RandomOps {
   explicit RandomOps(std::uint32_t seed, Device* device = nullptr, std::uint64_t hash_seed = 0,
                      PoolJournal* journal = nullptr) {
     model_ = static_cast<Model>(seed % kModels);
-    const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : 4;
+    const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : (seed >> 28) % 3 == 0 ? 8 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
     const ToyModel toy = model_ == Model::Attention    ? ToyModel::attention(block_size)
                          : model_ == Model::Windowed   ? ToyModel::windowed(window, block_size)
@@ -36,7 +36,9 @@ class RandomOps {
     for (const PageShape& shape : config.layout.groups) largest = std::max(largest, shape.page_bytes());
     if (config.layout.has_recurrent()) largest = std::max(largest, config.layout.recurrent.bytes());
     config.budget_bytes = largest * (5 + (seed >> 9) % 20);
-    config.checkpoint_interval = block_size * (1 + (seed >> 13) % 3);
+    // Checkpoints may lie inside blocks in two of three pools that have any.
+    config.checkpoint_unit = (seed >> 11) % 3 == 0 ? block_size : 1u << (seed >> 12) % 2;
+    config.checkpoint_interval = std::min(config.checkpoint_unit, block_size) * (1 + (seed >> 13) % 3);
     config.max_recompute = config.checkpoint_interval * (1 + (seed >> 15) % 4);
     if ((seed >> 17) % 4 == 0) config.checkpoint_budget_bytes = config.budget_bytes / 3;
     config.scrub = (seed >> 19) % 4 == 0;

@@ -82,7 +82,7 @@ class ReferenceCache {
     Namespace name_space = 0;
     int parent = 0;  // 0: none
     std::size_t block = 0;
-    Tokens tokens;              // of the block
+    Tokens tokens;              // of the block; of a part fewer than a block has
     std::vector<int> children;  // in order of insertion
     std::vector<int> pages;     // by group; 0: none
     int holders = 0;
@@ -108,7 +108,7 @@ class ReferenceCache {
     const StateLayout& layout = config_.layout;
     for (const PageShape& shape : layout.groups) bytes_.push_back(shape.page_bytes());
     bytes_.push_back(layout.recurrent.bytes());
-    block_ = layout.block_size;
+    block_ = unit_ = layout.block_size;
     groups_ = layout.groups.size();
     for (const PageShape& shape : layout.groups) {
       windows_.push_back(shape.window);
@@ -118,12 +118,16 @@ class ReferenceCache {
     pages_.resize(groups_);
     cached_.resize(groups_);
     max_nodes_ = geometry.max_nodes;
-    if (!layout.has_recurrent()) return;
+    if (!layout.has_recurrent()) {
+      if (const std::size_t unit = config_.checkpoint_unit; unit != 0 && unit < block_) least_tail_ = unit;
+      return;
+    }
     states_ = true;
     cells_.push_back(geometry.slab_bytes / layout.recurrent.bytes());
     checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
-    interval_ = std::max<std::size_t>(1, up(config_.checkpoint_interval));
-    max_gap_ = std::max<std::size_t>(interval_, config_.max_recompute / block_);
+    if (const std::size_t unit = config_.checkpoint_unit; unit != 0 && unit < block_) unit_ = unit;
+    interval_ = std::max<std::size_t>(1, (config_.checkpoint_interval + unit_ - 1) / unit_);
+    max_gap_ = std::max<std::size_t>(interval_, config_.max_recompute / unit_);
   }
 
   std::size_t classes() const { return groups_ + (states_ ? 1 : 0); }
@@ -202,6 +206,9 @@ class ReferenceCache {
       unheld_.erase({node.unheld_since, id});
       by_content_.erase({node.name_space, node.parent, node.tokens});
       nodes_.erase(id);
+      if (const int part = longest_part(node.name_space, node.parent, node.tokens, node.tokens.size()); part != 0) {
+        set_covered(part, false);  // it was covered by this node
+      }
       if (node.parent != 0 && nodes_[node.parent].children.empty()) {
         set_covered(node.parent, false);
         relist(node.parent);
@@ -217,7 +224,7 @@ class ReferenceCache {
     if (states_ && nodes_[id].touched == 0) return false;
     for (std::size_t g = 0; g < groups_; ++g) {
       if (windows_[g] == 0) continue;
-      const std::size_t first = window_start(g, (nodes_[id].block + 1) * block_) / block_;
+      const std::size_t first = window_start(g, end(id)) / block_;
       for (int n = id; n != 0 && nodes_[n].block >= first; n = nodes_[n].parent) {
         if (nodes_[n].pages[g] == 0) return false;
       }
@@ -227,10 +234,57 @@ class ReferenceCache {
   std::vector<int>& siblings(const Node& node) {
     return node.parent == 0 ? roots_[node.name_space] : nodes_[node.parent].children;
   }
-  std::size_t blocks_since_checkpoint(int id, std::size_t limit) {
-    std::size_t blocks = 0;
-    for (; blocks < limit && id != 0 && nodes_[id].touched == 0; id = nodes_[id].parent) ++blocks;
-    return blocks;
+
+  // --- parts: leaves with fewer tokens than a block, each with a checkpoint
+  bool is_part(int id) { return nodes_[id].tokens.size() < block_; }
+  std::size_t end(int id) { return nodes_[id].block * block_ + nodes_[id].tokens.size(); }
+  // The longest part that begins `tokens` and is shorter than `below`.
+  int longest_part(Namespace name_space, int parent, const Tokens& tokens, std::size_t below) const {
+    if (unit_ == block_) return 0;
+    for (std::size_t length = std::min({tokens.size(), below - 1, block_ - 1}) / unit_ * unit_; length > 0;
+         length -= unit_) {
+      const int part = child(name_space, parent, first_of(tokens, length));
+      if (part != 0) return part;
+    }
+    return 0;
+  }
+  int resumable_part(Namespace name_space, int parent, const Tokens& tokens) {
+    int part = longest_part(name_space, parent, tokens, block_);
+    while (part != 0 && !resumable(part)) {
+      part = longest_part(name_space, parent, tokens, nodes_[part].tokens.size());
+    }
+    return part;
+  }
+  static Tokens first_of(const Tokens& tokens, std::size_t count) {
+    return {tokens.begin(), tokens.begin() + static_cast<long>(std::min(count, tokens.size()))};
+  }
+  static Tokens after(const Tokens& tokens, std::size_t begin) {
+    return {tokens.begin() + static_cast<long>(begin), tokens.end()};
+  }
+  // The last checkpoint before the end of a node with these tokens, which need not exist; 0: none.
+  int checkpoint_before(Namespace name_space, int parent, const Tokens& tokens, std::size_t looks) {
+    const int part = longest_part(name_space, parent, tokens, tokens.size());
+    return part != 0 ? part : checkpoint_at_or_before(parent, looks);
+  }
+  int checkpoint_at_or_before(int id, std::size_t looks) {
+    for (; id != 0 && looks > 0; --looks, id = nodes_[id].parent) {
+      const Node& node = nodes_[id];
+      if (node.touched != 0) return id;
+      const int part = longest_part(node.name_space, node.parent, node.tokens, node.tokens.size());
+      if (part != 0) return part;
+    }
+    return 0;
+  }
+  std::size_t units_since_checkpoint(int id, std::size_t limit) {
+    if (id == 0) return 0;
+    const int before = checkpoint_at_or_before(id, (limit + block_ / unit_ - 1) / (block_ / unit_));
+    return std::min(limit, (end(id) - (before == 0 ? 0 : end(before))) / unit_);
+  }
+  // The same before the end of a node that need not exist.
+  std::size_t units_since_checkpoint(Namespace name_space, int parent, const Tokens& tokens, std::size_t limit) {
+    const int part = longest_part(name_space, parent, tokens, tokens.size());
+    if (part != 0) return (tokens.size() - nodes_[part].tokens.size()) / unit_;
+    return tokens.size() / unit_ + units_since_checkpoint(parent, limit);
   }
   bool thin(bool everything) {
     int end_of_path = 0;
@@ -239,7 +293,7 @@ class ReferenceCache {
       if (looks++ == kCheckpointLooks) break;
       if (id == protected_) continue;
       int next = id;
-      for (std::size_t steps = 0; steps < max_gap_ && nodes_[next].children.size() == 1; ++steps) {
+      for (std::size_t units = 0; units < max_gap_ && nodes_[next].children.size() == 1; units += block_ / unit_) {
         next = nodes_[next].children[0];
         if (nodes_[next].touched != 0 || next == arriving_) break;
       }
@@ -247,8 +301,9 @@ class ReferenceCache {
         if (end_of_path == 0 && nodes_[next].children.empty()) end_of_path = id;
         continue;
       }
-      const std::size_t before = nodes_[id].parent == 0 ? 0 : blocks_since_checkpoint(nodes_[id].parent, max_gap_);
-      if (nodes_[next].block - nodes_[id].block + 1 + before > max_gap_) continue;
+      const Node& node = nodes_[id];
+      const std::size_t before = units_since_checkpoint(node.name_space, node.parent, node.tokens, max_gap_);
+      if ((end(next) - end(id)) / unit_ + before > max_gap_) continue;
       set_checkpoint(id, false);
       return true;
     }
@@ -257,7 +312,9 @@ class ReferenceCache {
     auto oldest = checkpoints_.begin();
     if (oldest != checkpoints_.end() && oldest->second == protected_) ++oldest;
     if (end_of_path == 0 && oldest == checkpoints_.end()) return false;
-    set_checkpoint(end_of_path != 0 ? end_of_path : oldest->second, false);
+    const int victim = end_of_path != 0 ? end_of_path : oldest->second;
+    if (is_part(victim)) return evict(victim), true;
+    set_checkpoint(victim, false);
     return true;
   }
 
@@ -301,20 +358,29 @@ class ReferenceCache {
   }
   double worth(int id) {
     const Node& node = nodes_[id];
-    const std::uint64_t end = (node.block + 1) * block_;
-    std::uint64_t of_node = 0;
-    for (std::size_t g = 0; g < groups_; ++g) of_node += bytes_[g];
+    const std::uint64_t end = this->end(id), of_node = node_bytes();
     const double rate = odds_.rate(kind(node), ticks_ - node.last);
-    if (!states_) return value_per_byte(rate, cost_of(costs_, end - block_, end), of_node);
-    const std::uint64_t blocks = 1 + (node.parent == 0 ? 0 : blocks_since_checkpoint(node.parent, kLooks));
-    const bool with_pages = node.children.empty() && node.holders == 0;
-    return value_per_byte(rate, cost_of(costs_, end - blocks * block_, end),
-                          bytes_[groups_] + (with_pages ? blocks * of_node : 0));
+    if (!states_) return value_per_byte(rate, cost_of(costs_, end - node.tokens.size(), end), of_node);
+    const std::uint64_t tokens = units_since_checkpoint(node.name_space, node.parent, node.tokens, kLooks) * unit_;
+    // With the end of a path go the blocks back to the checkpoint before it. A part has pages of its own.
+    std::uint64_t pages = 0;
+    if (!is_part(id)) {
+      pages = node.children.empty() && node.holders == 0 ? up(tokens) : 0;
+    } else {
+      const bool alone =
+          node.parent != 0 && nodes_[node.parent].holders == 0 && nodes_[node.parent].children.size() == 1;
+      pages = 1 + (alone && tokens > node.tokens.size() ? up(tokens - node.tokens.size()) : 0);
+    }
+    return value_per_byte(rate, cost_of(costs_, end - tokens, end), bytes_[groups_] + pages * of_node);
   }
-  double worth_of_new_checkpoint(int id, bool asked) {
-    const std::uint64_t end = (nodes_[id].block + 1) * block_;
+  std::uint64_t node_bytes() const {
+    std::uint64_t bytes = 0;
+    for (std::size_t g = 0; g < groups_; ++g) bytes += bytes_[g];
+    return bytes;
+  }
+  double worth_of_new_checkpoint(std::uint64_t end, std::size_t units, bool asked, std::uint64_t bytes) {
     return value_per_byte(odds_.rate(checkpoint_kind(false, asked, false), 0),
-                          cost_of(costs_, end - blocks_since_checkpoint(id, kLooks) * block_, end), bytes_[groups_]);
+                          cost_of(costs_, end - units * unit_, end), bytes);
   }
   // Nodes that may be evicted: leaves that nobody holds; with states, nodes with a checkpoint.
   bool is_candidate(const Node& node) const {
@@ -415,17 +481,17 @@ class ReferenceCache {
   void note_checkpoint(int id, bool asked) {
     begin_checkpoint(nodes_[id], asked);
     set_checkpoint(id, true);
-    (void)cover_before(id);
+    (void)cover_before(nodes_[id].name_space, nodes_[id].parent, nodes_[id].tokens);
   }
-  int cover_before(int id) {  // returns the checkpoint that is newly covered, or 0
-    int above = nodes_[id].parent;
-    for (std::size_t looks = 0; above != 0 && looks < kLooks; ++looks, above = nodes_[above].parent) {
-      if (nodes_[above].touched == 0) continue;
-      if (nodes_[above].covered) return 0;
-      set_covered(above, true);
-      return above;
-    }
-    return 0;
+  // Returns the checkpoint that is newly covered, or 0.
+  int cover_before(Namespace name_space, int parent, const Tokens& tokens) {
+    const int before = checkpoint_before(name_space, parent, tokens, kLooks);
+    if (before == 0 || nodes_[before].covered) return 0;
+    set_covered(before, true);
+    return before;
+  }
+  void uncover(int id) {
+    if (nodes_.contains(id)) set_covered(id, false);  // a part may have been evicted meanwhile
   }
   void note_resumed(int id) {
     Node& node = nodes_[id];
@@ -505,6 +571,8 @@ class ReferenceCache {
 
   PoolConfig config_;
   std::size_t slabs_, block_ = 0, groups_ = 0, max_nodes_ = 0;
+  std::size_t unit_ = 0;                      // a checkpoint may lie at every multiple of it; at most a block
+  std::size_t least_tail_ = 0;                // without states: tokens that a tail must have to be kept; 0: none are
   std::vector<std::size_t> windows_, cells_;  // by group; by class
   bool has_windows_ = false, states_ = false;
   std::size_t checkpoint_budget_ = 0, interval_ = 0, max_gap_ = 0;

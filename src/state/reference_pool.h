@@ -84,7 +84,7 @@ class ReferencePool : public ReferenceCache {
     Sequence& s = sequences_[name];
     s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
     if (s.tokens.size() < s.boundary && !has_windows_ && !checkpoint) return;
-    s.boundary = (s.tokens.size() / block_ + 1) * block_;
+    s.boundary = (s.tokens.size() / unit_ + 1) * unit_;
     if (s.publishing) publish(s);
     for (std::size_t g = 0; g < groups_; ++g) {
       if (windows_[g] == 0) continue;
@@ -92,7 +92,9 @@ class ReferencePool : public ReferenceCache {
         if (s.tables[g][b] != 0) give(g, std::exchange(s.tables[g][b], 0));
       }
     }
-    if (states_ && s.tokens.size() % block_ == 0) keep_checkpoint(s, checkpoint);
+    if (states_ && s.tokens.size() % unit_ == 0) {
+      s.tokens.size() % block_ == 0 ? keep_checkpoint(s, checkpoint) : keep_part(s, checkpoint);
+    }
     keep_within_cap(s.name_space);
   }
 
@@ -101,6 +103,8 @@ class ReferencePool : public ReferenceCache {
     Sequence& parent = sequences_[name];
     const ResumePoint point = resume_point(parent, position);
     Match through{.length = point.position};
+    through.partial = point.part;
+    through.partial_tokens = point.part == 0 ? 0 : nodes_[point.part].tokens.size();
     through.path.assign(parent.path.begin(), parent.path.begin() + whole_blocks(parent, point.position));
     Need need(classes());
     if (states_) need[groups_] = 1;
@@ -124,7 +128,8 @@ class ReferencePool : public ReferenceCache {
     child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + static_cast<long>(point.position));
     // The half-full page of the parent is in two tables now.
     const std::size_t length = parent.tokens.size();
-    if (length % block_ != 0 && point.position > length / block_ * block_) parent.writable_until = length;
+    if (point.in_place && length % block_ != 0 && point.position > length / block_ * block_)
+      parent.writable_until = length;
     sequences_[child_name] = std::move(child);
     return static_cast<std::uint32_t>(point.position);
   }
@@ -132,13 +137,18 @@ class ReferencePool : public ReferenceCache {
   std::uint32_t rewind(int name, std::size_t position) {  // returns the new length
     Sequence& s = sequences_[name];
     if (position == s.tokens.size()) return static_cast<std::uint32_t>(position);  // reserved pages stay
-    const std::size_t to = resume_point(s, position).position, blocks = to / block_;
-    if (states_ && to > 0) note_resumed(s.path[blocks - 1]);
+    const ResumePoint point = resume_point(s, position);
+    const std::size_t to = point.position, blocks = to / block_;
+    if (states_ && to > 0) note_resumed(point.part != 0 ? point.part : s.path[blocks - 1]);
+    if (point.part != 0) {
+      hold(point.part);  // used now
+      let_go(point.part);
+    }
     for (std::size_t g = 0; g < groups_; ++g) {
       give_pages_from(s, g, up(to));
       for (std::size_t b = s.tables[g].size(); b-- > window_start(g, to) / block_;) {
         if (s.tables[g][b] != 0) continue;
-        s.tables[g][b] = nodes_[s.path[b]].pages[g];
+        s.tables[g][b] = nodes_[b == blocks ? point.part : s.path[b]].pages[g];
         hold_page(g, s.tables[g][b]);
       }
     }
@@ -152,6 +162,7 @@ class ReferencePool : public ReferenceCache {
 
   void release(int name) {
     Sequence& s = sequences_[name];
+    keep_tail(s);
     for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, 0);
     while (!s.path.empty()) let_go_last(s);
     held_states_ -= states_;
@@ -277,6 +288,7 @@ class ReferencePool : public ReferenceCache {
     std::vector<int> path;
     int partial = 0;
     std::size_t partial_tokens = 0;
+    std::size_t whole = 0;   // nodes of the path after which a sequence could start without the part
     std::vector<int> known;  // the path, and the nodes after it that cannot be resumed from
   };
   struct Plan {
@@ -286,6 +298,7 @@ class ReferencePool : public ReferenceCache {
   struct ResumePoint {
     std::size_t position = 0;
     bool in_place = true;
+    int part = 0;  // where the state comes from, if it lies inside a block
   };
 
   long whole_blocks(const Sequence& s, std::size_t position) const {
@@ -297,7 +310,7 @@ class ReferencePool : public ReferenceCache {
     return s;
   }
   void stand_at(Sequence& s, std::size_t position) const {
-    s.boundary = (position / block_ + 1) * block_;
+    s.boundary = (position / unit_ + 1) * unit_;
     s.writable_until = position;
   }
   // The tokens that the sequence's tables have room for; `target` if it has no tables.
@@ -425,10 +438,11 @@ class ReferencePool : public ReferenceCache {
     none.end = HitEnd::NoRoom;
     return none;
   }
-  static Match whole_blocks(const Match& match) {  // the same match if it has no part of a page
+  Match whole_blocks(const Match& match) const {  // the same match if it has no part of a page
     if (match.partial == 0) return match;
     Match whole = match;
-    whole.length -= match.partial_tokens;
+    whole.path.resize(match.whole);
+    whole.length = match.whole * block_;
     whole.end = HitEnd::NoRoom;
     whole.partial = 0;
     return whole;
@@ -448,6 +462,11 @@ class ReferencePool : public ReferenceCache {
     while (!result.path.empty() && !resumable(result.path.back())) result.path.pop_back();
     result.length = result.path.size() * block_;
     result.matched = known * block_;
+    result.whole = result.path.size();
+    if (unit_ < block_) {
+      match_part(prompt, usable, name_space, result);
+      return result;
+    }
     if (result.path.size() < known) {
       result.end = states_ && nodes_[last].touched == 0 ? HitEnd::NoCheckpoint : HitEnd::WindowGone;
       return result;
@@ -458,19 +477,46 @@ class ReferencePool : public ReferenceCache {
     result.end = complete ? HitEnd::Complete : HitEnd::NeverSeen;
     return result;
   }
-  // The child that shares the most tokens, the latest of several. Only the latest children are compared.
-  void match_part_of_a_page(const Tokens& usable, Namespace name_space, int parent, Match& result) {
-    const std::size_t limit = std::min<std::size_t>(usable.size() - result.length, block_ - 1);
+  // Where checkpoints may lie inside blocks: the last place that has everything, after a whole block or after a part.
+  void match_part(const Tokens& prompt, const Tokens& usable, Namespace name_space, Match& result) {
+    const std::size_t known = result.known.size();
+    for (std::size_t b = known + 1; b-- > result.path.size();) {
+      const int part = resumable_part(name_space, b == 0 ? 0 : result.known[b - 1], after(usable, b * block_));
+      if (part == 0) continue;
+      result.path.assign(result.known.begin(), result.known.begin() + static_cast<long>(b));
+      result.partial = part;
+      result.partial_tokens = nodes_[part].tokens.size();
+      result.length = end(part);
+      break;
+    }
+    const int last = known == 0 ? 0 : result.known.back();
+    const Tokens rest = first_of(after(usable, known * block_), block_ - 1);
+    const std::size_t more = most_shared(name_space, last, rest).second / unit_ * unit_;
+    result.matched = std::max(known * block_ + more, result.length);
+    if (result.length < result.matched) {
+      const bool has_state = more > 0 ? child(name_space, last, first_of(rest, more)) != 0 : nodes_[last].touched != 0;
+      result.end = has_state ? HitEnd::WindowGone : HitEnd::NoCheckpoint;
+    } else {
+      result.end = prompt.size() - result.length < unit_ ? HitEnd::Complete : HitEnd::NeverSeen;
+    }
+  }
+  // The child that shares the most first tokens, and how many; the latest of several. Only the latest are compared.
+  std::pair<int, std::size_t> most_shared(Namespace name_space, int parent, const Tokens& tokens) {
     const auto& candidates = children(name_space, parent);
     std::size_t best = 0;
     int partial = 0;
     const std::size_t skipped =
         candidates.size() - std::min<std::size_t>(candidates.size(), PrefixIndex::kPartialLooks);
     for (std::size_t i = skipped; i < candidates.size(); ++i) {
-      std::size_t same = 0;
-      while (same < limit && nodes_[candidates[i]].tokens[same] == usable[result.length + same]) ++same;
+      const Tokens& theirs = nodes_[candidates[i]].tokens;
+      const auto same = static_cast<std::size_t>(std::ranges::mismatch(tokens, theirs).in1 - tokens.begin());
       if (same > 0 && same >= best) best = same, partial = candidates[i];
     }
+    return {partial, best};
+  }
+  void match_part_of_a_page(const Tokens& usable, Namespace name_space, int parent, Match& result) {
+    const std::size_t limit = std::min<std::size_t>(usable.size() - result.length, block_ - 1);
+    const auto [partial, best] = most_shared(name_space, parent, first_of(after(usable, result.length), limit));
     if (partial == 0 || std::ranges::count(nodes_[partial].pages, 0) > 0) return;
     result.partial = partial;
     result.partial_tokens = best;
@@ -479,7 +525,7 @@ class ReferencePool : public ReferenceCache {
   }
   Hit create_from(int name, const Tokens& prompt, Namespace name_space, const Match& found) {
     Sequence s = empty(name_space);
-    note_missed_checkpoint(found);
+    note_missed_checkpoint(found, prompt, name_space);
     attach(s, found);
     s.tokens.assign(prompt.begin(), prompt.begin() + static_cast<long>(found.length));
     sequences_[name] = std::move(s);
@@ -494,12 +540,14 @@ class ReferencePool : public ReferenceCache {
       }
       if (match.partial != 0) need[g] += unheld(match.partial);
     }
-    if (states_) need[groups_] = match.path.empty() ? 1 : 2;  // the checkpoint too: it is read after making room
+    if (states_) need[groups_] = match.length == 0 ? 1 : 2;  // the checkpoint too: it is read after making room
     return need;
   }
   void attach(Sequence& s, const Match& match) {
     s.path = match.path;
     for (const int node : s.path) hold(node);
+    const int part = match.partial != 0 && is_part(match.partial) ? match.partial : 0;
+    if (part != 0) hold(part);
     for (std::size_t g = 0; g < groups_; ++g) {
       const auto take_page = [&](int node) {
         s.tables[g].push_back(nodes_[node].pages[g]);
@@ -515,7 +563,8 @@ class ReferencePool : public ReferenceCache {
       if (match.partial != 0) take_page(match.partial);
     }
     stand_at(s, match.length);
-    give_slot(s, s.path.empty() ? 0 : s.path.back());
+    give_slot(s, part != 0 ? part : s.path.empty() ? 0 : s.path.back());
+    if (part != 0) let_go(part);
   }
   void give_slot(const Sequence&, int from) {
     if (!states_) return;
@@ -542,12 +591,18 @@ class ReferencePool : public ReferenceCache {
       if (id == 0) {
         if (nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
         const std::uint64_t above = parent == 0 ? PrefixIndex::kContentRoot : nodes_[parent].content;
-        if (by_value_ && states_) note_evicted_before(s, PrefixIndex::content_of(above, tokens));
+        if (by_value_ && states_) {
+          for (std::size_t part = unit_; part < block_; part += unit_) {
+            note_evicted_part(s, parent, first_of(tokens, part));
+          }
+          note_evicted_before(s, PrefixIndex::content_of(above, tokens));
+        }
         if (nodes_.size() == max_nodes_) {
           s.publishing = false;
           return;
         }
         id = add_child(s.name_space, parent, block, tokens);
+        if (!states_) evict_shorter_parts(s.name_space, parent, tokens);
       } else {
         hold(id);
       }
@@ -566,6 +621,42 @@ class ReferencePool : public ReferenceCache {
       s.path.push_back(id);
     }
   }
+  // What a sequence has in its last page becomes a part when it is released, unless the index knows it already.
+  void keep_tail(Sequence& s) {
+    const std::size_t block = s.tokens.size() / block_, count = s.tokens.size() % block_;
+    if (least_tail_ == 0 || count < least_tail_ || !s.publishing || !config_.prefix_cache || s.path.size() != block) {
+      return;
+    }
+    for (std::size_t g = 0; g < groups_; ++g) {
+      if (s.tables[g][block] == 0 || pages_[g][s.tables[g][block]].node != 0) return;
+    }
+    const int parent = s.path.empty() ? 0 : s.path.back();
+    const Tokens tokens = after(s.tokens, block * block_);
+    if (most_shared(s.name_space, parent, tokens).second == count) return;
+    if (child(s.name_space, parent, tokens) != 0) return;
+    if (nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
+    if (nodes_.size() == max_nodes_) return;
+    const int id = add_child(s.name_space, parent, block, tokens);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      nodes_[id].pages[g] = s.tables[g][block];
+      pages_[g][s.tables[g][block]].node = id;
+    }
+    let_go(id);
+    evict_shorter_parts(s.name_space, parent, tokens);
+  }
+  void evict_shorter_parts(Namespace name_space, int parent, const Tokens& tokens) {
+    for (bool found = true; found;) {
+      found = false;
+      const std::vector<int> all = children(name_space, parent);
+      const std::size_t looks = std::min<std::size_t>(all.size(), PrefixIndex::kPartialLooks);
+      for (std::size_t i = 0; i < looks && !found; ++i) {
+        const int id = all[all.size() - 1 - i];
+        const Tokens& theirs = nodes_[id].tokens;
+        found = is_part(id) && theirs.size() < tokens.size() && theirs == first_of(tokens, theirs.size());
+        if (found) evict(id);
+      }
+    }
+  }
   // Of the evicted checkpoints on a path that is computed anew, the last one was wanted.
   void note_evicted_before(Sequence& s, std::uint64_t content) {
     if (const auto before = evicted_.find(content, s.name_space)) {
@@ -575,37 +666,91 @@ class ReferencePool : public ReferenceCache {
     wanted_after_eviction(s.missed);
     s.missed = {};
   }
-  void note_missed_checkpoint(const Match& match) {
-    if (match.end != HitEnd::NoCheckpoint) return;
-    for (std::size_t b = match.known.size(); b > match.path.size(); --b) {
-      Node& node = nodes_[match.known[b - 1]];
-      if (!node.had_state || node.touched != 0) continue;
-      odds_.wanted(kind(node), ticks_ - node.last);
-      node.had_state = false;
+  std::uint64_t content_of(int parent, const Tokens& tokens) {
+    return PrefixIndex::content_of(parent == 0 ? PrefixIndex::kContentRoot : nodes_[parent].content, tokens);
+  }
+  void note_evicted_part(Sequence& s, int parent, const Tokens& tokens) {
+    if (child(s.name_space, parent, tokens) != 0) return;
+    const auto before = evicted_.find(content_of(parent, tokens), s.name_space);
+    if (before && before->kind != EvictedBlocks::kNoKind) s.missed = *before;
+  }
+  // Of the checkpoints that are missing between where a sequence starts and what is known, the last one was wanted.
+  void note_missed_checkpoint(const Match& match, const Tokens& prompt, Namespace name_space) {
+    if (!by_value_ || match.end != HitEnd::NoCheckpoint) return;
+    for (std::size_t end = match.matched; end > match.length; end -= unit_) {
+      const std::size_t blocks = end / block_;
+      const int above = blocks == 0 ? 0 : match.known[blocks - 1];
+      if (end % block_ == 0) {
+        Node& node = nodes_[above];
+        if (!node.had_state || node.touched != 0) continue;
+        odds_.wanted(kind(node), ticks_ - node.last);
+        node.had_state = false;
+        return;
+      }
+      const Tokens tokens = first_of(after(prompt, blocks * block_), end % block_);
+      const std::uint64_t content = content_of(above, tokens);
+      const auto use = evicted_.find(content, name_space);
+      if (child(name_space, above, tokens) != 0 || !use || use->kind == EvictedBlocks::kNoKind) continue;
+      wanted_after_eviction(*use);
+      evicted_.remember(content, name_space, {use->last, EvictedBlocks::kNoKind});
       return;
     }
+  }
+  bool make_room_for_checkpoint(int arriving, const Need& need) {
+    while (checkpoints() + 1 > checkpoint_budget_) {
+      arriving_ = arriving;
+      const bool thinned = checkpoint_budget_ > 0 && (by_value_ ? evict_least_worth(false) : thin(false));
+      arriving_ = 0;
+      if (!thinned) return false;
+    }
+    return feasible(need) && make_room(need, false);
   }
   void keep_checkpoint(Sequence& s, bool asked) {
     if (s.path.empty() || s.path.size() * block_ != s.tokens.size()) return;
     const int id = s.path.back();
-    const std::size_t distance = blocks_since_checkpoint(id, interval_);
+    const std::size_t distance = units_since_checkpoint(id, interval_);
     if (distance == 0 || (!asked && distance < interval_)) return;
-    arriving_worth_ = worth_of_new_checkpoint(id, asked);
-    const int covered = cover_before(id);
-    const auto skip = [&] {
-      if (covered != 0) set_covered(covered, false);
-      begin_checkpoint(nodes_[id], asked);
-    };
-    while (checkpoints() + 1 > checkpoint_budget_) {
-      arriving_ = id;
-      const bool thinned = checkpoint_budget_ > 0 && (by_value_ ? evict_least_worth(false) : thin(false));
-      arriving_ = 0;
-      if (!thinned) return skip();
-    }
+    arriving_worth_ =
+        worth_of_new_checkpoint(s.tokens.size(), units_since_checkpoint(id, kLooks), asked, bytes_[groups_]);
+    const int covered = cover_before(s.name_space, nodes_[id].parent, nodes_[id].tokens);
     Need need(classes());
     need[groups_] = 1;
-    if (!feasible(need) || !make_room(need, false)) return skip();
+    if (make_room_for_checkpoint(id, need)) return note_checkpoint(id, asked);
+    uncover(covered);
+    begin_checkpoint(nodes_[id], asked);
+  }
+  // A checkpoint inside a block: a part, with copies of the half-full pages.
+  void keep_part(Sequence& s, bool asked) {
+    const std::size_t block = s.path.size();
+    if (!s.publishing || !config_.prefix_cache || block != s.tokens.size() / block_) return;
+    const int parent = s.path.empty() ? 0 : s.path.back();
+    const Tokens tokens = after(s.tokens, block * block_);
+    if (child(s.name_space, parent, tokens) != 0) return;
+    if (!asked && units_since_checkpoint(s.name_space, parent, tokens, interval_) < interval_) return;
+    note_evicted_part(s, parent, tokens);
+    const std::size_t units = units_since_checkpoint(s.name_space, parent, tokens, kLooks);
+    arriving_worth_ = worth_of_new_checkpoint(s.tokens.size(), units, asked, bytes_[groups_] + node_bytes());
+    const int covered = cover_before(s.name_space, parent, tokens);
+    bool room = make_room_for_checkpoint(0, Need(classes(), 1));
+    if (room && nodes_.size() == max_nodes_ && least_recently_used() != 0) evict(least_recently_used());
+    room = room && nodes_.size() < max_nodes_;
+    if (!room) {
+      uncover(covered);
+      if (!by_value_) return;
+      const std::uint8_t kind = checkpoint_kind(false, asked, false);
+      odds_.began(kind);
+      evicted_.remember(content_of(parent, tokens), s.name_space, {++ticks_, kind});
+      return;
+    }
+    const int id = add_child(s.name_space, parent, block, tokens);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      const int page = take(g);
+      nodes_[id].pages[g] = page;
+      pages_[g][page].node = id;
+      give(g, page);
+    }
     note_checkpoint(id, asked);
+    let_go(id);
   }
   ResumePoint resume_point(const Sequence& s, std::size_t position) {
     if (position == 0) return {};
@@ -616,10 +761,13 @@ class ReferencePool : public ReferenceCache {
       }
     }
     if (in_place) return {position, true};
-    for (auto blocks = static_cast<std::size_t>(whole_blocks(s, position)); blocks > 0; --blocks) {
+    for (auto blocks = static_cast<std::size_t>(whole_blocks(s, position));; --blocks) {
+      const Tokens rest = after(first_of(s.tokens, position), blocks * block_);
+      const int part = resumable_part(s.name_space, blocks == 0 ? 0 : s.path[blocks - 1], rest);
+      if (part != 0) return {end(part), false, part};
+      if (blocks == 0) return {};
       if (resumable(s.path[blocks - 1])) return {blocks * block_, false};
     }
-    return {};
   }
 
   std::map<int, Sequence> sequences_;

@@ -71,6 +71,7 @@ Hash128 fingerprint_of(const StateLayout& layout) {
   hasher.number(layout.recurrent.num_layers);
   hasher.number(layout.recurrent.conv_bytes);
   hasher.number(layout.recurrent.ssm_bytes);
+  hasher.number(static_cast<std::uint64_t>(layout.recurrent.type));
   hasher.number(layout.places.size());
   for (const StateLayout::Place& place : layout.places) {
     hasher.number(static_cast<std::uint64_t>(place.kind));

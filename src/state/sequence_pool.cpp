@@ -58,6 +58,12 @@ PoolResult<void> SequencePool::build(Device& device) {
   if (config_.max_sequences == 0 || config_.max_tokens == 0) {
     return std::unexpected(PoolError::invalid_argument("a pool for no sequences, or for sequences of no tokens"));
   }
+  if (config_.checkpoint_unit == 0 || config_.checkpoint_unit > layout.block_size) {
+    config_.checkpoint_unit = layout.block_size;
+  }
+  if (layout.block_size % config_.checkpoint_unit != 0) {
+    return std::unexpected(PoolError::invalid_argument("the checkpoint unit does not divide the block size"));
+  }
   std::vector<std::uint64_t> sizes;
   for (const PageShape& shape : layout.groups) {
     if (auto ok = shape.check(); !ok) return ok;
@@ -101,8 +107,8 @@ PoolResult<void> SequencePool::build(Device& device) {
     states_ = std::make_unique<SsmStatePool>(*arena_, static_cast<std::uint16_t>(state_class()), layout.recurrent);
     slot_infos_.resize(states_->allocator().index_limit());
     checkpoint_budget_ = std::min(config_.checkpoint_budget_bytes, config_.budget_bytes) / layout.recurrent.bytes();
-    interval_blocks_ = std::max(1u, divide_up(config_.checkpoint_interval, layout.block_size));
-    max_gap_blocks_ = std::max(interval_blocks_, config_.max_recompute / layout.block_size);
+    interval_units_ = std::max(1u, divide_up(config_.checkpoint_interval, unit()));
+    max_gap_units_ = std::max(interval_units_, config_.max_recompute / unit());
   }
   if (nodes == UINT64_MAX) {
     // With its entries in the tables, among the candidates, and what is remembered of evicted blocks.
@@ -116,7 +122,7 @@ PoolResult<void> SequencePool::build(Device& device) {
     return std::unexpected(PoolError::invalid_argument("the system provides no random seed for the prefix index"));
   }
   index_ = std::make_unique<PrefixIndex>(static_cast<std::uint32_t>(nodes), layout.block_size, groups(),
-                                         states_ != nullptr, config_.hash_bits, *seed, config_.eviction);
+                                         states_ != nullptr, config_.hash_bits, *seed, config_.eviction, unit());
   for (const auto& pool : pools_) node_bytes_ += pool->shape().page_bytes();
   index_->set_object_bytes(std::span(sizes).first(layout.groups.size()), layout.recurrent.bytes());
 
@@ -167,7 +173,8 @@ void SequencePool::build_views() {
                   .unit = std::gcd(arena_->slab_bytes(), shape.bytes()),
                   .layer_stride = shape.layer_stride(),
                   .ssm_offset = shape.conv_stride(),
-                  .num_layers = shape.num_layers};
+                  .num_layers = shape.num_layers,
+                  .type = shape.type};
 }
 
 const BlockAllocator& SequencePool::allocator(std::uint32_t cls) const {
@@ -255,7 +262,7 @@ SequencePool::Need SequencePool::need_to_attach(const Match& match, std::span<co
     if (match.partial_tokens > 0) count(match.partial_node);
   }
   // The checkpoint is read after room was made, so there must be room for it beside the new state.
-  if (states_) need[state_class()] = match.blocks > 0 ? 2 : 1;
+  if (states_) need[state_class()] = match.length() > 0 ? 2 : 1;
   return need;
 }
 
@@ -287,7 +294,7 @@ PoolResult<SequencePool::Created> SequencePool::create_from(const Request& reque
   sequence.publishing = config_.prefix_cache;
   sequence.request = request_or_own(request.request);
   sequence.name_space = request.name_space;
-  note_missed_checkpoint(found);
+  note_missed_checkpoint(found, request);
   if (auto ok = attach(sequence, found, path_); !ok) {
     detach(sequence);
     return refuse(ok.error());
@@ -313,6 +320,9 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
     sequence.nodes[b] = path[b];
   }
   sequence.chain = match.blocks;
+  // A part stays while room is made for the state. Afterwards it is the last to be evicted.
+  const bool part = match.partial_tokens > 0 && index_->is_part(match.partial_node);
+  if (part) index_->hold(match.partial_node);
   const auto take = [&](std::uint32_t g, std::uint32_t node) {
     const PageId page = index_->page(node, g);
     const auto ok = pools_[g]->acquire(page);
@@ -331,11 +341,14 @@ PoolResult<void> SequencePool::attach(Sequence& sequence, const Match& match, st
     if (match.partial_tokens > 0) take(g, match.partial_node);
     sequence.groups[g].set_length(match.length());
   }
-  sequence.stand_at(match.length(), block_size());
+  sequence.stand_at(match.length(), stride());
+  PoolResult<void> slot;
   if (states_) {
-    return give_slot(sequence, match.blocks > 0 ? path[match.blocks - 1] : kNoIndex);
+    slot = give_slot(sequence, part ? match.partial_node : match.blocks > 0 ? path[match.blocks - 1] : kNoIndex);
   }
-  return {};
+  if (part) index_->let_go(match.partial_node);
+  counters_.parts_reused += part && slot ? 1 : 0;
+  return slot;
 }
 
 // Gives the sequence its own state: a copy of a node's checkpoint, or zeros.
@@ -391,6 +404,7 @@ PoolResult<void> SequencePool::do_release(SequenceId id) {
 void SequencePool::remove(Sequence& sequence) {
   const auto index = static_cast<std::uint32_t>(&sequence - sequences_.data());
   const Namespace tenant = sequence.name_space;
+  keep_tail(sequence);
   detach(sequence);
   keep_within_cap(tenant);
   free_sequences_.push_back(index);
@@ -503,6 +517,13 @@ PoolStats SequencePool::stats() const {
   stats.slabs = arena_->total_slabs();
   stats.free_slabs = arena_->free_slabs();
   stats.arena_bytes = arena_->slab_bytes() * arena_->total_slabs();
+  for (const Sequence& sequence : sequences_) {
+    if (!sequence.live) continue;
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      const std::uint64_t places = std::uint64_t{sequence.groups[g].table().size()} * block_size();
+      stats.unfilled_bytes += (places - sequence.length) * layout().groups[g].bytes_per_token();
+    }
+  }
   stats.prefix_blocks = index_->size();
   if (config_.journal != nullptr) {
     const PoolJournal::Status journal = config_.journal->status();

@@ -61,9 +61,13 @@ struct PoolConfig {
   // Recurrent models: how many bytes of the arena checkpoints may take, how often a checkpoint is kept while a sequence
   // is computed, and how many tokens at most must be recomputed to resume a prefix after checkpoints were thinned out.
   std::uint64_t checkpoint_budget_bytes = UINT64_MAX;
-  std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole blocks
+  std::uint32_t checkpoint_interval = 256;  // tokens; rounded up to whole units
   std::uint32_t max_recompute = 1024;       // tokens; Lru only: thinning needs at least two intervals
-  bool scrub = false;                       // zero pages as they are freed
+  // What is kept inside a block, in tokens. Recurrent models: a checkpoint may lie at every multiple of it. Others:
+  // what a released sequence has in its last page is kept if it has at least so many tokens. It must divide the block
+  // size; 0, or the block size and more: prefixes are kept only to the ends of blocks.
+  std::uint32_t checkpoint_unit = 0;
+  bool scrub = false;  // zero pages as they are freed
   std::uint32_t event_capacity = 4096;
   std::uint32_t hash_bits = 128;  // fewer only in tests that want collisions
   // Seed of the prefix index. By default the system draws it at random, so that nobody can construct prompts that
@@ -118,11 +122,13 @@ struct PoolStats {
   std::uint32_t slabs = 0, free_slabs = 0;
   std::uint64_t arena_bytes = 0;
   std::uint32_t sequences = 0, sequences_high_water = 0;
-  std::uint32_t prefix_blocks = 0;  // known to the index
+  std::uint64_t unfilled_bytes = 0;  // of the pages of live sequences: places that hold no token yet
+  std::uint32_t prefix_blocks = 0;   // known to the index, parts of blocks included
   std::uint64_t lookups = 0, lookup_tokens = 0, hit_tokens = 0;
   std::array<std::uint64_t, kHitEnds> hit_ends{};  // by HitEnd
   std::uint64_t blocks_published = 0, blocks_deduplicated = 0, blocks_evicted = 0, window_pages_evicted = 0;
   std::uint64_t checkpoints_stored = 0, checkpoints_dropped = 0, checkpoints_restored = 0, checkpoints_skipped = 0;
+  std::uint64_t parts_stored = 0, parts_reused = 0;  // prefixes that end inside a block; sequences that began with one
   std::uint64_t pages_copied = 0, objects_moved = 0, forks = 0, rewinds = 0;
   std::uint64_t refusals = 0;  // operations that ended with Exhausted; can_reserve() and its like do not count
   std::uint64_t scrub_failures = 0;
@@ -203,8 +209,8 @@ class SequencePool {
   // Whether a sequence of so many tokens, computed in chunks of `chunk`, could ever fit into an otherwise empty pool.
   PoolResult<void> can_ever_fit(std::uint32_t tokens, std::uint32_t chunk) const;
 
-  // The next tokens of the sequence have been computed (they must have been reserved). At a block boundary a checkpoint
-  // is kept if one is due, or if `checkpoint` asks for one there. Never fails for lack of memory.
+  // The next tokens of the sequence have been computed (they must have been reserved). At a multiple of the checkpoint
+  // unit a checkpoint is kept if one is due, or if `checkpoint` asks for one there. Never fails for lack of memory.
   PoolResult<void> commit(SequenceId id, std::span<const Token> tokens, bool checkpoint = false);
   PoolResult<void> commit(const Batch& batch);
   // The next checkpoint position: an engine should end a chunk there, so that a checkpoint can be kept.
@@ -316,15 +322,17 @@ class SequencePool {
   struct Match {
     Hit hit;
     std::uint32_t blocks = 0;               // blocks of the path to hold
-    std::uint32_t partial_node = kNoIndex;  // its page is shared in part
+    std::uint32_t whole = 0;                // blocks of the path after which a sequence could start without a part
+    std::uint32_t partial_node = kNoIndex;  // its page is shared in part; in a recurrent model: a part
     std::uint32_t partial_tokens = 0;
     std::uint32_t length() const { return hit.tokens; }
     // The match of a sequence that starts without the prefix, for lack of room.
     Match without_prefix() const { return {.hit = {.tokens = 0, .matched = hit.matched, .end = HitEnd::NoRoom}}; }
     // The match of one that starts without the part of a page, whose copy would take a page.
-    Match whole_blocks() const {
-      return {.hit = {.tokens = hit.tokens - partial_tokens, .matched = hit.matched, .end = HitEnd::NoRoom},
-              .blocks = blocks};
+    Match whole_blocks(std::uint32_t block_size) const {
+      return {.hit = {.tokens = whole * block_size, .matched = hit.matched, .end = HitEnd::NoRoom},
+              .blocks = whole,
+              .whole = whole};
     }
   };
   enum class Effort : std::uint8_t { Gentle, Everything };  // Everything: also drops checkpoints of held paths
@@ -341,6 +349,9 @@ class SequencePool {
   BlockAllocator& allocator(std::uint32_t cls);
   std::uint64_t object_bytes(std::uint32_t cls) const;
   std::uint32_t block_size() const { return config_.layout.block_size; }
+  std::uint32_t unit() const { return config_.checkpoint_unit; }
+  // A commit that passes a multiple of this has more to do: a block ends, or a checkpoint can be kept.
+  std::uint32_t stride() const { return states_ ? unit() : block_size(); }
   std::uint32_t window_start(std::uint32_t group, std::uint32_t length) const;
 
   // room (sequence_pool_room.cpp)
@@ -360,12 +371,15 @@ class SequencePool {
   void drop_checkpoint(std::uint32_t node);
   bool thin_checkpoints(Effort effort);
   // by value (sequence_pool_value.cpp)
+  // How many units back from a checkpoint the one before it is looked for. Beyond that its cost no longer grows.
+  static constexpr std::uint32_t kGapLooks = 256;
   struct Victim {
     std::uint32_t node = kNoIndex;
     double worth = 0;  // seconds per byte and tick
   };
   double worth(std::uint32_t node) const;
-  double worth_of_new_checkpoint(std::uint32_t node, bool asked) const;
+  double worth_of_new_checkpoint(std::uint32_t end, std::uint32_t units, bool asked, std::uint64_t bytes) const;
+  std::uint64_t pages_that_go_with(std::uint32_t node, std::uint64_t tokens) const;
   void offer(std::uint32_t share, Victim& best, Victim* lru) const;
   Victim least_worth(bool below_floors) const;
   bool evict_least_worth(Effort effort);
@@ -375,15 +389,27 @@ class SequencePool {
 
   // prefixes (sequence_pool_prefix.cpp)
   Match match(std::span<const Token> prompt, Namespace name_space, std::span<std::uint32_t> path) const;
+  void match_part(std::span<const Token> prompt, Namespace name_space, std::span<const std::uint32_t> path,
+                  std::uint32_t known, bool window_gone, Match& match) const;
+  std::uint32_t resumable_part(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) const;
   bool resumable(std::uint32_t node) const;
   void let_go(std::uint32_t node);
   void publish(Sequence& sequence);
+  void keep_tail(Sequence& sequence);
+  void evict_shorter_parts(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens);
   void note_evicted_before(Sequence& sequence, const PrefixIndex::Found& found);
-  void note_missed_checkpoint(const Match& match);
+  void note_evicted_part(Sequence& sequence, const PrefixIndex::Found& found);
+  void note_missed_checkpoint(const Match& match, const Request& request);
   void skip_checkpoint(std::uint32_t node, bool asked, std::uint32_t covered);
   void publish_page(std::uint32_t node, std::uint32_t group, PageId page, std::uint32_t block);
   void keep_checkpoint(Sequence& sequence, bool asked);
-  std::uint32_t blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const;
+  void keep_part(Sequence& sequence, bool asked);
+  bool make_room_for_checkpoint(std::uint32_t arriving, const Need& need);
+  PoolResult<SlotId> copy_of_state(const Sequence& sequence);
+  bool copy_pages(const Sequence& sequence, std::array<PageId, kMaxClasses>& copies);
+  std::uint32_t units_since_checkpoint(std::uint32_t node, std::uint32_t limit) const;
+  std::uint32_t units_since_checkpoint(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens,
+                                       std::uint32_t limit) const;
 
   // sequences (sequence_pool.cpp)
   Need need_to_attach(const Match& match, std::span<const std::uint32_t> path) const;
@@ -447,7 +473,8 @@ class SequencePool {
   // fork and rewind (sequence_pool_fork.cpp)
   struct ResumePoint {
     std::uint32_t position = 0;
-    bool in_place = true;  // the sequence's own tables and state can be used
+    bool in_place = true;           // the sequence's own tables and state can be used
+    std::uint32_t part = kNoIndex;  // where the state comes from, if it lies inside a block
   };
   ResumePoint resume_point(const Sequence& sequence, std::uint32_t position) const;
   // The public operations without the journal (sequence_pool_journal.cpp). Operations that are part of another one are
@@ -519,8 +546,8 @@ class SequencePool {
   std::uint32_t arriving_node_ = kNoIndex;   // its checkpoint is about to be kept
   std::uint32_t protected_node_ = kNoIndex;  // its checkpoint is about to be read
   std::uint64_t checkpoint_budget_ = 0;      // checkpoints
-  std::uint32_t interval_blocks_ = 0;
-  std::uint32_t max_gap_blocks_ = 0;
+  std::uint32_t interval_units_ = 0;
+  std::uint32_t max_gap_units_ = 0;
   RecomputeCosts costs_;
   std::uint64_t node_bytes_ = 0;  // pages of a node, one in each group
   double arriving_worth_ = 0;     // of the checkpoint that is about to be kept

@@ -103,7 +103,8 @@ std::optional<SequencePool::Match> SequencePool::best_that_fits(const Match& fou
     return feasible(need, freed);
   };
   if (fits(found)) return found;
-  if (found.partial_tokens > 0 && fits(found.whole_blocks())) return found.whole_blocks();
+  const Match whole = found.whole_blocks(block_size());
+  if (found.partial_tokens > 0 && fits(whole)) return whole;
   if (found.length() > 0 && fits(found.without_prefix())) return found.without_prefix();
   return std::nullopt;
 }

@@ -20,10 +20,13 @@ SequencePool::ResumePoint SequencePool::resume_point(const Sequence& sequence, s
     in_place = in_place && window_start(g, position) / block_size() >= sequence.groups[g].table().first();
   }
   if (in_place) return {position, true};
-  for (std::uint32_t blocks = std::min(position / block_size(), sequence.chain); blocks > 0; --blocks) {
+  for (std::uint32_t blocks = std::min(position / block_size(), sequence.chain);; --blocks) {
+    const auto after = std::span(sequence.tokens.get(), position).subspan(std::size_t{blocks} * block_size());
+    const std::uint32_t part = resumable_part(sequence.name_space, sequence.parent_of(blocks), after);
+    if (part != kNoIndex) return {index_->end(part), false, part};
+    if (blocks == 0) return {};
     if (resumable(sequence.nodes[blocks - 1])) return {blocks * block_size(), false};
   }
-  return {};
 }
 
 PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint32_t position, RequestId request) {
@@ -35,6 +38,10 @@ PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint3
   const std::uint32_t blocks = std::min(point.position / block_size(), parent->chain);
 
   Match through_index{.hit = {.tokens = point.position}, .blocks = blocks};
+  if (point.part != kNoIndex) {
+    through_index.partial_node = point.part;
+    through_index.partial_tokens = index_->count(point.part);
+  }
   Need need{};
   if (point.in_place) {
     if (states_) need[state_class()] = 1;
@@ -56,7 +63,7 @@ PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint3
       child.nodes[b] = parent->nodes[b];
     }
     child.chain = blocks;
-    child.stand_at(point.position, block_size());
+    child.stand_at(point.position, stride());
     for (std::uint32_t g = 0; g < groups(); ++g) child.groups[g].share(parent->groups[g], point.position);
     if (states_) ok = give_slot(child, kNoIndex);
     if (states_ && ok && point.position > 0) ok = states_->copy(child.slot, parent->slot);
@@ -70,7 +77,8 @@ PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint3
   free_sequences_.pop_back();
   std::memcpy(child.tokens.get(), parent->tokens.get(), point.position * sizeof(Token));
   // The page that the parent is filling may be in two tables now: the parent must reserve again.
-  if (parent->length % block_size() != 0 && point.position > parent->length / block_size() * block_size()) {
+  if (point.in_place && parent->length % block_size() != 0 &&
+      point.position > parent->length / block_size() * block_size()) {
     parent->writable_until = parent->length;
   }
   ++counters_.forks;
@@ -94,10 +102,15 @@ PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t p
     if (point.position == 0) {
       if (auto ok = slot.state().reset(); !ok) return std::unexpected(ok.error());
     } else {
-      const std::uint32_t node = sequence->nodes[blocks - 1];
+      const std::uint32_t node = point.part != kNoIndex ? point.part : sequence->nodes[blocks - 1];
       const SlotId checkpoint = index_->checkpoint(node);
       if (auto ok = states_->copy(sequence->slot, checkpoint); !ok) return std::unexpected(ok.error());
       index_->touch_checkpoint(node);
+      if (point.part != kNoIndex) {  // the last to be evicted, like its checkpoint
+        ++counters_.parts_reused;
+        index_->hold(node);
+        index_->let_go(node);
+      }
       ++counters_.checkpoints_restored;
       events_->record(Kind::CheckpointRestored, state_class(), checkpoint.index, sequence->slot.index);
     }
@@ -107,7 +120,8 @@ PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t p
     group.truncate(point.position);
     const std::uint32_t first = window_start(g, point.position) / block_size();
     while (group.table().first() > first && point.position > 0) {
-      const PageId page = index_->page(sequence->nodes[group.table().first() - 1], g);
+      const std::uint32_t block = group.table().first() - 1;
+      const PageId page = index_->page(block == blocks ? point.part : sequence->nodes[block], g);
       const auto ok = pools_[g]->acquire(page);
       QUIRE_CHECK(ok.has_value(), "a resumable node has its window");
       group.take_back(page);
@@ -115,7 +129,7 @@ PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t p
   }
   while (sequence->chain > blocks) let_go(sequence->nodes[--sequence->chain]);
   sequence->publishing = config_.prefix_cache && (sequence->publishing || sequence->chain == blocks);
-  sequence->stand_at(point.position, block_size());
+  sequence->stand_at(point.position, stride());
   keep_within_cap(sequence->name_space);
   ++counters_.rewinds;
   events_->record(Kind::SequenceRewound, 0, id.index, point.position);

@@ -114,7 +114,7 @@ std::expected<void, std::string> SequencePool::recount() const {
       if (!states_ || slot_infos_[checkpoint.index].node != n || states_->handle(checkpoint.index) != checkpoint) {
         return wrong("node " + std::to_string(n) + " names a checkpoint that is not its own");
       }
-      if (states_->at(checkpoint.index).position() != (node.block + 1) * block_size()) {
+      if (states_->at(checkpoint.index).position() != index_->end(n)) {
         return wrong("node " + std::to_string(n) + " has a checkpoint of another position");
       }
     } else if (states_ && node.holders == 0 && index_->is_leaf(n)) {

@@ -15,7 +15,7 @@ struct SequencePool::Sequence {
   RequestId request = 0;
   Namespace name_space = 0;
   std::uint32_t length = 0;          // tokens committed
-  std::uint32_t next_boundary = 0;   // the first block boundary after length
+  std::uint32_t next_boundary = 0;   // the first multiple of stride() after length
   std::uint32_t writable_until = 0;  // end of the reserved positions; nobody else can see their pages
   std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
   EvictedBlocks::Use missed;         // recurrent models: the last checkpoint on its path that had been evicted
@@ -25,13 +25,18 @@ struct SequencePool::Sequence {
   std::unique_ptr<Token[]> tokens;   // [max_tokens], not initialized
 
   // Sets the length and drops any reservation beyond it.
-  void stand_at(std::uint32_t position, std::uint32_t block_size) {
+  void stand_at(std::uint32_t position, std::uint32_t stride) {
     length = writable_until = position;
-    next_boundary = (position / block_size + 1) * block_size;
+    next_boundary = (position / stride + 1) * stride;
   }
   std::span<const Token> block(std::uint32_t index, std::uint32_t block_size) const {
     return {tokens.get() + std::size_t{index} * block_size, block_size};
   }
+  // The tokens after the published blocks, up to `until`.
+  std::span<const Token> tail(std::uint32_t block_size, std::uint32_t until) const {
+    return {tokens.get() + std::size_t{chain} * block_size, until - chain * block_size};
+  }
+  std::uint32_t parent_of(std::uint32_t block) const { return block == 0 ? kNoIndex : nodes[block - 1]; }
 };
 
 inline SequencePool::Sequence* SequencePool::find(SequenceId id) {

@@ -9,11 +9,24 @@ namespace quire {
 
 using Kind = PoolEvent::Kind;
 
+namespace {
+
+HitEnd end_of(PrefixIndex::Absence absence) {
+  switch (absence) {
+    case PrefixIndex::Absence::NeverSeen: return HitEnd::NeverSeen;
+    case PrefixIndex::Absence::Evicted: return HitEnd::Evicted;
+    case PrefixIndex::Absence::OtherNamespace: return HitEnd::OtherNamespace;
+  }
+  return HitEnd::NeverSeen;
+}
+
+}  // namespace
+
 // Whether a sequence could resume at the end of this node: its recurrent state is cached, and so is every page that the
 // next token attends to. (Pages of groups without a window exist as long as the node does.)
 bool SequencePool::resumable(std::uint32_t node) const {
   if (states_ && !index_->has_checkpoint(node)) return false;
-  const std::uint32_t length = (index_->node(node).block + 1) * block_size();
+  const std::uint32_t length = index_->end(node);
   for (std::uint32_t g = 0; g < groups(); ++g) {
     if (layout().groups[g].window == 0) continue;
     const std::uint32_t first = window_start(g, length) / block_size();
@@ -52,7 +65,12 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
     }
     if (can) match.blocks = b + 1;
   }
+  match.whole = match.blocks;
   match.hit.tokens = match.blocks * block_size();
+  if (states_ && index_->has_parts()) {
+    match_part(prompt, name_space, path, known, window_gone, match);
+    return match;
+  }
   if (match.blocks < known) {
     match.hit.end = window_gone ? HitEnd::WindowGone : HitEnd::NoCheckpoint;
     return match;
@@ -75,16 +93,65 @@ SequencePool::Match SequencePool::match(std::span<const Token> prompt, Namespace
   }
   if (match.hit.tokens == usable) return match;  // complete
   if (rest.size() < block_size()) {
-    // Less than a block is left. Partial blocks are never published, so this one cannot have been evicted.
+    // Less than a block is left. What was there inside a block is not remembered after it was evicted.
     match.hit.end = states_ ? HitEnd::Complete : HitEnd::NeverSeen;
     return match;
   }
-  switch (index_->why_absent(name_space, parent, rest.first(block_size()))) {
-    case PrefixIndex::Absence::NeverSeen: match.hit.end = HitEnd::NeverSeen; break;
-    case PrefixIndex::Absence::Evicted: match.hit.end = HitEnd::Evicted; break;
-    case PrefixIndex::Absence::OtherNamespace: match.hit.end = HitEnd::OtherNamespace; break;
-  }
+  match.hit.end = end_of(index_->why_absent(name_space, parent, rest.first(block_size())));
   return match;
+}
+
+// The longest part below `parent` that begins these tokens and can be resumed from, or kNoIndex.
+std::uint32_t SequencePool::resumable_part(Namespace name_space, std::uint32_t parent,
+                                           std::span<const Token> tokens) const {
+  std::uint32_t part = index_->longest_part(name_space, parent, tokens, block_size());
+  while (part != kNoIndex && !resumable(part)) {
+    part = index_->longest_part(name_space, parent, tokens, index_->count(part));
+  }
+  return part;
+}
+
+// The rest of a match where checkpoints may lie inside blocks. The sequence starts at the last place that has
+// everything: after a whole block (match.blocks, as far as is known yet) or after a part.
+void SequencePool::match_part(std::span<const Token> prompt, Namespace name_space, std::span<const std::uint32_t> path,
+                              std::uint32_t known, bool window_gone, Match& match) const {
+  const auto parent_of = [&](std::uint32_t block) { return block == 0 ? kNoIndex : path[block - 1]; };
+  const auto usable = prompt.first(prompt.size() - 1);
+  for (std::uint32_t b = known;; --b) {
+    const auto after = usable.subspan(std::size_t{b} * block_size());
+    const std::uint32_t part = resumable_part(name_space, parent_of(b), after);
+    if (part != kNoIndex) {
+      match.blocks = b;
+      match.partial_node = part;
+      match.partial_tokens = index_->count(part);
+      match.hit.tokens = index_->end(part);
+      break;
+    }
+    if (b == match.blocks) break;
+  }
+  // What is known ends inside a block, perhaps of a longer prompt.
+  const auto after = usable.subspan(std::size_t{known} * block_size());
+  const auto begins = after.first(std::min<std::size_t>(after.size(), block_size() - 1));
+  const std::uint32_t known_part = index_->find_partial(name_space, parent_of(known), begins).tokens / unit() * unit();
+  match.hit.matched = std::max(known * block_size() + known_part, match.hit.tokens);
+
+  if (match.hit.tokens < match.hit.matched) {
+    if (known_part > 0) {
+      const auto part = index_->find_child(name_space, parent_of(known), begins.first(known_part)).node;
+      window_gone = part != kNoIndex;  // it has a state, so it is the window that is missing
+    }
+    match.hit.end = window_gone ? HitEnd::WindowGone : HitEnd::NoCheckpoint;
+    return;
+  }
+  if (prompt.size() - match.hit.tokens < unit()) return;  // complete
+  const auto rest = prompt.subspan(std::size_t{known} * block_size());
+  const std::uint32_t next = match.hit.tokens - known * block_size() + unit();
+  auto absence = PrefixIndex::Absence::NeverSeen;
+  for (const std::uint32_t tokens : {block_size(), next}) {
+    if (rest.size() < tokens || absence != PrefixIndex::Absence::NeverSeen) continue;
+    absence = index_->why_absent(name_space, parent_of(known), rest.first(tokens));
+  }
+  match.hit.end = end_of(absence);
 }
 
 Hit SequencePool::lookup(std::span<const Token> prompt, Namespace name_space) const {
@@ -122,7 +189,12 @@ void SequencePool::publish(Sequence& sequence) {
     std::uint32_t node = found.node;
     if (node == kNoIndex) {
       if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
-      if (states_ && index_->by_value()) note_evicted_before(sequence, found);
+      if (states_ && index_->by_value()) {
+        for (std::uint32_t part = unit(); part < block_size(); part += unit()) {
+          note_evicted_part(sequence, index_->find_child(sequence.name_space, parent, tokens.first(part)));
+        }
+        note_evicted_before(sequence, found);
+      }
       if (index_->full()) {
         sequence.publishing = false;  // every node is held: this sequence continues without publishing
         return;
@@ -132,6 +204,7 @@ void SequencePool::publish(Sequence& sequence) {
         const PageId page = sequence.groups[g].table().page(block);
         if (page.valid()) publish_page(node, g, page, block);
       }
+      if (!states_) evict_shorter_parts(sequence.name_space, parent, tokens);
       ++counters_.blocks_published;
     } else {
       index_->hold(node);
@@ -155,6 +228,38 @@ void SequencePool::publish(Sequence& sequence) {
   }
 }
 
+// A sequence without a recurrent state is about to be released. What it has in its last page becomes a part, so that a
+// later prompt finds all of its tokens, not only whole blocks. The page is handed over, not copied.
+void SequencePool::keep_tail(Sequence& sequence) {
+  const std::uint32_t block = sequence.length / block_size(), count = sequence.length % block_size();
+  if (states_ || !index_->has_parts() || count < unit() || !sequence.publishing || sequence.chain != block) return;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    const PageId page = sequence.groups[g].table().page(block);
+    if (!page.valid() || allocator(g).is_kept(page.index)) return;  // shared with a block that the index knows
+  }
+  const std::uint32_t parent = sequence.parent_of(block);
+  const auto tokens = sequence.tail(block_size(), sequence.length);
+  if (index_->find_partial(sequence.name_space, parent, tokens).tokens == count) return;  // something longer is known
+  const PrefixIndex::Found found = index_->find_child(sequence.name_space, parent, tokens);
+  if (found.node != kNoIndex) return;
+  if (index_->full() && index_->least_recently_used() != kNoIndex) evict_node(index_->least_recently_used());
+  if (index_->full()) return;
+  const std::uint32_t node = index_->insert(sequence.name_space, parent, tokens, found);
+  for (std::uint32_t g = 0; g < groups(); ++g) publish_page(node, g, sequence.groups[g].table().page(block), block);
+  index_->let_go(node);
+  ++counters_.parts_stored;
+  evict_shorter_parts(sequence.name_space, parent, tokens);
+}
+
+// A node with these tokens was added. The parts with which it begins are of no more use.
+void SequencePool::evict_shorter_parts(Namespace name_space, std::uint32_t parent, std::span<const Token> tokens) {
+  for (;;) {
+    const std::uint32_t part = index_->find_shorter_part(name_space, parent, tokens);
+    if (part == kNoIndex) return;
+    evict_node(part);
+  }
+}
+
 // A sequence computes a block anew. If checkpoints on its path had been evicted, it would have resumed from the last of
 // them: that one was wanted. It is known to be the last when the first block comes that was never evicted.
 void SequencePool::note_evicted_before(Sequence& sequence, const PrefixIndex::Found& found) {
@@ -167,65 +272,26 @@ void SequencePool::note_evicted_before(Sequence& sequence, const PrefixIndex::Fo
   sequence.missed = {};
 }
 
+// The same inside a block, where only checkpoints are remembered.
+void SequencePool::note_evicted_part(Sequence& sequence, const PrefixIndex::Found& found) {
+  if (found.node != kNoIndex) return;
+  const auto before = index_->evicted_use(found.content, sequence.name_space);
+  if (before && before->kind != EvictedBlocks::kNoKind) sequence.missed = *before;
+}
+
 // A sequence begins before the end of what the index knows of its prompt, because states are missing. The last state
 // that was there was wanted.
-void SequencePool::note_missed_checkpoint(const Match& match) {
+void SequencePool::note_missed_checkpoint(const Match& match, const Request& request) {
   if (!index_->by_value() || match.hit.end != HitEnd::NoCheckpoint) return;
-  for (std::uint32_t b = match.hit.matched / block_size(); b > match.blocks; --b) {
-    if (index_->note_missed_checkpoint(path_[b - 1])) return;
+  for (std::uint32_t end = match.hit.matched; end > match.hit.tokens; end -= unit()) {
+    const std::uint32_t blocks = end / block_size(), part = end % block_size();
+    const auto after = request.prompt.subspan(std::size_t{blocks} * block_size());
+    const bool missed = part == 0
+                            ? index_->note_missed_checkpoint(path_[blocks - 1])
+                            : index_->note_missed_part(request.name_space, blocks == 0 ? kNoIndex : path_[blocks - 1],
+                                                       after.first(part));
+    if (missed) return;
   }
-}
-
-void SequencePool::skip_checkpoint(std::uint32_t node, bool asked, std::uint32_t covered) {
-  ++counters_.checkpoints_skipped;
-  if (covered != kNoIndex) index_->uncover(covered);
-  if (index_->by_value()) index_->note_skipped_checkpoint(node, asked);
-}
-
-// At a block boundary: keeps a checkpoint if one is asked for or due, and if there is room for it.
-void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
-  if (sequence.chain == 0 || sequence.chain * block_size() != sequence.length) return;
-  const std::uint32_t node = sequence.nodes[sequence.chain - 1];
-  const std::uint32_t distance = blocks_since_checkpoint(node, interval_blocks_);
-  if (distance == 0 || (!asked && distance < interval_blocks_)) return;
-  std::uint32_t covered = kNoIndex;
-  if (index_->by_value()) {
-    arriving_worth_ = worth_of_new_checkpoint(node, asked);
-    covered = index_->cover_before(node);  // so it is the first to make room
-  }
-  while (index_->checkpoint_count() + 1 > checkpoint_budget_) {
-    arriving_node_ = node;
-    const bool thinned = checkpoint_budget_ > 0 &&
-                         (index_->by_value() ? evict_least_worth(Effort::Gentle) : thin_checkpoints(Effort::Gentle));
-    arriving_node_ = kNoIndex;
-    if (!thinned) return skip_checkpoint(node, asked, covered);
-  }
-  Need need{};
-  need[state_class()] = 1;
-  PoolResult<SlotId> slot = std::unexpected(PoolError{});
-  if (feasible(need) && make_room(need, Effort::Gentle)) slot = states_->alloc_unbound();
-  if (slot && !states_->copy(*slot, sequence.slot)) {
-    (void)states_->release(*slot);
-    slot = std::unexpected(PoolError{});
-  }
-  if (!slot) return skip_checkpoint(node, asked, covered);
-  const auto ok = states_->keep(*slot);
-  QUIRE_CHECK(ok.has_value(), "the slot was just taken");
-  slot_infos_[slot->index] = {.node = node, .sequence = kNoIndex};
-  index_->set_checkpoint(node, *slot, asked);
-  ++counters_.checkpoints_stored;
-  events_->record(Kind::CheckpointStored, state_class(), slot->index, sequence.length);
-}
-
-PoolResult<std::uint32_t> SequencePool::next_checkpoint(SequenceId id) const {
-  const Sequence* sequence = find(id);
-  if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
-  if (!states_) return std::unexpected(PoolError::invalid_slot(0));
-  const std::uint32_t since =
-      sequence->chain == 0 ? 0 : blocks_since_checkpoint(sequence->nodes[sequence->chain - 1], interval_blocks_);
-  const std::uint32_t due = (sequence->chain - since + interval_blocks_) * block_size();
-  const std::uint32_t boundary = (sequence->length / block_size() + 1) * block_size();
-  return std::min(std::max(due, boundary), config_.max_tokens);
 }
 
 }  // namespace quire

@@ -184,19 +184,21 @@ PoolResult<void> SequencePool::do_commit(SequenceId id, std::span<const Token> t
     QUIRE_CHECK(ok.has_value(), "the capacity of a state is the longest sequence");
   }
   if (sequence->length < sequence->next_boundary && !has_windows_ && !checkpoint)
-    return {};  // the common case in decode: no block boundary
+    return {};  // the common case in decode: neither a block ends here nor can a checkpoint be kept
   pass_boundary(*sequence, checkpoint);
   return {};
 }
 
 // Publishes full blocks, gives back pages before the windows, and keeps a checkpoint if one is due.
 void SequencePool::pass_boundary(Sequence& sequence, bool checkpoint) {
-  sequence.next_boundary = (sequence.length / block_size() + 1) * block_size();
+  sequence.next_boundary = (sequence.length / stride() + 1) * stride();
   if (sequence.publishing && (sequence.chain + 1) * block_size() <= sequence.length) publish(sequence);
   for (std::uint32_t g = 0; g < groups(); ++g) {
     if (layout().groups[g].window != 0) sequence.groups[g].give_back_before(window_start(g, sequence.length));
   }
-  if (states_ && sequence.length % block_size() == 0) keep_checkpoint(sequence, checkpoint);
+  if (states_ && sequence.length % unit() == 0) {
+    sequence.length % block_size() == 0 ? keep_checkpoint(sequence, checkpoint) : keep_part(sequence, checkpoint);
+  }
   keep_within_cap(sequence.name_space);
 }
 

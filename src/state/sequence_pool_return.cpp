@@ -177,7 +177,7 @@ PoolResult<void> SequencePool::fill(Sequence& sequence, const Copy& copy, const 
     }
     group.set_length(length);
   }
-  sequence.stand_at(length, block_size());
+  sequence.stand_at(length, stride());
   return upload(sequence, copy, plan.known);
 }
 

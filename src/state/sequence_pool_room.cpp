@@ -159,7 +159,8 @@ bool SequencePool::thin_checkpoints(Effort effort) {
     if (node == protected_node_) continue;
     // Walks down the path to the next checkpoint, a branch or the end, at most the width of a gap.
     std::uint32_t next = node;
-    for (std::uint32_t steps = 0; steps < max_gap_blocks_ && index_->only_child(next) != kNoIndex; ++steps) {
+    for (std::uint32_t units = 0; units < max_gap_units_ && index_->only_child(next) != kNoIndex;
+         units += block_size() / unit()) {
       next = index_->only_child(next);
       if (index_->has_checkpoint(next) || next == arriving_node_) break;
     }
@@ -167,10 +168,10 @@ bool SequencePool::thin_checkpoints(Effort effort) {
       if (end_of_path == kNoIndex && index_->is_leaf(next)) end_of_path = node;
       continue;
     }
-    const std::uint32_t parent = index_->node(node).parent;
-    const std::uint32_t gap = index_->node(next).block - index_->node(node).block + 1 +
-                              (parent == kNoIndex ? 0 : blocks_since_checkpoint(parent, max_gap_blocks_));
-    if (gap > max_gap_blocks_) continue;
+    const std::uint32_t gap = (index_->end(next) - index_->end(node)) / unit() +
+                              units_since_checkpoint(index_->node(node).name_space, index_->node(node).parent,
+                                                     index_->tokens(node), max_gap_units_);
+    if (gap > max_gap_units_) continue;
     drop_checkpoint(node);
     return true;
   }
@@ -182,19 +183,31 @@ bool SequencePool::thin_checkpoints(Effort effort) {
   node = end_of_path != kNoIndex ? end_of_path : index_->oldest_checkpoint();
   if (node == protected_node_ && node != kNoIndex) node = index_->next_checkpoint(node);
   if (node == kNoIndex) return false;
-  drop_checkpoint(node);
+  if (index_->is_part(node)) {
+    evict_node(node);  // nobody holds it
+  } else {
+    drop_checkpoint(node);
+  }
   return true;
 }
 
-// The number of blocks from the last checkpoint to the end of this node, at most `limit`. The
+// The number of units from the last checkpoint to the end of this node, at most `limit`. The
 // start of the sequence counts as a checkpoint.
-std::uint32_t SequencePool::blocks_since_checkpoint(std::uint32_t node, std::uint32_t limit) const {
-  std::uint32_t blocks = 0;
-  while (blocks < limit && node != kNoIndex && !index_->has_checkpoint(node)) {
-    ++blocks;
-    node = index_->node(node).parent;
-  }
-  return blocks;
+std::uint32_t SequencePool::units_since_checkpoint(std::uint32_t node, std::uint32_t limit) const {
+  if (node == kNoIndex) return 0;
+  const std::uint32_t before = index_->checkpoint_at_or_before(node, divide_up(limit, block_size() / unit()));
+  const std::uint32_t tokens = index_->end(node) - (before == kNoIndex ? 0 : index_->end(before));
+  return std::min(limit, tokens / unit());
+}
+
+// The same from the last checkpoint before the end of a node with these tokens, which need not exist. The units of its
+// own block are not limited.
+std::uint32_t SequencePool::units_since_checkpoint(Namespace name_space, std::uint32_t parent,
+                                                   std::span<const Token> tokens, std::uint32_t limit) const {
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  const std::uint32_t part = index_->longest_part(name_space, parent, tokens, count);
+  if (part != kNoIndex) return (count - index_->count(part)) / unit();
+  return count / unit() + units_since_checkpoint(parent, limit);
 }
 
 // Empties one slab of a class that has more free cells than it needs, by moving its objects. Returns whether it did.

@@ -125,6 +125,26 @@ TEST(SavedSequences, OfAnotherLayoutAreRefusedAlthoughEveryPageHasTheSameSize) {
     EXPECT_TRUE(refused_without_a_trace(stranger.pool(), *saved, Code::Incompatible, "another layout"));
   }
 }
+TEST(SavedSequences, OfAnotherTypeOfStatesAreRefusedAlthoughTheyHaveTheSameSize) {
+  CountingDevice device;
+  const auto model_of = [](ElementType type) {
+    ToyModel model = ToyModel::hybrid();
+    for (LayerDesc& layer : model.layers) layer.state_type = type;
+    return model;
+  };
+  ToyEngine engine(device, pool_of(model_of(ElementType::F16), 1 << 16));
+  auto sequence = written(engine, counting(0, 5));
+  EXPECT_EQ(engine.pool().state_view(sequence.id)->type, ElementType::F16);
+  const auto saved = engine.pool().save(sequence.id);
+  ASSERT_TRUE(done(saved));
+  for (const ElementType type : {ElementType::F32, ElementType::BF16}) {
+    ToyEngine stranger(device, pool_of(model_of(type), 1 << 16));
+    EXPECT_TRUE(refused_without_a_trace(stranger.pool(), *saved, Code::Incompatible, "another layout"));
+  }
+  ToyEngine twin(device, pool_of(model_of(ElementType::F16), 1 << 16));
+  sequence.id = twin.pool().restore(*saved).value();
+  EXPECT_EQ(twin.verify(sequence), "");
+}
 
 TEST_P(SavedSequences, WithAFieldThatIsWrongAreRefusedAndSayWhich) {
   CountingDevice device;

@@ -53,8 +53,18 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
   }
   if (states_) holding.own_bytes += object_bytes(state_class());
   // Whoever holds a node also holds its ancestors, so the shared part is a prefix.
-  for (std::uint32_t b = 0; b < sequence->chain && index_->node(sequence->nodes[b]).holders > 1; ++b) {
-    if (!states_ || index_->has_checkpoint(sequence->nodes[b])) holding.shared_tokens = (b + 1) * block_size();
+  std::uint32_t shared = 0;
+  for (; shared < sequence->chain && index_->node(sequence->nodes[shared]).holders > 1; ++shared) {
+    if (!states_ || index_->has_checkpoint(sequence->nodes[shared]))
+      holding.shared_tokens = (shared + 1) * block_size();
+  }
+  // A part below a block that others hold, if no block after it can be resumed from.
+  for (std::uint32_t b = shared; index_->has_parts() && b > 0 && b * block_size() >= holding.shared_tokens; --b) {
+    const auto after = std::span(sequence->tokens.get(), sequence->length).subspan(std::size_t{b} * block_size());
+    const std::uint32_t part = resumable_part(sequence->name_space, sequence->nodes[b - 1], after);
+    if (part == kNoIndex) continue;
+    holding.shared_tokens = index_->end(part);
+    break;
   }
   return holding;
 }

@@ -20,28 +20,39 @@ namespace {
 // Something else than the least recently used block must be worth less than this share of it to be evicted before it.
 // Smaller differences are noise, and then LRU is the better guess.
 constexpr double kClearly = 0.5;
-// How far back from a checkpoint the one before it is looked for. Beyond that its cost no longer grows.
-constexpr std::uint32_t kGapLooks = 256;
-
 }  // namespace
 
-double SequencePool::worth(std::uint32_t node) const {
-  const std::uint64_t end = (std::uint64_t{index_->node(node).block} + 1) * block_size();
-  if (!states_) {
-    return value_per_byte(index_->rate(node), cost_of(costs_, end - block_size(), end), node_bytes_);
+// The bytes of the pages that are evicted with a checkpoint, which `tokens` would have to be computed for. With one at
+// the end of a path go the pages back to the one before it. A part has pages of its own. If it is the end of a path,
+// the blocks before it go too.
+std::uint64_t SequencePool::pages_that_go_with(std::uint32_t node, std::uint64_t tokens) const {
+  const std::uint32_t parent = index_->node(node).parent, count = index_->count(node);
+  if (!index_->is_part(node)) {
+    const bool leaf = index_->is_leaf(node) && index_->node(node).holders == 0;
+    return leaf ? divide_up<std::uint64_t>(tokens, block_size()) * node_bytes_ : 0;
   }
-  const std::uint32_t parent = index_->node(node).parent;
-  const std::uint32_t blocks = 1 + (parent == kNoIndex ? 0 : blocks_since_checkpoint(parent, kGapLooks));
-  const bool with_pages = index_->is_leaf(node) && index_->node(node).holders == 0;
-  const std::uint64_t bytes = layout().recurrent.bytes() + (with_pages ? blocks * node_bytes_ : 0);
-  return value_per_byte(index_->rate(node), cost_of(costs_, end - std::uint64_t{blocks} * block_size(), end), bytes);
+  const bool alone = parent != kNoIndex && index_->node(parent).holders == 0 && index_->only_child(parent) == node;
+  const std::uint64_t before = alone && tokens > count ? divide_up<std::uint64_t>(tokens - count, block_size()) : 0;
+  return (1 + before) * node_bytes_;
 }
 
-double SequencePool::worth_of_new_checkpoint(std::uint32_t node, bool asked) const {
-  const std::uint64_t end = (std::uint64_t{index_->node(node).block} + 1) * block_size();
-  const std::uint64_t tokens = std::uint64_t{blocks_since_checkpoint(node, kGapLooks)} * block_size();
-  return value_per_byte(index_->new_checkpoint_rate(asked), cost_of(costs_, end - tokens, end),
-                        layout().recurrent.bytes());
+double SequencePool::worth(std::uint32_t node) const {
+  const std::uint64_t end = index_->end(node);
+  if (!states_) {
+    return value_per_byte(index_->rate(node), cost_of(costs_, end - index_->count(node), end), node_bytes_);
+  }
+  const PrefixIndex::Node& n = index_->node(node);
+  const std::uint64_t tokens =
+      std::uint64_t{units_since_checkpoint(n.name_space, n.parent, index_->tokens(node), kGapLooks)} * unit();
+  const std::uint64_t bytes = layout().recurrent.bytes() + pages_that_go_with(node, tokens);
+  return value_per_byte(index_->rate(node), cost_of(costs_, end - tokens, end), bytes);
+}
+
+// `units`: since the checkpoint before it; `bytes`: what it will take.
+double SequencePool::worth_of_new_checkpoint(std::uint32_t end, std::uint32_t units, bool asked,
+                                             std::uint64_t bytes) const {
+  return value_per_byte(index_->new_checkpoint_rate(asked), cost_of(costs_, end - std::uint64_t{units} * unit(), end),
+                        bytes);
 }
 
 // Compares the candidates of a share with the best victim so far. `lru`: the least recently used block, whose worth is

@@ -40,7 +40,9 @@ class SequenceState {
   std::uint32_t capacity() const { return shape_.capacity; }  // tokens; 0: no limit
   const StateShape& shape() const { return shape_; }
   std::byte* data() const { return bytes_; }
-  StateView view() const { return {bytes_, shape_.layer_stride(), shape_.conv_stride(), shape_.num_layers, position_}; }
+  StateView view() const {
+    return {bytes_, shape_.layer_stride(), shape_.conv_stride(), shape_.num_layers, position_, shape_.type};
+  }
 
  private:
   Device* device_;

@@ -113,9 +113,11 @@ TEST(SequenceState, ASnapshotOfAnotherShapeIsRefusedAndChangesNothing) {
   SequenceState state = make(device);
   fill(state, 1);
   ASSERT_TRUE(done(state.advance(2)));
-  for (StateShape shape : {StateShape{.num_layers = 1, .conv_bytes = 100, .ssm_bytes = 200},
-                           StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},  // padded to the same size
-                           StateShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 201}}) {
+  for (StateShape shape :
+       {StateShape{.num_layers = 1, .conv_bytes = 100, .ssm_bytes = 200},
+        StateShape{.num_layers = 2, .conv_bytes = 99, .ssm_bytes = 200},  // padded to the same size
+        StateShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 201},
+        StateShape{.num_layers = 2, .conv_bytes = 100, .ssm_bytes = 200, .type = ElementType::F16}}) {
     SequenceState other = make(device, shape);
     const auto snapshot = other.snapshot();
     EXPECT_TRUE(refused(state.restore(*snapshot), Code::ShapeMismatch));

@@ -7,7 +7,9 @@
 
 namespace quire {
 
-enum class ElementType : std::uint8_t { F32, F16, BF16, I8 };
+// Q8_0 exists for rows of keys and values only: a row has its 8-bit numbers first, then an f16 scale for every 32 of
+// them. An element is its number times its scale.
+enum class ElementType : std::uint8_t { F32, F16, BF16, I8, Q8_0 };
 
 constexpr const char* name(ElementType type) {
   switch (type) {
@@ -15,18 +17,33 @@ constexpr const char* name(ElementType type) {
     case ElementType::F16: return "f16";
     case ElementType::BF16: return "bf16";
     case ElementType::I8: return "i8";
+    case ElementType::Q8_0: return "q8_0";
   }
   return "?";
 }
 
+// Of one element; 0 for Q8_0, whose elements share scales.
 constexpr std::uint32_t element_bytes(ElementType type) {
   switch (type) {
     case ElementType::F32: return 4;
     case ElementType::F16:
     case ElementType::BF16: return 2;
     case ElementType::I8: return 1;
+    case ElementType::Q8_0: return 0;
   }
   return 0;
+}
+
+inline constexpr std::uint32_t kScaledElements = 32;   // elements of a Q8_0 row that share a scale
+inline constexpr std::uint32_t kMostScaledRow = 1024;  // elements of a Q8_0 row
+
+// Where the scales of a Q8_0 row begin: behind its numbers, at an even place.
+constexpr std::uint64_t scales_offset(std::uint32_t elements) { return (std::uint64_t{elements} + 1) / 2 * 2; }
+
+// Of a row of `elements` elements: the keys, or the values, of one token and head.
+constexpr std::uint64_t row_bytes(ElementType type, std::uint32_t elements) {
+  if (type != ElementType::Q8_0) return std::uint64_t{elements} * element_bytes(type);
+  return scales_offset(elements) + (std::uint64_t{elements} + kScaledElements - 1) / kScaledElements * 2;
 }
 
 // K and V of one layer and one sequence, in either layout.
@@ -107,6 +124,7 @@ struct StateView {
   std::uint64_t ssm_offset = 0;    // bytes, within a layer; the convolution state is at 0
   std::uint32_t num_layers = 0;
   std::uint32_t position = 0;
+  ElementType type = ElementType::F32;  // of the SSM state; the convolution state is always f32
 
   constexpr std::byte* conv(std::uint32_t layer) const { return base + layer * layer_stride; }
   constexpr std::byte* ssm(std::uint32_t layer) const { return base + layer * layer_stride + ssm_offset; }
@@ -119,9 +137,10 @@ struct StatesView {
   std::uint64_t layer_stride = 0;  // bytes
   std::uint64_t ssm_offset = 0;    // bytes, within a layer
   std::uint32_t num_layers = 0;
+  ElementType type = ElementType::F32;  // of the SSM state
 
   constexpr StateView at(std::uint32_t place) const {
-    return {base + place * unit, layer_stride, ssm_offset, num_layers, 0};
+    return {base + place * unit, layer_stride, ssm_offset, num_layers, 0, type};
   }
 };
 

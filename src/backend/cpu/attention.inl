@@ -4,53 +4,137 @@
 //
 //   score = sum over the elements of the head, sixteen lanes wide; the lanes are added up as in sums_of()
 //   sum = sum * shrink + weight of t * value of t, position by position
+//
+// The tiles of a section (kSection positions) are done in order, each section from nothing; merge() then joins the
+// sections in their order.
 
-struct F32Row {
+// The keys, or the values, of a tile: the elements of row `t` from `at` on, in vectors of sixteen. The conversion to
+// float is exact for every type. A Q8_0 element is too: 8 bits times the 11 of its scale fit into a float.
+template <typename Element>
+class PlainRows {
+ public:
+  static constexpr std::uint32_t kBytes = Element::kBytes;
+  static constexpr int kVectors = 1;  // that are loaded at once where possible
+  PlainRows(const std::byte* const* rows, std::uint32_t /*dim*/) : rows_(rows) {}
+  template <int kCount>
+  QUIRE_INLINE void load(std::uint32_t t, std::uint32_t at, V16* to) const {
+#pragma GCC unroll 8
+    for (int v = 0; v < kCount; ++v) to[v] = Element::load(rows_[t] + (at + 16 * v) * kBytes);
+  }
+  QUIRE_INLINE V16 load_rest(std::uint32_t t, std::uint32_t at, std::uint32_t count) const {
+    alignas(64) std::byte some[64] = {};
+    __builtin_memcpy(some, rows_[t] + at * kBytes, std::size_t{count} * kBytes);
+    return Element::load(some);
+  }
+
+ private:
+  const std::byte* const* rows_;
+};
+struct F32Element {
   static constexpr std::uint32_t kBytes = 4;
   static QUIRE_INLINE V16 load(const std::byte* p) { return load16(reinterpret_cast<const float*>(p)); }
 };
-struct F16Row {
+struct F16Element {
   static constexpr std::uint32_t kBytes = 2;
   static QUIRE_INLINE V16 load(const std::byte* p) { return load_halves(p); }
 };
-struct BF16Row {
+struct BF16Element {
   static constexpr std::uint32_t kBytes = 2;
   static QUIRE_INLINE V16 load(const std::byte* p) { return load_brain_halves(p); }
 };
-template <typename Row>
-QUIRE_INLINE V16 load_rest(const std::byte* p, std::uint32_t count) {
-  alignas(64) std::byte some[64] = {};
-  __builtin_memcpy(some, p, std::size_t{count} * Row::kBytes);
-  return Row::load(some);
-}
+using F32Rows = PlainRows<F32Element>;
+using F16Rows = PlainRows<F16Element>;
+using BF16Rows = PlainRows<BF16Element>;
 
-// Scores of kQueries queries with 16 / kQueries keys.
-template <typename Row, int kQueries>
-QUIRE_INLINE V16 score(const Query* queries, const std::byte* const* keys, const std::byte* const* next,
+class Q8Rows {
+ public:
+  static constexpr std::uint32_t kBytes = 1;
+  static constexpr int kVectors = 2;  // that have one scale
+  // The scales of all rows are converted once.
+  Q8Rows(const std::byte* const* rows, std::uint32_t dim)
+      : rows_(rows), blocks_((dim + kScaledElements - 1) / kScaledElements) {
+    alignas(64) std::byte halves[kContextTile * kMostBlocks * 2];
+    // A copy of a size that the compiler knows takes an instruction or two.
+    const auto gather = [&](auto size) QUIRE_LAMBDA {
+      const std::byte* const* row = rows;
+      for (std::uint32_t t = 0; t < kContextTile; ++t, ++row) {
+        __builtin_memcpy(halves + t * size, *row + scales_offset(dim), size);
+      }
+    };
+    switch (blocks_) {
+      case 2: gather(std::integral_constant<std::size_t, 4>{}); break;
+      case 4: gather(std::integral_constant<std::size_t, 8>{}); break;
+      case 8: gather(std::integral_constant<std::size_t, 16>{}); break;
+      default: gather(std::size_t{blocks_} * 2);
+    }
+    for (std::uint32_t i = 0; i < kContextTile * blocks_; i += 16) {
+      store16(scales_ + i, load_halves(halves + std::size_t{i} * 2));
+    }
+  }
+  // `at` is the beginning of a block of 32, if there are several vectors.
+  template <int kCount>
+  QUIRE_INLINE void load(std::uint32_t t, std::uint32_t at, V16* to) const {
+    const float* const scales = scales_ + t * blocks_ + at / kScaledElements;
+#pragma GCC unroll 8
+    for (int v = 0; v < kCount; ++v) to[v] = load_signed_bytes(rows_[t] + at + 16 * v) * scales[v / 2];
+  }
+  QUIRE_INLINE V16 load_rest(std::uint32_t t, std::uint32_t at, std::uint32_t count) const {
+    std::byte some[16] = {};
+    __builtin_memcpy(some, rows_[t] + at, count);
+    return load_signed_bytes(some) * scales_[t * blocks_ + at / kScaledElements];
+  }
+
+ private:
+  static constexpr std::uint32_t kMostBlocks = kMostScaledRow / kScaledElements;
+  const std::byte* const* rows_;
+  std::uint32_t blocks_;
+  alignas(64) float scales_[kContextTile * kMostBlocks];  // [positions][blocks]
+};
+
+// Scores of kQueries queries with 16 / kQueries keys, from position `first` of the tile on.
+template <typename Rows, int kQueries>
+QUIRE_INLINE V16 score(const Query* queries, const Rows& keys, std::uint32_t first, const std::byte* const* next,
                        std::uint32_t dim) {
   constexpr int kKeys = 16 / kQueries;
   V16 sums[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) sums[i] = V16{};
-  std::uint32_t at = 0;
-  for (; at + 16 <= dim; at += 16) {
-    if (next != nullptr && at * Row::kBytes % 64 == 0) {
-#pragma GCC unroll 16
-      for (int k = 0; k < kKeys; ++k) __builtin_prefetch(next[k] + at * Row::kBytes, 0, 2);
-    }
-    V16 q[kQueries];
+  const auto add = [&]<int kVectors>(std::uint32_t at) QUIRE_LAMBDA {
+    V16 q[kQueries][kVectors];
 #pragma GCC unroll 4
-    for (int i = 0; i < kQueries; ++i) q[i] = load16(queries[i].q + at);
+    for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) q[i][v] = load16(queries[i].q + at + 16 * v);
+    }
 #pragma GCC unroll 16
     for (int k = 0; k < kKeys; ++k) {
-      const V16 key = Row::load(keys[k] + at * Row::kBytes);
+      V16 key[kVectors];
+      keys.template load<kVectors>(first + k, at, key);
 #pragma GCC unroll 4
-      for (int i = 0; i < kQueries; ++i) sums[i * kKeys + k] = fma(q[i], key, sums[i * kKeys + k]);
+      for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sums[i * kKeys + k] = fma(q[i][v], key[v], sums[i * kKeys + k]);
+      }
+    }
+  };
+  constexpr std::uint32_t kStep = 16 * Rows::kVectors;
+  std::uint32_t at = 0;
+  for (; at + kStep <= dim; at += kStep) {
+    if (next != nullptr && at * Rows::kBytes % 64 == 0) {
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; ++k) __builtin_prefetch(next[k] + at * Rows::kBytes, 0, 2);
+    }
+    add.template operator()<Rows::kVectors>(at);
+  }
+  if constexpr (Rows::kVectors > 1) {
+    if (at + 16 <= dim) {
+      add.template operator()<1>(at);
+      at += 16;
     }
   }
   if (at < dim) {
     for (int k = 0; k < kKeys; ++k) {
-      const V16 key = load_rest<Row>(keys[k] + at * Row::kBytes, dim - at);
+      const V16 key = keys.load_rest(first + k, at, dim - at);
       for (int i = 0; i < kQueries; ++i) {
         sums[i * kKeys + k] = fma(load_some(queries[i].q + at, dim - at), key, sums[i * kKeys + k]);
       }
@@ -108,9 +192,9 @@ struct ByPosition {
 };
 
 // Adds values times their weights to the sums of kQueries queries: 16 * kVectors elements from `at` on.
-template <typename Row, int kQueries, int kVectors, typename Weights>
-QUIRE_INLINE void add_values(Query* queries, Weights weights, const std::byte* const* values,
-                             const std::byte* const* next, std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
+template <typename Rows, int kQueries, int kVectors, typename Weights>
+QUIRE_INLINE void add_values(Query* queries, Weights weights, const Rows& values, const std::byte* const* next,
+                             std::uint32_t begin, std::uint32_t end, std::uint32_t at) {
   V16 sums[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int i = 0; i < kQueries; ++i) {
@@ -120,13 +204,12 @@ QUIRE_INLINE void add_values(Query* queries, Weights weights, const std::byte* c
   for (std::uint32_t t = begin; t < end; ++t) {
     if (next != nullptr) {
 #pragma GCC unroll 8
-      for (std::uint32_t line = 0; line < 16 * kVectors * Row::kBytes; line += 64) {
-        __builtin_prefetch(next[t] + at * Row::kBytes + line, 0, 2);
+      for (std::uint32_t line = 0; line < 16 * kVectors * Rows::kBytes; line += 64) {
+        __builtin_prefetch(next[t] + at * Rows::kBytes + line, 0, 2);
       }
     }
     V16 value[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) value[v] = Row::load(values[t] + (at + 16 * v) * Row::kBytes);
+    values.template load<kVectors>(t, at, value);
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
       const V16 weight = all(weights(i, t));
@@ -141,27 +224,27 @@ QUIRE_INLINE void add_values(Query* queries, Weights weights, const std::byte* c
   }
 }
 
-template <typename Row, int kQueries, typename Weights>
-void add_all_values(Query* queries, Weights weights, const std::byte* const* values, const std::byte* const* next,
+template <int kQueries, typename Rows, typename Weights>
+void add_all_values(Query* queries, Weights weights, const Rows& values, const std::byte* const* next,
                     std::uint32_t begin, std::uint32_t end, std::uint32_t dim) {
   if (begin >= end) return;
   std::uint32_t at = 0;
-  for (; at + 64 <= dim; at += 64) add_values<Row, kQueries, 4>(queries, weights, values, next, begin, end, at);
-  for (; at + 16 <= dim; at += 16) add_values<Row, kQueries, 1>(queries, weights, values, next, begin, end, at);
+  for (; at + 64 <= dim; at += 64) add_values<Rows, kQueries, 4>(queries, weights, values, next, begin, end, at);
+  for (; at + 16 <= dim; at += 16) add_values<Rows, kQueries, 1>(queries, weights, values, next, begin, end, at);
   if (at == dim) return;
   const std::uint32_t count = dim - at;
   for (int i = 0; i < kQueries; ++i) {
     V16 sum = load_some(queries[i].sum + at, count);
     for (std::uint32_t t = begin; t < end; ++t) {
-      sum = fma(all(weights(i, t)), load_rest<Row>(values[t] + at * Row::kBytes, count), sum);
+      sum = fma(all(weights(i, t)), values.load_rest(t, at, count), sum);
     }
     store_some(queries[i].sum + at, sum, count);
   }
 }
 
-template <typename Row, int kQueries>
-void attend_some(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t dim, float scale,
-                 float cap) {
+template <int kQueries, typename Rows>
+void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, const ContextTile* next, Query* queries,
+                 std::uint32_t dim, float scale, float cap) {
   constexpr std::uint32_t kKeys = 16 / kQueries;
   std::uint32_t begin[kQueries], end[kQueries];  // within the tile
   std::uint32_t least_begin = kContextTile, most_begin = 0, least_end = kContextTile, most_end = 0;
@@ -177,7 +260,7 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
   alignas(64) float weights[kQueries][kContextTile];
   for (std::uint32_t t = least_begin / kKeys * kKeys; t < most_end; t += kKeys) {
     const std::byte* const* next_keys = next == nullptr ? nullptr : next->keys + t;
-    const V16 scores = score<Row, kQueries>(queries, tile.keys + t, next_keys, dim);
+    const V16 scores = score<Rows, kQueries>(queries, keys, t, next_keys, dim);
     for (int i = 0; i < kQueries; ++i) {
       __builtin_memcpy(&weights[i][t], reinterpret_cast<const float*>(&scores) + i * kKeys, kKeys * sizeof(float));
     }
@@ -193,17 +276,17 @@ void attend_some(const ContextTile& tile, const ContextTile* next, Query* querie
   // in order.
   if (most_begin >= least_end) {
     for (int i = 0; i < kQueries; ++i) {
-      add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, begin[i], end[i], dim);
+      add_all_values<1>(queries + i, ByQuery{weights[i]}, values, nullptr, begin[i], end[i], dim);
     }
     return;
   }
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, begin[i], most_begin, dim);
+    add_all_values<1>(queries + i, ByQuery{weights[i]}, values, nullptr, begin[i], most_begin, dim);
   }
-  add_all_values<Row, kQueries>(queries, ByQuery{weights[0]}, tile.values, next == nullptr ? nullptr : next->values,
-                                most_begin, least_end, dim);
+  add_all_values<kQueries>(queries, ByQuery{weights[0]}, values, next == nullptr ? nullptr : next->values, most_begin,
+                           least_end, dim);
   for (int i = 0; i < kQueries; ++i) {
-    add_all_values<Row, 1>(queries + i, ByQuery{weights[i]}, tile.values, nullptr, least_end, end[i], dim);
+    add_all_values<1>(queries + i, ByQuery{weights[i]}, values, nullptr, least_end, end[i], dim);
   }
 }
 
@@ -278,22 +361,27 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   transpose(totals);
   for (int i = 0; i < 16; ++i) store16(queries[i].total, totals[i]);
   for (int i = 0; i < 16; i += 4) {
-    add_all_values<F32Row, 4>(queries + i, ByPosition{weights[0] + i}, tile.values, nullptr, 0, kContextTile, dim);
+    add_all_values<4>(queries + i, ByPosition{weights[0] + i}, F32Rows(tile.values, dim), nullptr, 0, kContextTile,
+                      dim);
   }
 }
 
-// Converts f16 or bf16 rows to floats, once for all queries.
-template <typename Row>
+// Converts rows to floats, once for all queries.
+template <typename Rows>
 void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, float* rows, std::uint32_t dim) {
+  const Rows keys(tile.keys, dim), values(tile.values, dim);
   wide.position = tile.position;
   for (std::uint32_t t = 0; t < kContextTile; ++t, rows += 2 * dim) {
     for (std::uint32_t at = 0; at < dim; at += 16) {
-      if (next != nullptr && at % 32 == 0) {
-        __builtin_prefetch(next->keys[t] + at * 2, 0, 2);
-        __builtin_prefetch(next->values[t] + at * 2, 0, 2);
+      if (next != nullptr && at * Rows::kBytes % 64 == 0) {
+        __builtin_prefetch(next->keys[t] + at * Rows::kBytes, 0, 2);
+        __builtin_prefetch(next->values[t] + at * Rows::kBytes, 0, 2);
       }
-      store16(rows + at, Row::load(tile.keys[t] + at * 2));
-      store16(rows + dim + at, Row::load(tile.values[t] + at * 2));
+      V16 key, value;
+      keys.template load<1>(t, at, &key);
+      values.template load<1>(t, at, &value);
+      store16(rows + at, key);
+      store16(rows + dim + at, value);
     }
     wide.keys[t] = reinterpret_cast<const std::byte*>(rows);
     wide.values[t] = reinterpret_cast<const std::byte*>(rows + dim);
@@ -301,15 +389,18 @@ void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, 
 }
 #endif
 
-template <typename Row>
+template <typename Rows>
 void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count,
                 std::uint32_t dim, float scale, float cap) {
+  const Rows keys(tile.keys, dim), values(tile.values, dim);
   std::uint32_t i = 0;
 #if defined(__AVX2__)  // without AVX2 registers, several queries at once gain nothing
-  for (; i + 4 <= count; i += 4) attend_some<Row, 4>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
-  for (; i + 2 <= count; i += 2) attend_some<Row, 2>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i + 4 <= count; i += 4)
+    attend_some<4>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i + 2 <= count; i += 2)
+    attend_some<2>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
 #endif
-  for (; i < count; ++i) attend_some<Row, 1>(tile, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i < count; ++i) attend_some<1>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
 }
 
 #if defined(__AVX512F__)
@@ -324,30 +415,58 @@ void attend_many(const ContextTile& tile, Query* queries, std::uint32_t count, s
     if (whole) {
       attend_sixteen(tile, queries + i, dim, scale, cap);
     } else {
-      attend_all<F32Row>(tile, nullptr, queries + i, 16, dim, scale, cap);
+      attend_all<F32Rows>(tile, nullptr, queries + i, 16, dim, scale, cap);
     }
   }
-  attend_all<F32Row>(tile, nullptr, queries + i, count - i, dim, scale, cap);
+  attend_all<F32Rows>(tile, nullptr, queries + i, count - i, dim, scale, cap);
 }
 #endif
 
 void attend(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries, std::uint32_t count,
             std::uint32_t dim, float scale, float cap) {
+  const auto attend_rows = [&]<typename Rows>() {
 #if defined(__AVX512F__)
-  if (count >= 16 && dim % 16 == 0 && dim <= kWidest) {
-    if (type == ElementType::F32) return attend_many(tile, queries, count, dim, scale, cap);
-    alignas(64) float rows[2 * kContextTile * kWidest];
-    ContextTile wide;
-    (type == ElementType::F16 ? widen<F16Row> : widen<BF16Row>)(tile, next, wide, rows, dim);
-    return attend_many(wide, queries, count, dim, scale, cap);
-  }
+    if (count >= 16 && dim % 16 == 0 && dim <= kWidest) {
+      if constexpr (Rows::kBytes == 4) return attend_many(tile, queries, count, dim, scale, cap);
+      alignas(64) float rows[2 * kContextTile * kWidest];
+      ContextTile wide;
+      widen<Rows>(tile, next, wide, rows, dim);
+      return attend_many(wide, queries, count, dim, scale, cap);
+    }
 #endif
-  if (type == ElementType::F32) {
-    attend_all<F32Row>(tile, next, queries, count, dim, scale, cap);
-  } else if (type == ElementType::BF16) {
-    attend_all<BF16Row>(tile, next, queries, count, dim, scale, cap);
-  } else {
-    attend_all<F16Row>(tile, next, queries, count, dim, scale, cap);
+    attend_all<Rows>(tile, next, queries, count, dim, scale, cap);
+  };
+  switch (type) {
+    case ElementType::F32: return attend_rows.template operator()<F32Rows>();
+    case ElementType::F16: return attend_rows.template operator()<F16Rows>();
+    case ElementType::BF16: return attend_rows.template operator()<BF16Rows>();
+    case ElementType::Q8_0: return attend_rows.template operator()<Q8Rows>();
+    case ElementType::I8: return;  // stores() refuses it
+  }
+}
+
+// Joins two sections of the context. The first one is taken over as it is, so that a context of one section has the
+// bits that it would have without sections.
+void merge(Query& into, const Query& part, std::uint32_t dim) {
+  if (part.highest == -__builtin_inff()) return;
+  if (into.highest == -__builtin_inff()) {
+    into.highest = part.highest;
+    store16(into.total, load16(part.total));
+    __builtin_memcpy(into.sum, part.sum, std::size_t{dim} * 4);
+    return;
+  }
+  const float highest = part.highest > into.highest ? part.highest : into.highest;
+  const V16 shrink = exponential(all(into.highest - highest)), factor = exponential(all(part.highest - highest));
+  into.highest = highest;
+  store16(into.total, fma(load16(part.total), factor, load16(into.total) * shrink));
+  std::uint32_t at = 0;
+  for (; at + 16 <= dim; at += 16) {
+    store16(into.sum + at, fma(load16(part.sum + at), factor, load16(into.sum + at) * shrink));
+  }
+  if (at < dim) {
+    const std::uint32_t count = dim - at;
+    const V16 sum = load_some(into.sum + at, count) * shrink;
+    store_some(into.sum + at, fma(load_some(part.sum + at, count), factor, sum), count);
   }
 }
 

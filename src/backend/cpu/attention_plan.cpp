@@ -18,7 +18,9 @@ std::uint32_t first_seen(std::uint32_t position, std::uint32_t window) {
 
 }  // namespace
 
-void AttentionPlan::prepare(std::uint32_t max_rows) {
+void AttentionPlan::prepare(std::uint32_t max_rows, std::uint32_t max_parts) {
+  max_parts_ = max_parts;
+  pieces_.reserve(max_parts);
   rows_.reserve(max_rows);
   runs_.reserve(2 * std::size_t{max_rows});  // a tree's inner nodes are fewer than its leaves
   items_.reserve(max_rows);
@@ -30,6 +32,7 @@ void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t 
   rows_.clear();
   runs_.clear();
   items_.clear();
+  pieces_.clear();
   singles_.clear();
   const std::uint32_t rows_at_once = std::max(1u, kQueriesAtOnce / queries_per_row);
   const KvGroupView& kv = batch.kv()[group];
@@ -70,10 +73,33 @@ void AttentionPlan::make(const Batch& batch, std::uint32_t group, std::uint32_t 
     while (end < count && singles_[end].shared > 0 && end - begin < most) ++end;
     const auto runs = static_cast<std::uint32_t>(runs_.size());
     add_sharing(begin, end, rows_[first_single_ + begin].begin / kContextTile);
-    items_.push_back({runs, static_cast<std::uint32_t>(runs_.size()), first_single_ + begin, first_single_ + end});
+    add_item(runs, first_single_ + begin, first_single_ + end);
     begin = end;
   }
+  list_pieces();
   made_ = true;
+}
+
+// An item of the runs from `first_run` on.
+void AttentionPlan::add_item(std::uint32_t first_run, std::uint32_t row_begin, std::uint32_t row_end) {
+  Item item{first_run, static_cast<std::uint32_t>(runs_.size()), row_begin, row_end, UINT32_MAX, 0, 0};
+  for (std::uint32_t r = row_begin; r < row_end; ++r) {
+    item.section_begin = std::min(item.section_begin, rows_[r].begin / kSection);
+    item.section_end = std::max(item.section_end, rows_[r].position / kSection + 1);
+  }
+  items_.push_back(item);
+}
+
+void AttentionPlan::list_pieces() {
+  std::uint64_t parts = 0;
+  for (Item& item : items_) {
+    item.first_part = static_cast<std::uint32_t>(parts);
+    parts += std::uint64_t{item.section_end - item.section_begin} * (item.row_end - item.row_begin);
+    if (parts > max_parts_) return pieces_.clear();
+    for (std::uint32_t section = item.section_begin; section < item.section_end; ++section) {
+      pieces_.push_back({static_cast<std::uint32_t>(&item - items_.data()), section});
+    }
+  }
 }
 
 // Later rows of a chunk see more context. They come first, so that no thread is left with a long item at the end.
@@ -89,7 +115,7 @@ void AttentionPlan::add_chunk(const Batch& batch, std::uint32_t entry, std::uint
     const auto runs = static_cast<std::uint32_t>(runs_.size());
     runs_.push_back({first, first + (end - begin), rows_[first].begin / kContextTile,
                      (chunk.position + end - 1) / kContextTile + 1, entry});
-    items_.push_back({runs, runs + 1, first, first + (end - begin)});
+    add_item(runs, first, first + (end - begin));
     end = begin;
   }
 }

@@ -50,7 +50,7 @@ struct Sequences {
     }
     batch.set_positions();
     AttentionPlan plan;
-    plan.prepare(batch.rows());
+    plan.prepare(batch.rows(), 512);
     plan.make(batch, 0, window, per_row, items);
     return plan;
   }
@@ -93,6 +93,23 @@ std::uint32_t check(const Sequences& sequences, const AttentionPlan& plan) {
     }
   }
   EXPECT_EQ(rows_in_items, sequences.batch.rows());
+  // Sections of an item cover what its rows see. Pieces are all sections, each in a place of its own.
+  std::size_t pieces = 0, parts = 0;
+  for (const AttentionPlan::Item& item : plan.items()) {
+    EXPECT_EQ(item.first_part, parts);
+    for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
+      EXPECT_LE(item.section_begin * kSection, plan.rows()[r].begin);
+      EXPECT_GT(item.section_end * kSection, plan.rows()[r].position);
+    }
+    for (std::uint32_t section = item.section_begin; section < item.section_end; ++section, ++pieces) {
+      if (plan.pieces().empty()) continue;
+      EXPECT_EQ(&plan.items()[plan.pieces()[pieces].item], &item);
+      EXPECT_EQ(plan.pieces()[pieces].section, section);
+    }
+    parts += std::size_t{item.section_end - item.section_begin} * (item.row_end - item.row_begin);
+    if (plan.pieces().empty()) break;
+  }
+  EXPECT_TRUE(plan.pieces().empty() ? parts > 0 : pieces == plan.pieces().size());
   for (const AttentionPlan::Row& row : plan.rows()) {
     EXPECT_EQ(next[row.row], row.position / kContextTile + 1) << "to its end";
   }
@@ -162,6 +179,17 @@ TEST(AttentionPlan, RowsBeginWhereTheirWindowsBeginAndShareNothing) {
   EXPECT_GT(check(sequences, sequences.plan(100)), 0U);
 }
 
+TEST(AttentionPlan, SectionsAreListedUnlessThereAreTooMany) {
+  Sequences sequences;
+  sequences.add(table(0, 200), 200 * kBlock - 1);
+  sequences.add(table(500, 40), 40 * kBlock - 1);
+  const AttentionPlan plan = sequences.plan();
+  EXPECT_EQ(plan.pieces().size(), 7U + 2);
+  check(sequences, plan);
+  for (std::uint32_t i = 0; i < 80; ++i) sequences.add(table(1000 * (i + 1), 200), 200 * kBlock - 1);
+  EXPECT_TRUE(sequences.plan().pieces().empty());
+}
+
 TEST(AttentionPlan, AnyBatchIsCovered) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
@@ -169,12 +197,12 @@ TEST(AttentionPlan, AnyBatchIsCovered) {
     sequences.block = 1U << (random() % 8);  // from a token to two tiles
     const std::uint32_t count = 1 + random() % 12;
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t length = 1 + random() % 500,
+      const std::uint32_t length = 1 + random() % 1500,
                           rows = random() % 3 == 0 ? 1 + random() % std::min(length, 70U) : 1;
       // A page number is a hash of the choices so far: the same choices give the same page.
       std::vector<std::uint32_t> pages;
       std::uint32_t hash = 0;
-      const std::uint32_t turn = random() % 500;
+      const std::uint32_t turn = random() % 1500;
       for (std::uint32_t p = 0; p * sequences.block < length; ++p) {
         if (p * sequences.block >= turn) hash = hash * 31 + random() % 3 + 1;
         pages.push_back((hash << 12) + p);

@@ -10,14 +10,12 @@
 #include "quire/base/numbers.h"
 
 namespace quire {
+
+using cpu::kFewRows;
+using cpu::row_of;
+using cpu::vector_of;
+
 namespace {
-
-// The calling thread does up to this many rows alone: that costs less than waking the others.
-constexpr std::uint32_t kFewRows = 4;
-
-// Activations of this backend are f32 in host memory.
-float* row_of(const Tensor& x, std::uint32_t i) { return reinterpret_cast<float*>(x.data) + i * x.stride; }
-const float* vector_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
 bool is_plain(gguf::Type type) {
   return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
@@ -49,11 +47,9 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
     scratch.sums.resize(std::size_t{sizes_.rows} * cpu::kMostTiles * cpu::kTileRows);
     scratch.row.resize(sizes_.cols);
   }
-  queries_.resize(std::size_t{sizes_.rows} * sizes_.heads);
+  prepare_attention();
   steps_.resize(std::size_t{sizes_.rows} * sizes_.recurrent_heads);
   decays_.resize(steps_.size());
-  plans_.resize(sizes_.groups);
-  for (cpu::AttentionPlan& plan : plans_) plan.prepare(sizes_.rows);
   return {};
 }
 
@@ -246,133 +242,6 @@ void CpuBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
   });
 }
 
-// --- keys and values
-
-KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t entry) const {
-  return batch_->kv()[shape.group].sequence(batch_->entries()[entry].table, shape.layer);
-}
-
-void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
-  const std::uint32_t dim = shape.head_dim;
-  const auto change = [&](float* head, std::uint32_t row, const float* norm) {
-    if (norm != nullptr) kernels_.rms_norm(head, head, norm, changes.epsilon, dim);
-    if (changes.cosines.cols == 0) return;
-    kernels_.rotate(head, row_of(changes.cosines, row), row_of(changes.sines, row), changes.cosines.cols,
-                    changes.pairs == RopePairs::Neighbours);
-  };
-  const std::span<const BatchEntry> entries = batch_->entries();
-  // Rows of a step are in the order of its entries.
-  cpu::for_each(team_, q.rows, kFewRows, [&](std::uint32_t row) {
-    const auto entry = static_cast<std::uint32_t>(
-        std::upper_bound(entries.begin(), entries.end(), row,
-                         [](std::uint32_t r, const BatchEntry& e) { return r < e.first_row; }) -
-        entries.begin() - 1);
-    const KvView kv = view(shape, entry);
-    const std::uint32_t position = entries[entry].position + row - entries[entry].first_row;
-    for (std::uint32_t head = 0; head < shape.heads; ++head)
-      change(row_of(q, row) + head * dim, row, vector_of(changes.q_norm));
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      float* key = row_of(k, row) + head * dim;
-      change(key, row, vector_of(changes.k_norm));
-      kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
-      kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);
-    }
-  });
-}
-
-namespace {
-
-// Finds the keys and values of a tile. A position that must not be seen gets the address of the nearest one that may
-// be: it is loaded but not used.
-void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::uint32_t first, std::uint32_t last,
-               cpu::ContextTile& to) {
-  to.position = tile * cpu::kContextTile;
-  const std::uint32_t begin = std::max(first, to.position), end = std::min(last + 1, to.position + cpu::kContextTile);
-  std::uint32_t i = 0;
-  for (; i < begin - to.position; ++i) {
-    to.keys[i] = kv.k(head, begin);
-    to.values[i] = kv.v(head, begin);
-  }
-  // The positions of a page are contiguous.
-  for (std::uint32_t position = begin; position < end;) {
-    const std::uint32_t page_end = kv.block_size == 0 ? end : (position / kv.block_size + 1) * kv.block_size;
-    const std::byte* key = kv.k(head, position);
-    const std::byte* value = kv.v(head, position);
-    for (; position < std::min(page_end, end); ++position, ++i) {
-      to.keys[i] = key;
-      to.values[i] = value;
-      key += kv.token_stride;
-      value += kv.token_stride;
-    }
-  }
-  for (; i < cpu::kContextTile; ++i) {
-    to.keys[i] = to.keys[i - 1];
-    to.values[i] = to.values[i - 1];
-  }
-}
-
-}  // namespace
-
-void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
-  const std::uint32_t per_head = shape.heads / shape.kv_heads;
-  cpu::AttentionPlan& plan = plans_[shape.group];
-  if (!plan.made()) {
-    plan.make(*batch_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), shape.kv_heads));
-  }
-  const auto rows = static_cast<std::uint32_t>(plan.rows().size());
-  const auto items = static_cast<std::uint32_t>(plan.items().size());
-  // Decode waits for memory, where the heads of a page are contiguous. So a thread takes several heads together, as
-  // many as leave work for all threads. Prefill is bound by arithmetic, so each head is an item of its own.
-  const bool decode = rows == batch_->entries().size();
-  const std::uint32_t together =
-      decode ? std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads) : 1;
-  const std::uint32_t groups = divide_up(shape.kv_heads, together);
-  const auto queries_of = [&](std::uint32_t head) { return queries_.data() + std::size_t{head} * rows * per_head; };
-  cpu::for_each_in_order(team_, items * groups, [&](std::uint32_t n) {
-    const cpu::AttentionPlan::Item& item = plan.items()[n / groups];
-    const std::uint32_t first_head = n % groups * together;
-    const std::uint32_t last_head = std::min(first_head + together, shape.kv_heads);
-    for (std::uint32_t head = first_head; head < last_head; ++head) {
-      for (std::uint32_t r = item.row_begin; r < item.row_end; ++r) {
-        const cpu::AttentionPlan::Row& row = plan.rows()[r];
-        for (std::uint32_t i = 0; i < per_head; ++i) {
-          const std::uint32_t at = (head * per_head + i) * shape.head_dim;
-          cpu::Query& query = queries_of(head)[r * per_head + i];
-          query = {row_of(q, row.row) + at, row_of(out, row.row) + at, row.begin, row.position + 1, -INFINITY, {}};
-          std::fill_n(query.sum, shape.head_dim, 0.0f);
-        }
-      }
-    }
-    // Tile by tile, and head by head in each tile. `next` is prefetched while `now` is used.
-    cpu::ContextTile tiles[2];
-    cpu::ContextTile *now = &tiles[0], *next = &tiles[1];
-    for (std::uint32_t r = item.run_begin; r < item.run_end; ++r) {
-      const cpu::AttentionPlan::Run& run = plan.runs()[r];
-      const KvView kv = view(shape, run.entry);
-      const std::uint32_t first = plan.rows()[run.first].begin;
-      const std::uint32_t last = batch_->entries()[run.entry].position + batch_->entries()[run.entry].rows - 1;
-      find_tile(kv, first_head, run.tile_begin, first, last, *next);
-      for (std::uint32_t tile = run.tile_begin; tile < run.tile_end; ++tile) {
-        for (std::uint32_t head = first_head; head < last_head; ++head) {
-          std::swap(now, next);
-          const bool more = head + 1 < last_head || tile + 1 < run.tile_end;
-          if (head + 1 < last_head) {
-            find_tile(kv, head + 1, tile, first, last, *next);
-          } else if (more) {
-            find_tile(kv, first_head, tile + 1, first, last, *next);
-          }
-          kernels_.attend(*now, more ? next : nullptr, kv.type, queries_of(head) + run.first * per_head,
-                          (run.last - run.first) * per_head, shape.head_dim, shape.scale, shape.soft_cap);
-        }
-      }
-    }
-    for (std::uint32_t head = first_head; head < last_head; ++head) {
-      kernels_.end_attention(queries_of(head) + item.row_begin * per_head, (item.row_end - item.row_begin) * per_head,
-                             shape.head_dim);
-    }
-  });
-}
-
 // --- recurrent layers
 
 // The convolution state is the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
@@ -401,6 +270,7 @@ void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt
                              const Mamba2Shape& shape) {
   constexpr std::uint32_t kTokens = 32;  // their b and c stay in the L1 cache while all of the state is updated
   const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
+  const StatesView& states = batch_->states();
   cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
     kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, row_of(dt, i),
                         vector_of(dt_bias), vector_of(a), heads);
@@ -408,11 +278,12 @@ void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt
   cpu::for_each(team_, static_cast<std::uint32_t>(batch_->entries().size()) * heads, [&](std::uint32_t n) {
     const BatchEntry& entry = batch_->entries()[n / heads];
     const std::uint32_t head = n % heads, group = head / per_group;
-    auto* state = reinterpret_cast<float*>(batch_->states().at(entry.state).ssm(shape.layer)) +
-                  std::size_t{head} * shape.head_dim * shape.state_dim;
+    std::byte* state = states.at(entry.state).ssm(shape.layer) +
+                       std::size_t{head} * shape.head_dim * shape.state_dim * element_bytes(states.type);
     for (std::uint32_t i = 0; i < entry.rows; i += kTokens) {
       const std::uint32_t row = entry.first_row + i;
       kernels_.recur({.state = state,
+                      .type = states.type,
                       .head_dim = shape.head_dim,
                       .state_dim = shape.state_dim,
                       .tokens = std::min(kTokens, entry.rows - i),

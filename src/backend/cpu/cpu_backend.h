@@ -1,7 +1,7 @@
 // The CPU backend: host memory, a team of threads, and the kernels of one instruction set.
 //
 // How exactness is kept: every element of a result is computed by one thread in one fixed order. Threads divide
-// elements, never sums. Attention walks the context in tiles at fixed absolute positions. Recurrent layers advance
+// elements, and the context at fixed absolute positions (cpu::kSection), never other sums. Recurrent layers advance
 // token by token. The number of rows that are computed together only changes how often weights, keys and values are
 // loaded.
 #pragma once
@@ -16,6 +16,17 @@
 #include "quire/base/large_vector.h"
 #include "quire/base/thread_team.h"
 
+namespace quire::cpu {
+
+// The calling thread does up to this many rows alone: that costs less than waking the others.
+inline constexpr std::uint32_t kFewRows = 4;
+
+// Activations of this backend are f32 in host memory.
+inline float* row_of(const Tensor& x, std::uint32_t i) { return reinterpret_cast<float*>(x.data) + i * x.stride; }
+inline const float* vector_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
+
+}  // namespace quire::cpu
+
 namespace quire {
 
 class CpuBackend final : public Backend {
@@ -26,6 +37,9 @@ class CpuBackend final : public Backend {
   Device& device() override { return *device_; }
   BackendFacts facts() const override { return {"cpu", kernels_.name, team_.size()}; }
   bool stores(ElementType kv_type) const override { return kv_type != ElementType::I8; }
+  bool stores_state(ElementType type) const override {
+    return type == ElementType::F32 || type == ElementType::F16 || type == ElementType::BF16;
+  }
   ThreadTeam& team() { return team_; }  // between steps, to measure other code with the same threads
   PoolResult<void> prepare(const Sizes& sizes) override;
   std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use) const override;
@@ -52,7 +66,14 @@ class CpuBackend final : public Backend {
     LargeVector<std::byte> quants;
     LargeVector<float> scales, offsets, sums, row;
   };
+  struct AttentionCall;
+  struct QueryPlace;
   KvView view(const AttentionShape& shape, std::uint32_t entry) const;
+  void prepare_attention();
+  void attend_in_order(const AttentionCall& call, std::uint32_t heads_at_once);
+  void attend_spread(const AttentionCall& call);
+  void attend_section(const AttentionCall& call, const cpu::AttentionPlan::Item& item, std::uint32_t section,
+                      std::uint32_t first_head, std::uint32_t last_head, const QueryPlace& place, bool continues);
   cpu::QuantInput quant_input(std::uint32_t row);
   cpu::ProductScratch scratch(std::uint32_t thread);
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
@@ -71,6 +92,8 @@ class CpuBackend final : public Backend {
   LargeVector<std::int32_t> input_starts_, input_half_starts_;
   std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
   LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]
+  LargeVector<cpu::Query> parts_;          // what queries saw of a section; as queries_, for some sections
+  LargeVector<float> part_sums_;           // of parts_
   LargeVector<float> steps_, decays_;      // of recurrent layers: [rows][heads]
 };
 

@@ -58,6 +58,11 @@ struct ProductScratch {                               // of one thread, aligned 
 };
 
 inline constexpr std::uint32_t kContextTile = 64;  // positions; a tile begins at a multiple of this
+// The context is divided into sections of this many positions, at multiples of it. What a query sees of a section is
+// summed up from nothing, and the sections are merged in order. So one sequence can be divided among threads along its
+// context, and its result does not depend on how.
+inline constexpr std::uint32_t kSection = 512;
+inline constexpr std::uint32_t kSectionTiles = kSection / kContextTile;
 struct ContextTile {
   std::uint32_t position;
   const std::byte* keys[kContextTile];  // all are readable, also those that no query sees
@@ -75,7 +80,8 @@ struct Query {
 
 // One head of a recurrent layer and some tokens of a sequence.
 struct Recurrence {
-  float* state;  // [head_dim][state_dim]
+  std::byte* state;  // [head_dim][state_dim]
+  ElementType type;  // of the state: F32, F16 or BF16
   std::uint32_t head_dim, state_dim, tokens;
   const float* steps;  // [tokens]; decays too
   const float* decays;
@@ -115,6 +121,8 @@ struct Kernels {
   // `next` is prefetched; it may be null.
   void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
                  std::uint32_t count, std::uint32_t dim, float scale, float cap);
+  // Adds what a query saw of the next section to what it saw of those before.
+  void (*merge)(Query& into, const Query& part, std::uint32_t dim);
   void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim);
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);
   // Rows
@@ -128,6 +136,7 @@ struct Kernels {
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.
   void (*discretize)(float* steps, float* decays, const float* dt, const float* bias, const float* a,
                      std::uint32_t heads);
+  // The state is rounded to its type after every token, so that no bit depends on how many tokens a call has.
   void (*recur)(const Recurrence& head);
   void (*convolve)(const Convolution& layer, std::uint32_t channel, std::uint32_t count);  // at most 16 channels
 };

@@ -12,6 +12,7 @@
 #include "products.inl"
 #include "rows.inl"
 #include "attention.inl"
+#include "state_types.inl"
 #include "recurrent.inl"
 // clang-format on
 
@@ -23,6 +24,7 @@ constexpr Kernels make_kernels(const char* name) {
           .multiply_quant = multiply_quant,
           .multiply_float = multiply_float,
           .attend = attend,
+          .merge = merge,
           .end_attention = end_attention,
           .store_kv = store_kv,
           .rms_norm = rms_norm,

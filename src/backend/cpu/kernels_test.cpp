@@ -202,11 +202,55 @@ TEST(Kernels, KeysAndValuesAreStoredAsTheReferenceRoundsThem) {
   }
 }
 
+// A number is off by half its block's scale at most. The variants agree to the bit.
+TEST(Kernels, RowsOfQ8AreTheNearestUnderTheirScales) {
+  for (const std::uint32_t dim : {1u, 16u, 31u, 32u, 33u, 80u, 128u, 250u}) {
+    std::vector<float> row = random_floats(dim, dim);
+    for (std::uint32_t i = 0; i < dim; i += 50) row[i] *= 100;
+    std::vector<std::byte> first;
+    for (const Kernels* kernels : all_kernels()) {
+      std::vector<std::byte> stored(row_bytes(ElementType::Q8_0, dim));
+      kernels->store_kv(ElementType::Q8_0, stored.data(), row.data(), dim);
+      if (first.empty()) first = stored;
+      EXPECT_EQ(stored, first) << kernels->name;
+      for (std::uint32_t i = 0; i < dim; ++i) {
+        std::uint16_t half;
+        std::memcpy(&half, stored.data() + scales_offset(dim) + i / 32 * 2, 2);
+        const float scale = gguf::f16_to_f32(half);
+        EXPECT_LE(std::abs(static_cast<float>(static_cast<std::int8_t>(stored[i])) * scale - row[i]), scale * 0.5001f)
+            << kernels->name << ", " << i << " of " << dim;
+      }
+    }
+  }
+}
+
+TEST(Kernels, RowsOfQ8WithExtremeNumbers) {
+  constexpr std::uint32_t kDim = 96;
+  for (const Kernels* kernels : all_kernels()) {
+    std::vector<float> row(kDim, 1.0f);
+    row[3] = INFINITY;
+    row[40] = -3e38f;  // beyond 127 times the largest half
+    std::fill(row.begin() + 64, row.end(), 1e-30f);
+    std::vector<std::byte> stored(row_bytes(ElementType::Q8_0, kDim));
+    kernels->store_kv(ElementType::Q8_0, stored.data(), row.data(), kDim);
+    std::uint16_t scales[3];
+    std::memcpy(scales, stored.data() + kDim, sizeof scales);
+    EXPECT_TRUE(std::isnan(gguf::f16_to_f32(scales[0]))) << kernels->name;
+    EXPECT_EQ(scales[1], 0x7bff) << kernels->name;
+    EXPECT_EQ(static_cast<std::int8_t>(stored[40]), -127) << kernels->name;
+    EXPECT_EQ(scales[2], 1) << kernels->name;
+    row[3] = NAN;
+    kernels->store_kv(ElementType::Q8_0, stored.data(), row.data(), kDim);
+    std::memcpy(scales, stored.data() + kDim, sizeof scales);
+    EXPECT_TRUE(std::isnan(gguf::f16_to_f32(scales[0]))) << kernels->name;
+  }
+}
+
 // A tile of random keys and values, and its memory.
 struct RandomTile {
   RandomTile(const Kernels& kernels, ElementType type, std::uint32_t dim, std::uint32_t position, std::uint32_t seed)
       : keys(random_floats(kContextTile * dim, seed)), values(random_floats(kContextTile * dim, seed + 1)) {
-    const std::uint32_t bytes = dim * element_bytes(type);
+    const std::uint64_t bytes = row_bytes(type, dim);
     stored.resize(std::size_t{2} * kContextTile * bytes);
     tile.position = position;
     for (std::uint32_t t = 0; t < kContextTile; ++t) {
@@ -227,7 +271,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
   for (const std::uint32_t dim : {16u, 64u, 80u, 100u, 128u}) {
     const auto q = random_floats(7 * dim, dim + 2);
     for (const Kernels* kernels : all_kernels()) {
-      for (const ElementType type : {ElementType::F32, ElementType::F16}) {
+      for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16, ElementType::Q8_0}) {
         const RandomTile context(*kernels, type, dim, 128, dim);
         const auto attend = [&](std::uint32_t first, std::uint32_t count) {
           std::vector<float> sums(7 * dim);
@@ -255,7 +299,10 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
             for (std::uint32_t d = 0; d < dim; ++d) expected[d] += weight * context.values[t * dim + d];
           }
           for (std::uint32_t d = 0; d < dim; ++d) {
-            ASSERT_NEAR(alone[i * dim + d], expected[d] / total, type == ElementType::F32 ? 1e-4 : 1e-2)
+            ASSERT_NEAR(alone[i * dim + d], expected[d] / total,
+                        type == ElementType::F32   ? 1e-4
+                        : type == ElementType::F16 ? 1e-2
+                                                   : 4e-2)
                 << kernels->name;
           }
         }
@@ -295,42 +342,6 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
             ASSERT_EQ(std::memcmp(&together[i * dim], &alone[i * dim], dim * sizeof(float)), 0)
                 << kernels->name << ", " << dim << " elements, query " << i << ", cap " << cap;
           }
-        }
-      }
-    }
-  }
-}
-
-// Tokens one by one or many at once, rows of any length: the same bits, and close to the formula.
-TEST(Kernels, TheRecurrenceMatchesItsFormula) {
-  for (const std::uint32_t n : {16u, 32u, 50u, 64u, 128u, 256u}) {
-    constexpr std::uint32_t kDim = 9, kTokens = 21;
-    const auto start = random_floats(kDim * n, 1), b = random_floats(kTokens * n, 2), c = random_floats(kTokens * n, 3);
-    const auto x = random_floats(kTokens * kDim, 4), steps = random_floats(kTokens, 5);
-    const std::vector<float> decays(kTokens, 0.75f);
-    for (const Kernels* kernels : all_kernels()) {
-      const auto run = [&](std::uint32_t at_once) {
-        std::vector<float> state = start, out(kTokens * kDim);
-        for (std::uint32_t t = 0; t < kTokens; t += at_once) {
-          kernels->recur({state.data(), kDim, n, std::min(at_once, kTokens - t), &steps[t], &decays[t], &x[t * kDim],
-                          &b[t * n], &c[t * n], &out[t * kDim], 1, kDim, n, n, kDim, 0.5f});
-        }
-        out.insert(out.end(), state.begin(), state.end());
-        return out;
-      };
-      const std::vector<float> whole = run(kTokens);
-      EXPECT_EQ(whole, run(1)) << kernels->name << " " << n;
-      EXPECT_EQ(whole, run(5)) << kernels->name << " " << n;
-      std::vector<double> state(start.begin(), start.end());
-      for (std::uint32_t t = 0; t < kTokens; ++t) {
-        for (std::uint32_t k = 0; k < kDim; ++k) {
-          double read = 0.5 * x[t * kDim + k];
-          for (std::uint32_t i = 0; i < n; ++i) {
-            double& s = state[k * n + i];
-            s = s * 0.75 + double{steps[t]} * x[t * kDim + k] * b[t * n + i];
-            read += s * c[t * n + i];
-          }
-          ASSERT_NEAR(whole[t * kDim + k], read, 1e-3 * (1 + std::fabs(read))) << kernels->name << " " << n;
         }
       }
     }

@@ -23,16 +23,25 @@ void discretize(float* steps, float* decays, const float* dt, const float* bias,
   });
 }
 
+// Where row `row` of a head's state is.
+template <ElementType kType>
+QUIRE_INLINE std::byte* state_row(const Recurrence& r, std::uint32_t row) {
+  constexpr std::size_t kBytes = element_bytes(kType);
+  return r.state + kBytes * row * r.state_dim;
+}
+
 // Advances kRows rows of a head's state, [kRows][16 * kVectors], by `tokens` tokens.
-//   state = state * decay + input * b;  out = state . c, the lanes added up as in sums_of()
-template <int kVectors, int kRows>
-void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
+//   next = state * decay + input * b;  out = next . c, the lanes added up as in sums_of();  state = next, rounded
+template <ElementType kType, int kVectors, int kRows>
+void recur_rows(const Recurrence& r, std::uint32_t row) {
+  constexpr int kBytes = 16 * static_cast<int>(element_bytes(kType));
+  std::byte* const state = state_row<kType>(r, row);
   constexpr int kTokens = 16 / kRows;  // their sums are added up together
   V16 s[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) s[i][v] = load16(state + (i * kVectors + v) * 16);
+    for (int v = 0; v < kVectors; ++v) s[i][v] = load_state<kType>(state + (i * kVectors + v) * kBytes);
   }
   for (std::uint32_t first = 0; first < r.tokens; first += kTokens) {
     const std::uint32_t count = r.tokens - first < kTokens ? r.tokens - first : kTokens;
@@ -55,8 +64,9 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
         const V16 in = load16(b + 16 * v), out = load16(c + 16 * v);
 #pragma GCC unroll 16
         for (int i = 0; i < kRows; ++i) {
-          s[i][v] = fma(s[i][v], decay, inputs[i] * in);
-          outputs[i] = fma(s[i][v], out, outputs[i]);
+          const V16 next = fma(s[i][v], decay, inputs[i] * in);
+          outputs[i] = fma(next, out, outputs[i]);
+          s[i][v] = rounded<kType>(next);
         }
       }
 #pragma GCC unroll 16
@@ -74,20 +84,23 @@ void recur_rows(float* state, const Recurrence& r, std::uint32_t row) {
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) store16(state + (i * kVectors + v) * 16, s[i][v]);
+    for (int v = 0; v < kVectors; ++v) store_state<kType>(state + (i * kVectors + v) * kBytes, s[i][v]);
   }
 }
 
 // The same operations in the same order for rows of any length, with the state in memory.
-void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
+template <ElementType kType>
+void recur_row(const Recurrence& r, std::uint32_t row) {
+  constexpr std::size_t kBytes = element_bytes(kType);
+  std::byte* const state = state_row<kType>(r, row);
   for (std::uint32_t token = 0; token < r.tokens; ++token) {
     const float value = r.x[token * r.x_stride + row];
     const V16 decay = all(r.decays[token * r.step_stride]), input = all(r.steps[token * r.step_stride] * value);
     V16 sum = {};
     by_sixteen(r.state_dim, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
       const V16 b = load_up_to(r.b + token * r.b_stride + i, count);
-      const V16 next = fma(load_up_to(state + i, count), decay, input * b);
-      store_up_to(state + i, next, count);
+      const V16 next = fma(load_state_up_to<kType>(state + i * kBytes, count), decay, input * b);
+      store_state_up_to<kType>(state + i * kBytes, next, count);
       sum = fma(next, load_up_to(r.c + token * r.c_stride + i, count), sum);
     });
     r.out[token * r.out_stride + row] = sum_of(sum) + r.d * value;
@@ -95,8 +108,9 @@ void recur_row(float* state, const Recurrence& r, std::uint32_t row) {
 }
 
 // One token: the state goes through registers once, and the sums of sixteen rows are added up together.
-template <int kVectors>
+template <ElementType kType, int kVectors>
 void recur_token(const Recurrence& r) {
+  constexpr int kBytes = 16 * static_cast<int>(element_bytes(kType));
   const V16 decay = all(*r.decays);
   for (std::uint32_t row = 0; row < r.head_dim; row += 16) {
     const std::uint32_t count = r.head_dim - row < 16 ? r.head_dim - row : 16;
@@ -104,13 +118,16 @@ void recur_token(const Recurrence& r) {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) sums[i] = V16{};
     for (std::uint32_t i = 0; i < count; ++i) {
-      float* state = r.state + std::size_t{row + i} * r.state_dim;
+      std::byte* const state = state_row<kType>(r, row + i);
       const V16 input = all(*r.steps * r.x[row + i]);
       V16 sum = {};
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        const V16 next = fma(load16(state + 16 * v), decay, input * load16(r.b + 16 * v));
-        store16(state + 16 * v, next);
+        // With half the bytes to read, the processor's own prefetching is too late. With f32 it makes no difference.
+        constexpr int kStateAhead = 2048;
+        if (kType != ElementType::F32 && kBytes * v % 64 == 0) __builtin_prefetch(state + kBytes * v + kStateAhead, 1);
+        const V16 next = fma(load_state<kType>(state + kBytes * v), decay, input * load16(r.b + 16 * v));
+        store_state<kType>(state + kBytes * v, next);
         sum = fma(next, load16(r.c + 16 * v), sum);
       }
       sums[i] = sum;
@@ -119,26 +136,33 @@ void recur_token(const Recurrence& r) {
   }
 }
 
-template <int kVectors, int kRows>
+template <ElementType kType, int kVectors, int kRows>
 void recur_head(const Recurrence& r) {
-  if (r.tokens == 1) return recur_token<kVectors>(r);
+  if (r.tokens == 1) return recur_token<kType, kVectors>(r);
   std::uint32_t row = 0;
-  for (; row + kRows <= r.head_dim; row += kRows) {
-    recur_rows<kVectors, kRows>(r.state + std::size_t{row} * r.state_dim, r, row);
+  for (; row + kRows <= r.head_dim; row += kRows) recur_rows<kType, kVectors, kRows>(r, row);
+  for (; row < r.head_dim; ++row) recur_row<kType>(r, row);
+}
+
+template <ElementType kType>
+void recur_in(const Recurrence& r) {
+  switch (r.state_dim) {
+    case 16: return recur_head<kType, 1, 8>(r);
+    case 32: return recur_head<kType, 2, 4>(r);
+    case 64: return recur_head<kType, 4, 4>(r);
+    case 128: return recur_head<kType, 8, 2>(r);
+    case 256: return recur_head<kType, 16, 1>(r);
+    default: break;
   }
-  for (; row < r.head_dim; ++row) recur_row(r.state + std::size_t{row} * r.state_dim, r, row);
+  for (std::uint32_t row = 0; row < r.head_dim; ++row) recur_row<kType>(r, row);
 }
 
 void recur(const Recurrence& r) {
-  switch (r.state_dim) {
-    case 16: return recur_head<1, 8>(r);
-    case 32: return recur_head<2, 4>(r);
-    case 64: return recur_head<4, 4>(r);
-    case 128: return recur_head<8, 2>(r);
-    case 256: return recur_head<16, 1>(r);
-    default: break;
+  switch (r.type) {
+    case ElementType::F16: return recur_in<ElementType::F16>(r);
+    case ElementType::BF16: return recur_in<ElementType::BF16>(r);
+    default: return recur_in<ElementType::F32>(r);
   }
-  for (std::uint32_t row = 0; row < r.head_dim; ++row) recur_row(r.state + std::size_t{row} * r.state_dim, r, row);
 }
 
 // Depth-wise causal convolution with bias and SiLU over at most sixteen channels. The last inputs stay in registers.

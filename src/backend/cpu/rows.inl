@@ -106,7 +106,38 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
   }
 }
 
+// A row of Q8_0: each block of 32 under the smallest f16 scale that brings its largest number to at most 127. So no
+// number is off by more than half its block's scale. Numbers beyond 127 times the largest f16 become that. A block with
+// a number that is not finite becomes NaN.
+void store_q8(std::byte* to, const float* from, std::uint32_t n) {
+  std::byte* scales = to + scales_offset(n);
+  for (std::uint32_t at = 0; at < n; at += kScaledElements, scales += 2) {
+    const std::uint32_t count = n - at < kScaledElements ? n - at : kScaledElements;
+    const V16 x[2] = {load_some(from + at, count < 16 ? count : 16),
+                      count > 16 ? load_some(from + at + 16, count - 16) : V16{}};
+    const float largest = largest_of(larger(larger(x[0], -x[0]), larger(x[1], -x[1])));
+    const bool finite = sum_of(x[0] * 0.0f) + sum_of(x[1] * 0.0f) == 0;
+    constexpr std::uint16_t kMostHalf = 0x7bff, kNan = 0x7e00;
+    std::uint16_t half = finite ? gguf::f32_to_f16(largest / 127.0f) : kNan;
+    if (finite && gguf::f16_to_f32(half) < largest / 127.0f) ++half;
+    if (finite && half > kMostHalf) half = kMostHalf;
+    __builtin_memcpy(scales, &half, 2);
+    std::int8_t numbers[kScaledElements] = {};
+    if (finite && half != 0) {
+      const float scale = gguf::f16_to_f32(half);
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        // Adding 1.5 * 2^23 rounds to the nearest whole number and leaves it in the low bits.
+        const V16 ratio = smaller(larger(x[v] / scale, all(-127.0f)), all(127.0f));
+        store_as_bytes(numbers + 16 * v, reinterpret_cast<I16>(ratio + 12582912.0f) - 0x4B400000);
+      }
+    }
+    __builtin_memcpy(to + at, numbers, count);
+  }
+}
+
 void store_kv(ElementType type, std::byte* to, const float* from, std::uint32_t n) {
+  if (type == ElementType::Q8_0) return store_q8(to, from, n);
   if (type == ElementType::F32) {
     __builtin_memcpy(to, from, std::size_t{n} * 4);
     return;

@@ -33,7 +33,7 @@ Result<StateLayout> layout_of(const Shape& shape, ElementType kv_type) {
     }
     model.layers.push_back(layer);
   }
-  return model::state_layout(model, model::kDefaultBlockSize, kv_type);
+  return model::state_layout(model, kDefaultBlockSize, kv_type);
 }
 
 }  // namespace quire::synth

@@ -18,7 +18,7 @@ TEST(SynthLayout, IsThatOfTheModelThatIsWritten) {
     ASSERT_TRUE(written) << written.error().message;
     const auto model = model::Model::load(written->path());
     ASSERT_TRUE(model) << model.error().message;
-    const auto expected = (*model)->layout(model::kDefaultBlockSize, ElementType::F16);
+    const auto expected = (*model)->layout(kDefaultBlockSize, ElementType::F16);
     const auto layout = layout_of(shape);
     ASSERT_TRUE(expected && layout);
     EXPECT_EQ(layout->groups, expected->groups);

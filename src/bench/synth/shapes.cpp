@@ -38,6 +38,18 @@ std::vector<Shape> make_shapes() {
        .pre = "llama-bpe",
        .rope_base = 500000,
        .rope_stretch = 8},
+      // mistralai/Mistral-7B-Instruct-v0.2, which has no sliding window. In GGUF its architecture is llama.
+      {.name = "mistral-7b",
+       .architecture = "llama",
+       .layers = 32,
+       .embedding = 4096,
+       .vocabulary = 32000,
+       .context = 32768,
+       .heads = 32,
+       .kv_heads = 8,
+       .head_dim = 128,
+       .feed_forward = 14336,
+       .rope_base = 1000000},
       // Qwen/Qwen3-0.6B
       {.name = "qwen3-0.6b",
        .architecture = "qwen3",
@@ -188,6 +200,17 @@ Result<void> check_attention_layers(const Shape& shape, bool hybrid) {
   return {};
 }
 
+Result<void> check_outliers(const Shape& shape, bool attention) {
+  if (shape.outliers == 0) return {};
+  if (!attention) {
+    return fail(fmt::format("outliers: a model of architecture {} has neither keys nor a feed-forward block",
+                            shape.architecture));
+  }
+  const std::uint32_t most = std::min(shape.head_dim, shape.feed_forward) / 4;
+  if (shape.outliers % 2 == 0 && shape.outliers <= most) return {};
+  return fail(fmt::format("outliers: {} is not an even number of at most {} channels", shape.outliers, most / 2 * 2));
+}
+
 }  // namespace
 
 const std::vector<std::string>& shape_names() {
@@ -301,6 +324,7 @@ Result<void> check_shape(const Shape& shape) {
       return fail(fmt::format("groups: {} heads do not divide into {} groups", shape.ssm_heads, shape.groups));
     }
   }
+  if (auto ok = check_outliers(shape, parts->attention); !ok) return ok;
   return check_attention_layers(shape, parts->attention && parts->recurrence);
 }
 

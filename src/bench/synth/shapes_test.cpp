@@ -21,6 +21,7 @@ std::uint64_t parameters(std::string_view name) {
 // The known totals of the real models, so that a mistake in a shape is noticed.
 TEST(Shapes, HaveTheParametersOfTheModelsThatTheyAreNamedAfter) {
   EXPECT_EQ(parameters("llama-1.1b"), 1'100'048'384u);
+  EXPECT_EQ(parameters("mistral-7b"), 7'241'732'096u);
   EXPECT_EQ(parameters("llama-8b"), 8'030'261'248u + 64);  // plus the RoPE frequency factors
   EXPECT_EQ(parameters("qwen3-0.6b"), 596'049'920u);
   EXPECT_NEAR(static_cast<double>(parameters("mamba2-130m")), 129e6, 0.5e6);

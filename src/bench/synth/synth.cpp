@@ -17,6 +17,7 @@
 #include "quire/base/thread_team.h"
 #include "quire/bench/synth/blocks.h"
 #include "quire/bench/synth/mix.h"
+#include "quire/bench/synth/outliers.h"
 #include "quire/bench/synth/random.h"
 #include "quire/bench/synth/vocabulary.h"
 #include "quire/gguf/writer.h"
@@ -41,6 +42,9 @@ struct Tensor {
   Kind kind;
   Type type;
   std::vector<std::uint64_t> shape;  // shape[0]: the length of a row
+  // Rows of a matrix, or elements of a vector, that are multiplied by a factor; rising.
+  std::vector<std::uint64_t> scaled = {};
+  float factor = 1;
 
   std::uint64_t elements() const {
     std::uint64_t product = 1;
@@ -109,23 +113,39 @@ class Plan {
     for (std::uint32_t i = 0; ok && i < shape_.layers; ++i) {
       prefix_ = fmt::format("blk.{}.", i);
       vector("attn_norm.weight", Kind::norm, {width});
-      ok = attends(i) ? add_attention(attending++) : add_recurrence();
+      ok = attends(i) ? add_attention(i, attending++) : add_recurrence();
       if (ok && shape_.feed_forward != 0) ok = add_feed_forward(i);
     }
     return ok;
   }
 
-  Result<void> add_attention(std::uint32_t index) {
+  // Scales these channels of each of `heads` heads in the tensor that was added last.
+  void scale(const std::vector<std::uint32_t>& channels, std::uint32_t heads, float factor) {
+    Tensor& tensor = tensors_.back();
+    tensor.factor = factor;
+    for (std::uint64_t head = 0; head < heads; ++head) {
+      for (const std::uint32_t channel : channels) tensor.scaled.push_back(head * shape_.head_dim + channel);
+    }
+  }
+
+  // Where keys are normed, outlier channels come from the norm's weight. Otherwise from the projection.
+  Result<void> add_attention(std::uint32_t layer, std::uint32_t index) {
+    const bool normed = shape_.architecture == "qwen3";
+    const std::vector<std::uint32_t> outliers = key_outliers(shape_, layer);
     const std::uint32_t count =
         shape_.inner == 0 ? shape_.layers : static_cast<std::uint32_t>(shape_.attention_layers.size());
     const std::uint64_t width = shape_.embedding, head = shape_.head_dim;
     Result<void> ok = matrix("attn_q.weight", width, shape_.heads * head);
+    if (ok && !normed) scale(outliers, shape_.heads, 1 / kOutlierFactor);
     if (ok) ok = matrix("attn_k.weight", width, shape_.kv_heads * head);
+    if (ok && !normed) scale(outliers, shape_.kv_heads, kOutlierFactor);
     if (ok) ok = matrix("attn_v.weight", width, shape_.kv_heads * head, Role::attention_value, index, count);
     if (ok) ok = matrix("attn_output.weight", shape_.heads * head, width, Role::attention_output, index, count);
-    if (shape_.architecture == "qwen3") {
+    if (normed) {
       vector("attn_q_norm.weight", Kind::norm, {head});
+      scale(outliers, 1, 1 / kOutlierFactor);
       vector("attn_k_norm.weight", Kind::norm, {head});
+      scale(outliers, 1, kOutlierFactor);
     }
     return ok;
   }
@@ -150,6 +170,7 @@ class Plan {
     vector("ffn_norm.weight", Kind::norm, {width});
     Result<void> ok = matrix("ffn_gate.weight", width, wide);
     if (ok) ok = matrix("ffn_up.weight", width, wide);
+    if (ok) scale(feed_forward_outliers(shape_, layer), 1, kOutlierFactor);
     if (ok) ok = matrix("ffn_down.weight", wide, width, Role::feed_forward_down, layer, shape_.layers);
     return ok;
   }
@@ -185,6 +206,7 @@ std::vector<float> values_of(const Tensor& tensor, const Shape& shape, Stream st
       case Kind::rope: values[i] = rope_factor(shape, i); break;
     }
   }
+  for (const std::uint64_t i : tensor.scaled) values[i] *= tensor.factor;
   return values;
 }
 
@@ -211,6 +233,7 @@ class Work {
         const std::uint64_t begin = now * part / parts, end = now * (part + 1) / parts;
         blocks.fill(first + begin, std::span(buffer_).subspan(begin * block_bytes, (end - begin) * block_bytes));
       });
+      scale_rows(tensor, stream, first, std::span(buffer_).first(now * block_bytes));
       if (auto ok = pass(std::span(buffer_).first(now * block_bytes), sink); !ok) return ok;
       first += now;
     }
@@ -219,6 +242,19 @@ class Work {
 
  private:
   static constexpr std::size_t kBuffer = std::size_t{4} << 20;
+
+  // Writes the blocks of scaled rows again, among the blocks from index `first` on.
+  static void scale_rows(const Tensor& tensor, const Stream& stream, std::uint64_t first, std::span<std::byte> blocks) {
+    if (tensor.scaled.empty()) return;
+    const gguf::TypeInfo& info = gguf::type_info(tensor.type);
+    const Blocks scaled(tensor.type, tensor.factor / std::sqrt(static_cast<float>(tensor.shape[0])), stream);
+    const std::uint64_t row = tensor.shape[0] / info.block_size, last = first + blocks.size() / info.block_bytes;
+    for (const std::uint64_t i : tensor.scaled) {
+      const std::uint64_t begin = std::max(first, i * row), end = std::min(last, (i + 1) * row);
+      if (begin >= end) continue;
+      scaled.fill(begin, blocks.subspan((begin - first) * info.block_bytes, (end - begin) * info.block_bytes));
+    }
+  }
 
   Result<void> pass(std::span<const std::byte> bytes, gguf::Sink& sink) {
     if (auto ok = sink.write(bytes); !ok) return ok;
@@ -238,7 +274,9 @@ void add_metadata(gguf::Writer& writer, const Shape& shape, const Mix& mix, std:
   writer.add("general.architecture", shape.architecture);
   writer.add("general.type", "model");
   writer.add("general.name", fmt::format("{} {} random", shape.name, mix.name));
-  writer.add("general.description", fmt::format("random weights of seed {}, made by quire synth", seed));
+  const std::string outliers =
+      shape.outliers == 0 ? "" : fmt::format(", {} channels a hundred times larger", shape.outliers);
+  writer.add("general.description", fmt::format("random weights of seed {}{}, made by quire synth", seed, outliers));
   writer.add("general.file_type", mix.file_type);
   writer.add("general.quantization_version", std::uint32_t{2});
   const auto key = [&](std::string_view name) { return fmt::format("{}.{}", shape.architecture, name); };

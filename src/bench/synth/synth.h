@@ -42,6 +42,9 @@ struct Shape {
   std::uint32_t conv = 0;
   std::vector<std::uint32_t> attention_layers;  // of hybrids
 
+  // Channels of the keys, and of the feed-forward block's activations, that are a hundred times larger (outliers.h).
+  std::uint32_t outliers = 0;
+
   // Values that do not affect the speed.
   std::string pre;  // the pre-tokenizer of a byte-level BPE; empty: the tokenizer is a SentencePiece one
   float epsilon = 1e-5f;
