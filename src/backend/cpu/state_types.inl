@@ -26,7 +26,8 @@ QUIRE_INLINE U16 nearest_brain(V16 v) {
   return nearest;
 #else
   const U16 bits = reinterpret_cast<U16>(v), up = 0x7FFFu + ((bits >> 16) & 1u);
-  return v == v ? bits + up : bits;  // the sum could turn a NaN into a number
+  // The sum could turn a NaN into a number.
+  return v == v ? bits + up : bits;  // NOLINT(misc-redundant-expression)
 #endif
 }
 
@@ -55,7 +56,7 @@ QUIRE_INLINE V16 nearest_half(V16 v) {
   const U16 small = reinterpret_cast<U16>((size + 0.75f) - 0.75f);
   const U16 normal = (reinterpret_cast<U16>(size) + (0xFFFu + ((bits >> 13) & 1u))) & 0xFFFFE000u;
   const U16 nearest = size < 0x1p-14f ? small : normal;
-  return v == v ? reinterpret_cast<V16>(nearest | sign) : v;
+  return v == v ? reinterpret_cast<V16>(nearest | sign) : v;  // NOLINT(misc-redundant-expression): NaN stays
 }
 #endif
 
