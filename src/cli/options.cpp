@@ -38,6 +38,26 @@ CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t
       ->type_name("SIZE");
 }
 
+namespace {
+
+// An option whose value is the name of one of these types.
+void add_type(CLI::App& command, const std::string& option, ElementType& value, const std::vector<ElementType>& types,
+              const std::string& help) {
+  std::vector<std::string> names;
+  for (const ElementType type : types) names.emplace_back(name(type));
+  command
+      .add_option_function<std::string>(
+          option,
+          [option, types, names, &value](const std::string& text) {
+            check_name(option, text, text, names);
+            value = types[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())];
+          },
+          help)
+      ->type_name(fmt::format("{}", fmt::join(names, "|")));
+}
+
+}  // namespace
+
 void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory) {
   // make_backend() knows the names and refuses others.
   command.add_option("--device", options.device, "Device to compute on (default: auto, the best there is)")
@@ -49,29 +69,11 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
       command, "--ctx", options.context, {1},
       "Context length in tokens (default: the model's, or what fits into the\npool if that is less)");
   add_bytes(command, "--memory", options.memory, memory);
-  command
-      .add_option_function<std::string>(
-          "--kv-type",
-          [&options](const std::string& text) {
-            constexpr ElementType kTypes[] = {ElementType::F16, ElementType::BF16, ElementType::F32, ElementType::Q8_0};
-            const auto type =
-                std::ranges::find(kTypes, text, [](ElementType known) { return std::string(name(known)); });
-            if (type == std::end(kTypes)) refuse("--kv-type", text, "is none of f16, bf16, f32 and q8_0");
-            options.kv_type = *type;
-          },
-          "Element type of keys and values (default: f16). q8_0 takes about\nhalf the memory of f16")
-      ->type_name("f16|bf16|f32|q8_0");
-  command
-      .add_option_function<std::string>(
-          "--state-type",
-          [&options](const std::string& text) {
-            constexpr ElementType kTypes[] = {ElementType::F32, ElementType::BF16, ElementType::F16};
-            const auto* type = std::ranges::find(kTypes, text, [](ElementType t) { return std::string(name(t)); });
-            if (type == std::end(kTypes)) refuse("--state-type", text, "is not one of f32, bf16, f16");
-            options.state_type = *type;
-          },
-          "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)")
-      ->type_name("f32|bf16|f16");
+  add_type(command, "--kv-type", options.kv_type,
+           {ElementType::F16, ElementType::BF16, ElementType::F32, ElementType::Q8_0},
+           "Element type of keys and values (default: f16). q8_0 takes about\nhalf the memory of f16");
+  add_type(command, "--state-type", options.state_type, {ElementType::F32, ElementType::BF16, ElementType::F16},
+           "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)");
   add_block_size(command, options.block_size);
 }
 

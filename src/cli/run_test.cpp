@@ -231,7 +231,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--threads", "100000"}, 2, "--threads"},
       {{"-p", "a", "-n", "0"}, 2, "--tokens: \"0\""},
       {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto and cpu are known)"},
-      {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is none of f16, bf16, f32 and q8_0"},
+      {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is not one of f16, bf16, f32, q8_0"},
       {{"-p", "a", "--block-size", "0"}, 2, "--block-size"},
       {{"-p", "a", "--state-type", "q8_0"}, 2, "--state-type: \"q8_0\" is not one of f32, bf16, f16"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},

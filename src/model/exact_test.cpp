@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
+#include "quire/backend/cpu/kernels_testing.h"
 #include "quire/model/model_files_testing.h"
 #include "quire/model/runner.h"
 
@@ -194,11 +195,7 @@ class Exact : public ::testing::TestWithParam<std::string> {};
 std::vector<const cpu::Kernels*> variants() {
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
   if (percent != nullptr && std::strtoul(percent, nullptr, 10) < 100) return {&cpu::best_kernels()};
-  std::vector<const cpu::Kernels*> all;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
-    if (const cpu::Kernels* kernels = cpu::kernels_by_name(name)) all.push_back(kernels);
-  }
-  return all;
+  return cpu::all_kernels();
 }
 
 TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {

@@ -5,7 +5,7 @@
 //   score = sum over the elements of the head, sixteen lanes wide; the lanes are added up as in sums_of()
 //   sum = sum * shrink + weight of t * value of t, position by position
 //
-// The tiles of a section (kSection positions) are done in order, each section from nothing; merge() then joins the
+// The tiles of a section (kSection positions) are done in order, each section on its own; merge() then joins the
 // sections in their order.
 
 // The keys, or the values, of a tile: the elements of row `t` from `at` on, in vectors of sixteen. The conversion to

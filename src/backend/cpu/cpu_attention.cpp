@@ -177,12 +177,12 @@ void CpuBackend::attend_spread(const AttentionCall& call) {
     return QueryPlace{parts_.data() + first, part_sums_.data() + first * dim, item.row_begin, rows};
   };
   const auto pieces = static_cast<std::uint32_t>(call.plan.pieces().size());
-  const std::uint32_t groups = std::clamp(divide_up(4 * team_.size(), pieces), 1u, kv_heads);
-  const std::uint32_t together = divide_up(kv_heads, groups);
+  const std::uint32_t together = divide_up(kv_heads, std::clamp(divide_up(4 * team_.size(), pieces), 1u, kv_heads));
+  const std::uint32_t groups = divide_up(kv_heads, together);
   cpu::for_each_in_order(team_, pieces * groups, [&](std::uint32_t n) {
     const cpu::AttentionPlan::Piece& piece = call.plan.pieces()[n / groups];
     const cpu::AttentionPlan::Item& item = call.plan.items()[piece.item];
-    const std::uint32_t first_head = std::min(n % groups * together, kv_heads);
+    const std::uint32_t first_head = n % groups * together;
     const std::uint32_t last_head = std::min(first_head + together, kv_heads);
     attend_section(call, item, piece.section, first_head, last_head, place(item, piece.section), false);
   });

@@ -59,7 +59,7 @@ struct ProductScratch {                               // of one thread, aligned 
 
 inline constexpr std::uint32_t kContextTile = 64;  // positions; a tile begins at a multiple of this
 // The context is divided into sections of this many positions, at multiples of it. What a query sees of a section is
-// summed up from nothing, and the sections are merged in order. So one sequence can be divided among threads along its
+// summed up on its own, and the sections are merged in order. So one sequence can be divided among threads along its
 // context, and its result does not depend on how.
 inline constexpr std::uint32_t kSection = 512;
 inline constexpr std::uint32_t kSectionTiles = kSection / kContextTile;

@@ -12,20 +12,13 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/backend/cpu/kernels_testing.h"
 #include "quire/backend/cpu/tiles.h"
 #include "quire/base/large_vector.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {
 namespace {
-
-std::vector<const Kernels*> all_kernels() {
-  std::vector<const Kernels*> kernels;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
-    if (const Kernels* k = kernels_by_name(name)) kernels.push_back(k);
-  }
-  return kernels;
-}
 
 std::vector<std::byte> read(const std::string& name) {
   std::ifstream in(std::string(QUIRE_SOURCE_DIR) + "/testdata/quant/" + name, std::ios::binary);

@@ -11,20 +11,12 @@
 
 #include <gtest/gtest.h>
 
-#include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/kernels_testing.h"
 #include "quire/backend/reference_testing.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {
 namespace {
-
-std::vector<const Kernels*> all_kernels() {
-  std::vector<const Kernels*> kernels;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
-    if (const Kernels* k = kernels_by_name(name)) kernels.push_back(k);
-  }
-  return kernels;
-}
 
 std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
   return reference::random_matrix(1, static_cast<std::uint32_t>(count), seed).values;
