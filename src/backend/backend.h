@@ -90,6 +90,7 @@ struct Input {
   float epsilon = 0;
   std::uint32_t groups = 1;
 
+  friend bool operator==(const Input&, const Input&) = default;
   static Input plain(Tensor x) { return {.x = x}; }
   static Input normed(Tensor x, Tensor weight, float epsilon) {
     return {.kind = Kind::Normed, .x = x, .weight = weight, .epsilon = epsilon};
@@ -108,6 +109,7 @@ struct Product {
   Tensor bias = {};  // [weight.rows]
   bool add = false;
   float scale = 1;
+  friend bool operator==(const Product&, const Product&) = default;
 };
 
 struct AttentionShape {
@@ -119,6 +121,7 @@ struct AttentionShape {
   float scale = 1;
   float soft_cap = 0;        // 0: none
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
 // Norms and rotation of the heads of queries and keys, after their projections. One without a valid tensor is left out.
@@ -129,6 +132,7 @@ struct HeadChanges {
   Tensor cosines = {};  // the first 2 * cosines.cols elements of every head are rotated
   Tensor sines = {};
   RopePairs pairs = RopePairs::Neighbours;
+  friend bool operator==(const HeadChanges&, const HeadChanges&) = default;
 };
 
 struct Mamba2Shape {
@@ -139,6 +143,7 @@ struct Mamba2Shape {
   std::uint32_t state_dim = 0;
   std::uint32_t conv_width = 0;  // taps, the current token included
 
+  friend bool operator==(const Mamba2Shape&, const Mamba2Shape&) = default;
   std::uint32_t inner() const { return heads * head_dim; }
   std::uint32_t conv_channels() const { return inner() + 2 * groups * state_dim; }
 };
@@ -169,6 +174,7 @@ class Backend {
     std::uint32_t attention_cols = 0;  // of all heads
     std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
+    std::uint64_t read = 0;  // elements that the host reads
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
 

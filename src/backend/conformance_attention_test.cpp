@@ -110,7 +110,7 @@ class ConformanceOfAttention : public Conformance {
     for (const std::uint32_t i : rows) {
       SCOPED_TRACE("position " + std::to_string(i));
       reference::attend(expected, 0, context.q.row(i), k, v, i, shape);
-      expect_close(got.row_range(i, 1), expected, tolerance().floats);
+      expect_close(got.row_range(i, 1), expected, tolerance().attention);
     }
   }
 };

@@ -38,7 +38,7 @@ class ConformanceOfProducts : public Conformance {
     return reference::product(weight.values(), rows);
   }
   double tolerance_of(const FileWeight& weight, Input::Kind kind = Input::Kind::Plain) const {
-    if (is_float(weight.type)) return tolerance().floats;
+    if (is_float(weight.type)) return tolerance().products;
     return kind == Input::Kind::Plain ? tolerance().quantised : tolerance().quantised_after;
   }
 };

@@ -108,7 +108,7 @@ TEST_P(Conformance, StepsMayBeAsLargeAsTheyWerePreparedFor) {
         {.kind = Input::Kind::Normed, .x = x, .weight = Matrix(1, cols, 1.0f), .epsilon = 1e-6f}, rows - 1);
     if (!reference::is_float(type) && GetParam().inputs_in_8_bits) row = reference::to_8_bits(row);
     expect_close(tensors().get(out.row_range(rows - 1, 1)), reference::product(file.values(), std::span(&row, 1)),
-                 reference::is_float(type) ? tolerance().floats : tolerance().quantised_after);
+                 reference::is_float(type) ? tolerance().products : tolerance().quantised_after);
   }
 }
 
@@ -206,6 +206,21 @@ TEST(BackendsByName, UnknownNamesAreRefused) {
   for (const auto* message : {&device.error().message, &variant.error().message}) {
     EXPECT_EQ(message->find('\n'), std::string::npos);
   }
+}
+
+TEST(BackendsByName, AGpuIsNamedByItsNumber) {
+  for (const char* name : {"cuda:", "cuda:x", "cuda:1x", "cuda1", "cuda:-1", "CUDA"}) {
+    const auto backend = make_backend({.device = name});
+    ASSERT_FALSE(backend.has_value()) << name;
+    EXPECT_THAT(backend.error().message, ::testing::HasSubstr("are known")) << name;
+  }
+  // The name is right. What is missing is said, and is the same that the list of devices says.
+  const auto far = make_backend({.device = "cuda:99"});
+  ASSERT_FALSE(far.has_value());
+  EXPECT_THAT(far.error().message, ::testing::HasSubstr("device 'cuda:99': "));
+  const DeviceChoices choices = known_devices();
+  EXPECT_EQ(choices.usable.back().name, "cpu");
+  EXPECT_EQ(choices.why_no_gpu.empty(), make_backend({.device = "cuda"}).has_value()) << choices.why_no_gpu;
 }
 
 }  // namespace

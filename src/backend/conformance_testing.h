@@ -44,9 +44,11 @@ using reference::random_weight;
 // How far a result may be from the reference, relative to the magnitude of the terms it was computed from.
 struct Tolerance {
   double floats = 0;     // sums and functions in f32
+  double products = 0;   // products with weights in f16, bf16 and f32
   double quantised = 0;  // products with quantised weights
   // The same after a norm or gate on the input: a value halfway between two 8-bit steps may round to either.
   double quantised_after = 0;
+  double attention = 0;
 };
 
 struct BackendUnderTest {
@@ -68,17 +70,29 @@ inline std::vector<BackendUnderTest> backends_under_test() {
     for (const std::uint32_t threads : {1u, 3u}) {
       const BackendOptions options{.device = "cpu", .threads = threads, .variant = variant};
       if (!make_backend(options)) continue;
-      all.push_back({.name = "cpu_" + variant + (threads == 1 ? "" : "_" + std::to_string(threads) + "_threads"),
-                     .family = "cpu_" + variant,
-                     .tolerance = {.floats = 2e-5, .quantised = 2e-5, .quantised_after = 2e-3},
-                     .inputs_in_8_bits = true,
-                     .make = [options] { return std::move(*make_backend(options)); },
-                     .make_on =
-                         [threads, variant](Device& device) {
-                           return std::make_unique<CpuBackend>(threads, *cpu::kernels_by_name(variant.c_str()),
-                                                               &device);
-                         }});
+      all.push_back(
+          {.name = "cpu_" + variant + (threads == 1 ? "" : "_" + std::to_string(threads) + "_threads"),
+           .family = "cpu_" + variant,
+           .tolerance =
+               {.floats = 2e-5, .products = 2e-5, .quantised = 2e-5, .quantised_after = 2e-3, .attention = 2e-5},
+           .inputs_in_8_bits = true,
+           .make = [options] { return std::move(*make_backend(options)); },
+           .make_on =
+               [threads, variant](Device& device) {
+                 return std::make_unique<CpuBackend>(threads, *cpu::kernels_by_name(variant.c_str()), &device);
+               }});
     }
+  }
+  // A GPU multiplies in halves. Quantised weights are rounded to halves too, and those with a minimum are differences
+  // of two of them.
+  const BackendOptions cuda{.device = "cuda"};
+  if (make_backend(cuda)) {
+    all.push_back(
+        {.name = "cuda",
+         .family = "cuda",
+         .tolerance = {.floats = 2e-5, .products = 6e-4, .quantised = 4e-3, .quantised_after = 4e-3, .attention = 2e-3},
+         .make = [cuda] { return std::move(*make_backend(cuda)); },
+         .make_on = nullptr});
   }
   return all;
 }
@@ -187,8 +201,13 @@ inline Loaded load(Backend& backend, const FileWeight& from, WeightUse use = Wei
 // --- the suite
 
 // The largest step of the suite.
-inline constexpr Backend::Sizes kSizes{
-    .rows = 256, .cols = 1024, .heads = 16, .attention_cols = 1024, .groups = 2, .recurrent_heads = 16};
+inline constexpr Backend::Sizes kSizes{.rows = 256,
+                                       .cols = 1024,
+                                       .heads = 16,
+                                       .attention_cols = 1024,
+                                       .groups = 2,
+                                       .recurrent_heads = 16,
+                                       .read = 256 * 1024};
 
 class Conformance : public ::testing::TestWithParam<BackendUnderTest> {
  protected:

@@ -19,6 +19,7 @@ struct Tensor {
   ElementType type = ElementType::F32;
 
   constexpr bool valid() const { return data != nullptr; }
+  friend constexpr bool operator==(const Tensor&, const Tensor&) = default;
   constexpr Tensor columns(std::uint32_t first, std::uint32_t count) const {
     return {data + std::uint64_t{first} * element_bytes(type), rows, count, stride, type};
   }

@@ -48,7 +48,7 @@ constexpr std::string_view kUsages[] = {
     "quire synth (--shape NAME | --arch NAME) --type TYPE -o FILE [OPTIONS]",
     "quire replay FILE [--json]",
     "quire logits -m FILE --ids 1,2,3 [OPTIONS]",
-    "quire info FILE [--json]",
+    "quire info FILE|--devices [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
     "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
 };
@@ -89,9 +89,14 @@ Exit codes: 0 success, 1 failure, 2 wrong usage.)";
 Command add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Show what a model is: sizes, types, tokenizer, layers, state");
   auto options = std::make_shared<InfoOptions>();
-  command->add_option("FILE", options->path, kModelHelp)->required()->type_name(std::string());
+  CLI::Option* const file = command->add_option("FILE", options->path, kModelHelp)->type_name(std::string());
+  CLI::Option* const devices =
+      command->add_flag("--devices", options->devices, "List the devices of this machine instead")->excludes(file);
   command->add_flag("--json", options->json, kJsonHelp);
   add_block_size(*command, options->block_size);
+  command->final_callback([file, devices] {
+    if (file->count() + devices->count() == 0) throw CLI::RequiredError("FILE");
+  });
   command->footer(
       "The state is the memory that a sequence takes from the pool: keys and values of\n"
       "every token in attention layers, a block of fixed size in recurrent layers. It is\n"

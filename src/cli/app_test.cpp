@@ -42,16 +42,17 @@ TEST(CommandLine, HelpOfACommandNamesItsOptions) {
     EXPECT_EQ(outcome.exit_code, kSuccess) << outcome.err;
     return outcome.out;
   };
-  EXPECT_THAT(help("info"), AllOf(HasSubstr("Usage: quire info FILE"), HasSubstr("--json")));
+  EXPECT_THAT(help("info"), AllOf(HasSubstr("Usage: quire info"), HasSubstr("--json")));
   EXPECT_THAT(help("tokenize"), AllOf(HasSubstr("Usage: quire tokenize -m FILE"), HasSubstr("--ids"),
                                       HasSubstr("--special"), HasSubstr("--decode"), HasSubstr("64 MiB")));
   EXPECT_THAT(help("render"), AllOf(HasSubstr("Usage: quire render (-m FILE | --template FILE) --messages FILE"),
                                     HasSubstr("--add-generation-prompt"), HasSubstr("--now DATE")));
   for (const char* command : {"run", "chat", "serve", "bench", "logits"}) {
-    EXPECT_THAT(help(command), AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu"),
-                                     HasSubstr("--threads N"), HasSubstr("--kv-type f16|bf16|f32|q8_0"),
+    EXPECT_THAT(help(command),
+                AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu|cuda[:N]"),
+                      HasSubstr("--threads N"), HasSubstr("--kv-type f16|bf16|f32|q8_0"),
 
-                                     HasSubstr("--state-type f32|bf16|f16")));
+                      HasSubstr("--state-type f32|bf16|f16")));
   }
 }
 

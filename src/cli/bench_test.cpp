@@ -288,7 +288,7 @@ TEST(BenchCommand, RefusesWhatCannotBeMeant) {
 TEST(BenchCommand, AnUnknownDeviceIsRefusedBeforeAnythingIsMeasured) {
   const auto outcome = testing::call({"bench", "--device", "tpu"});
   testing::expect_refusal(outcome);
-  EXPECT_THAT(outcome.err, HasSubstr("there is no device 'tpu' (auto and cpu are known)"));
+  EXPECT_THAT(outcome.err, HasSubstr("there is no device 'tpu' (auto, cpu, cuda and cuda:N are known)"));
 }
 
 TEST(BenchCommand, TypesMayBeWrittenSmall) {

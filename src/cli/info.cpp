@@ -6,6 +6,10 @@
 namespace quire::cli {
 
 Result<std::string> info(const InfoOptions& options, const Style& style) {
+  if (options.devices) {
+    const DeviceChoices choices = known_devices();
+    return options.json ? json_line(devices_json(choices)) : devices_text(choices);
+  }
   const auto file = gguf::File::open(options.path);
   if (!file) return std::unexpected(file.error());
   const auto facts = model_facts(*file, options.block_size);

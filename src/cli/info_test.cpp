@@ -35,6 +35,28 @@ std::string text_of(const TestModel& model, const Style& style = {}) {
   return facts ? info_text(*facts, style) : "";
 }
 
+TEST(InfoDevices, ListsThemAndSaysWhyThereIsNoGpu) {
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  DeviceChoices choices{.usable = {{"cpu", "2 cores, kernels: scalar", {.free = kGiB, .total = 2 * kGiB}}},
+                        .why_no_gpu = "this machine has no NVIDIA GPU"};
+  EXPECT_EQ(devices_text(choices),
+            "cpu       2 cores, kernels: scalar, 2.0 GiB  (auto)\nno GPU: this machine has no NVIDIA GPU\n");
+  choices.usable.insert(choices.usable.begin(), {"cuda:0", "NVIDIA H200", {.free = kGiB, .total = 140 * kGiB}});
+  choices.why_no_gpu.clear();
+  EXPECT_EQ(devices_text(choices),
+            "cuda:0    NVIDIA H200, 140.0 GiB  (auto)\ncpu       2 cores, kernels: scalar, 2.0 GiB\n");
+  EXPECT_EQ(devices_json(choices).at("why_no_gpu"), nullptr);
+  EXPECT_EQ(devices_json(choices).at("devices").at(0).at("auto"), true);
+}
+
+TEST(InfoDevices, TheProcessorIsAlwaysOne) {
+  const auto outcome = call({"info", "--devices"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("cpu       "));
+  EXPECT_THAT(call({"info", "--devices", "--json"}).out, HasSubstr(R"("name":"cpu")"));
+  EXPECT_NE(call({"info", "--devices", "file"}).exit_code, 0) << "a file, or the devices";
+}
+
 std::string refusal(const TestModel& model) {
   const OpenedModel opened(model);
   const auto facts = model_facts(*opened.file);

@@ -59,6 +59,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   const PoolWish wish{.context = options.context,
                       .memory = options.memory,
                       .device = host->backend_->device().memory(),
+                      .own_memory = host->backend_->device().has_own_memory(),
                       .contexts = contexts,
                       .more_sequences = options.max_sequences - contexts};
   const auto size = choose_pool_size(*layout, host->model_->hyperparameters().context_length, wish, needs);

@@ -46,6 +46,25 @@ bool fits(const Objects& objects, const SlabPlan& plan) {
   return slabs <= plan.slabs;
 }
 
+// `roomy`: the bytes of one sequence of the whole context.
+std::uint64_t size_in_shared_memory(const StateLayout& layout, const PoolWish& wish, std::uint64_t roomy) {
+  const std::uint64_t state = layout.has_recurrent() ? layout.recurrent.bytes() : 0;
+  const auto many = checked_mul(roomy, std::uint64_t{wish.contexts});
+  const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
+  const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
+  return std::min(wanted.value_or(UINT64_MAX), wish.device.free / 2);
+}
+
+// Memory of a GPU has no other use than the pool. What is not needed by sequences caches prefixes.
+std::uint64_t size_in_own_memory(const PoolWish& wish, std::uint64_t roomy) {
+  constexpr std::uint64_t kReserve = std::uint64_t{1}
+                                     << 30;  // the driver's, and what other programs may take meanwhile
+  const std::uint64_t reserve = std::min(wish.device.free / 10, kReserve);
+  const std::uint64_t sequences = std::uint64_t{wish.contexts} + wish.more_sequences;
+  const auto wanted = checked_mul(roomy, 2 * sequences);
+  return std::min(wanted.value_or(UINT64_MAX), wish.device.free - reserve);
+}
+
 }  // namespace
 
 Result<std::uint64_t> bytes_for(const StateLayout& layout, const SequenceNeeds& needs) {
@@ -108,11 +127,7 @@ Result<PoolSize> choose_pool_size(const StateLayout& layout, std::uint32_t train
 
   std::uint64_t bytes = wish.memory;
   if (bytes == 0) {
-    const std::uint64_t state = layout.has_recurrent() ? layout.recurrent.bytes() : 0;
-    const auto many = checked_mul(*roomy, std::uint64_t{wish.contexts});
-    const auto rest = checked_mul(state, std::uint64_t{wish.more_sequences});
-    const auto wanted = many && rest ? checked_add(*many, *rest) : std::nullopt;
-    bytes = std::min(wanted.value_or(UINT64_MAX), wish.device.free / 2);
+    bytes = wish.own_memory ? size_in_own_memory(wish, *roomy) : size_in_shared_memory(layout, wish, *roomy);
     // If the caller asked for a context, one such sequence must fit, even if it takes more than half.
     if (wish.context != 0) bytes = std::max(bytes, *one);
     if (bytes > wish.device.total) {

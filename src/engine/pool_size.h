@@ -28,9 +28,12 @@ std::uint32_t tokens_within(const StateLayout& layout, std::uint64_t budget, con
 
 // The size that the caller asks for, and the size that was chosen.
 struct PoolWish {
-  std::uint32_t context = 0;         // tokens of one sequence; 0: the model's, or as many as the memory holds
-  std::uint64_t memory = 0;          // bytes; 0: room for the sequences below, but at most half of the free memory
+  std::uint32_t context = 0;  // tokens of one sequence; 0: the model's, or as many as the memory holds
+  // Bytes; 0: room for the sequences below, but at most half of the free memory. Of a device's own memory nearly all
+  // that is free is taken, as far as the sequences below, all of the whole context and twice over, could use it.
+  std::uint64_t memory = 0;
   DeviceMemory device;               // memory of the pool's device
+  bool own_memory = false;           // that memory is the device's alone (Device::has_own_memory)
   std::uint32_t contexts = 1;        // sequences of the whole context
   std::uint32_t more_sequences = 0;  // further sequences; only their recurrent state is counted
 };

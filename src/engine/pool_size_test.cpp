@@ -110,6 +110,22 @@ TEST(PoolSize, CheckpointsAreACacheAndNoSequenceNeedsThem) {
   EXPECT_LT(tight->bytes, 3 * state);
 }
 
+// A GPU's memory is the pool's, but for a reserve. A small model takes no more than its sequences could ever use.
+TEST(PoolSize, MemoryOfADeviceOfItsOwnIsUsed) {
+  const LayerDesc layers[] = {LayerDesc::attention(8, 128)};
+  const StateLayout layout = *StateLayout::from_layers(layers, 16);
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  const PoolWish wish{.device = {.free = 20 * kGiB, .total = 24 * kGiB}, .own_memory = true, .contexts = 16};
+  const auto large = choose_pool_size(layout, 1 << 20, wish, {.chunk = 256});
+  ASSERT_TRUE(large) << large.error().message;
+  EXPECT_EQ(large->bytes, 19 * kGiB);
+  EXPECT_EQ(large->context, std::uint32_t{1} << 20);
+  const auto small = choose_pool_size(layout, 2048, wish, {.chunk = 256});
+  ASSERT_TRUE(small) << small.error().message;
+  EXPECT_LT(small->bytes, kGiB / 2);
+  EXPECT_GE(small->bytes, 32 * *bytes_for(layout, {.tokens = 2048, .chunk = 256}));
+}
+
 TEST(PoolSize, ABudgetBelowOneObjectHoldsNoTokens) {
   const LayerDesc layers[] = {LayerDesc::attention(2, 16), LayerDesc::recurrent(96, 4096)};
   const StateLayout layout = *StateLayout::from_layers(layers, 16);

@@ -1,4 +1,4 @@
-// The rule of exactness, for every golden and demo model and every instruction set of this machine. The logits of a
+// The rule of exactness, for every golden and demo model and every kind of backend of this machine. The logits of a
 // sequence have the same bits whatever the layout, the chunks, the other sequences, the block size, the pages and the
 // threads.
 #include <algorithm>
@@ -14,8 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "quire/backend/cpu/cpu_backend.h"
-#include "quire/backend/cpu/kernels_testing.h"
+#include "quire/backend/backends_testing.h"
 #include "quire/model/model_files_testing.h"
 #include "quire/model/runner.h"
 
@@ -36,11 +35,11 @@ std::vector<Token> prompt_of(std::uint32_t seed, std::size_t length, std::uint32
 
 class Subject {
  public:
-  Subject(const std::string& path, const cpu::Kernels& kernels, std::uint32_t threads) : backend_(threads, kernels) {
+  Subject(const std::string& path, std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {
     auto loaded = Model::load(path);
     if (!loaded) throw std::runtime_error(loaded.error().message);
     model_ = std::move(*loaded);
-    if (auto ok = model_->prepare(backend_, 640, 640); !ok) throw std::runtime_error(ok.error().message);
+    if (auto ok = model_->prepare(*backend_, 640, 640); !ok) throw std::runtime_error(ok.error().message);
   }
 
   std::uint32_t vocabulary() const { return model_->hyperparameters().vocabulary; }
@@ -63,7 +62,7 @@ class Subject {
     for (const PageShape& shape : config.layout.groups)
       config.budget_bytes += 800 * 16 / way.block_size * shape.page_bytes();
     if (config.layout.has_recurrent()) config.budget_bytes += 40 * config.layout.recurrent.bytes();
-    auto pool = *SequencePool::create(backend_.device(), config);
+    auto pool = *SequencePool::create(backend_->device(), config);
     auto runner = *Runner::create(*model_, *pool);
     Batch batch = runner.make_batch();
     if (way.scatter_pages) scatter(*pool);
@@ -133,10 +132,10 @@ class Subject {
     const StateLayout layout = *model_->layout(16, way.kv, way.state);
     std::vector<DeviceBuffer> memory;
     std::vector<KvGroupView> kv;
-    memory.push_back(*DeviceBuffer::create(backend_.device(), sizeof(std::uint32_t)));  // the table: block 0 is at 0
+    memory.push_back(*DeviceBuffer::create(backend_->device(), sizeof(std::uint32_t)));  // the table: block 0 is at 0
     for (const PageShape& group : layout.groups) {
       const std::uint64_t row = group.row_bytes(), plane = row * kCapacity * group.num_kv_heads;
-      memory.push_back(*DeviceBuffer::create(backend_.device(), 2 * plane * group.num_layers));
+      memory.push_back(*DeviceBuffer::create(backend_->device(), 2 * plane * group.num_layers));
       kv.push_back({.base = memory.back().data(),
                     .tables = reinterpret_cast<const std::uint32_t*>(memory.front().data()),
                     .table_stride = 1,
@@ -153,7 +152,7 @@ class Subject {
     std::optional<SequenceState> state;
     StatesView states;
     if (layout.has_recurrent()) {
-      state.emplace(*SequenceState::create(backend_.device(), layout.recurrent));
+      state.emplace(*SequenceState::create(backend_->device(), layout.recurrent));
       states = {.base = state->data(),
                 .unit = 1,
                 .layer_stride = layout.recurrent.layer_stride(),
@@ -175,7 +174,7 @@ class Subject {
     return bits;
   }
 
-  CpuBackend backend_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
 };
 
@@ -191,27 +190,34 @@ std::vector<std::uint32_t> random_chunks(std::uint32_t seed) {
 
 class Exact : public ::testing::TestWithParam<std::string> {};
 
-// Sanitizers are slow, so with QUIRE_PROPERTY_PERCENT below 100 only the best instruction set is tested.
-std::vector<const cpu::Kernels*> variants() {
+using quire::testing::BackendKind;
+
+// Sanitizers are slow, so with QUIRE_PROPERTY_PERCENT below 100 only the best kind is tested.
+std::vector<BackendKind> kinds() {
+  std::vector<BackendKind> all = quire::testing::backend_kinds();
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
-  if (percent != nullptr && std::strtoul(percent, nullptr, 10) < 100) return {&cpu::best_kernels()};
-  return cpu::all_kernels();
+  if (percent != nullptr && std::strtoul(percent, nullptr, 10) < 100) all.erase(all.begin(), all.end() - 1);
+  return all;
+}
+
+// Numbers of threads to try. A GPU has none; the tests do most with two.
+std::vector<std::uint32_t> thread_counts(const BackendKind& kind) {
+  return kind.gpu ? std::vector{2u} : std::vector{1u, 2u, 3u, 4u, 5u};
 }
 
 TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
-  for (const cpu::Kernels* kernels : variants()) {
-    const char* variant = kernels->name;
+  for (const BackendKind& kind : kinds()) {
     std::map<ElementType, Bits> references;
-    for (const std::uint32_t threads : {1u, 2u, 3u, 4u, 5u}) {
-      Subject subject(path, *kernels, threads);
+    for (const std::uint32_t threads : thread_counts(kind)) {
+      Subject subject(path, kind.make(threads));
       const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
       const auto same = [&](const char* what, const Subject::Way& way) {
         const Bits bits = subject.logits(prompt, way);
         ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
         const Bits& expected = references.try_emplace(way.kv, bits).first->second;
         EXPECT_EQ(std::memcmp(bits.data(), expected.data(), bits.size() * sizeof(float)), 0)
-            << variant << ", " << threads << " threads, " << name(way.kv) << ": " << what;
+            << kind.name << ", " << threads << " threads, " << name(way.kv) << ": " << what;
       };
       same("prefill at once", {});
       same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
@@ -240,12 +246,12 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
 // States in 16 bits are rounded after every token, also in the middle of a chunk.
 TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
-  for (const cpu::Kernels* kernels : variants()) {
+  for (const BackendKind& kind : kinds()) {
     std::optional<Bits> in_f32;
     for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
       std::optional<Bits> expected;
-      for (const std::uint32_t threads : {1u, 2u, 3u, 5u}) {
-        Subject subject(path, *kernels, threads);
+      for (const std::uint32_t threads : thread_counts(kind)) {
+        Subject subject(path, kind.make(threads));
         if (!subject.recurrent()) return;
         const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
         const auto same = [&](const char* what, Subject::Way way) {
@@ -254,7 +260,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
           ASSERT_EQ(bits.size(), std::size_t{kPrompt} * subject.vocabulary());
           if (!expected) expected = bits;
           EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
-              << kernels->name << ", " << name(type) << ", " << threads << " threads: " << what;
+              << kind.name << ", " << name(type) << ", " << threads << " threads: " << what;
         };
         same("prefill at once", {});
         same("random chunks, pages in any order", {.chunks = random_chunks(threads), .scatter_pages = true});
@@ -270,9 +276,10 @@ TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
 }
 
 // State that is reused, shared, forked, rewound or moved gives the same logits as new state.
-void expect_same_bits_with_old_state(const std::string& path, ElementType state_type) {
-  SCOPED_TRACE(name(state_type));
-  CpuBackend backend(2);
+void expect_same_bits_with_old_state(const std::string& path, const BackendKind& kind, ElementType state_type) {
+  SCOPED_TRACE(kind.name + ", " + name(state_type));
+  const std::unique_ptr<Backend> own = kind.make(2);
+  Backend& backend = *own;
   auto model = *Model::load(path);
   ASSERT_TRUE(model->prepare(backend, 256, 256).has_value());
   const std::uint32_t vocabulary = model->hyperparameters().vocabulary;
@@ -349,9 +356,17 @@ void expect_same_bits_with_old_state(const std::string& path, ElementType state_
 
 TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
-  expect_same_bits_with_old_state(path, ElementType::F32);
-  if (!(*Model::load(path))->layout(16, ElementType::F16)->has_recurrent()) return;
-  for (const ElementType type : {ElementType::F16, ElementType::BF16}) expect_same_bits_with_old_state(path, type);
+  const bool recurrent = (*Model::load(path))->layout(16, ElementType::F16)->has_recurrent();
+  // Other instruction sets compute other bits, but the pool does the same with them.
+  std::vector<BackendKind> best = kinds();
+  best.erase(best.begin(), best.end() - std::min<std::ptrdiff_t>(std::ssize(best), best.back().gpu ? 2 : 1));
+  for (const BackendKind& kind : best) {
+    expect_same_bits_with_old_state(path, kind, ElementType::F32);
+    if (!recurrent) continue;
+    for (const ElementType type : {ElementType::F16, ElementType::BF16}) {
+      expect_same_bits_with_old_state(path, kind, type);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exact, testing::golden_files(), testing::readable);

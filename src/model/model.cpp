@@ -110,7 +110,8 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   backend_ = &backend;
   Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
                        .cols = hyperparameters_.embedding,
-                       .groups = static_cast<std::uint32_t>(layout->groups.size())};
+                       .groups = static_cast<std::uint32_t>(layout->groups.size()),
+                       .read = std::uint64_t{max_logits} * hyperparameters_.vocabulary};
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
     const bool has_state = joined.block->state(ElementType::F16, ElementType::F32).kind != LayerDesc::Kind::Stateless;

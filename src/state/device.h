@@ -40,6 +40,9 @@ class Device {
   virtual const char* name() const = 0;  // for logs and messages
   // Both are UINT64_MAX if they are unknown.
   virtual DeviceMemory memory() const = 0;
+  // Whether this memory is the device's alone (a GPU's). If not, it is the machine's memory, and other programs and the
+  // file cache need a share of it.
+  virtual bool has_own_memory() const { return false; }
   virtual PoolResult<void*> allocate(std::size_t bytes, std::size_t alignment) = 0;
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
   // Host memory for transfers: large, and kept for long. Its content is undefined. A device whose transfers need pinned
@@ -53,7 +56,7 @@ class Device {
   virtual PoolResult<void> zero(void* to, std::size_t bytes) = 0;
   virtual PoolResult<void> fence() = 0;
   // Writes single 32-bit words: words[i].value at to + 4 * words[i].index. One transfer, however scattered they are.
-  // The words may be reused as soon as the call returns.
+  // No index may occur twice in one call. The words may be reused as soon as the call returns.
   struct Word {
     std::uint64_t index = 0;
     std::uint32_t value = 0;

@@ -98,6 +98,7 @@ struct KvGroupView {
   std::uint64_t head_stride = 0;   // bytes
   std::uint64_t token_stride = 0;  // bytes
 
+  friend constexpr bool operator==(const KvGroupView&, const KvGroupView&) = default;
   constexpr const std::uint32_t* table(std::uint32_t row) const { return tables + std::uint64_t{row} * table_stride; }
   // One layer of one sequence. Length and capacity are not set here: the batch has them.
   constexpr KvView sequence(std::uint32_t row, std::uint32_t layer) const {
@@ -139,6 +140,7 @@ struct StatesView {
   std::uint32_t num_layers = 0;
   ElementType type = ElementType::F32;  // of the SSM state
 
+  friend constexpr bool operator==(const StatesView&, const StatesView&) = default;
   constexpr StateView at(std::uint32_t place) const {
     return {base + place * unit, layer_stride, ssm_offset, num_layers, 0, type};
   }

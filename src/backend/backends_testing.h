@@ -1,0 +1,35 @@
+// For tests of what is built on a backend: the same test on every kind of backend of this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "quire/backend/factory.h"
+
+namespace quire::testing {
+
+struct BackendKind {
+  std::string name;
+  BackendOptions options;
+  bool gpu = false;
+
+  std::unique_ptr<Backend> make(std::uint32_t threads) const {
+    BackendOptions own = options;
+    own.threads = threads;
+    return std::move(*make_backend(own));
+  }
+};
+
+// The CPU's instruction sets, and a GPU if there is one.
+inline std::vector<BackendKind> backend_kinds() {
+  std::vector<BackendKind> kinds;
+  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+    const BackendOptions options{.device = "cpu", .threads = 1, .variant = variant};
+    if (make_backend(options)) kinds.push_back({variant, options});
+  }
+  const BackendOptions cuda{.device = "cuda"};
+  if (make_backend(cuda)) kinds.push_back({"cuda", cuda, true});
+  return kinds;
+}
+
+}  // namespace quire::testing

@@ -1,0 +1,342 @@
+#include "quire/backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "quire/backend/cuda/lookup_kernels.h"
+#include "quire/backend/cuda/recurrent_kernels.h"
+#include "quire/backend/cuda/row_kernels.h"
+#include "quire/base/check.h"
+#include "quire/base/machine.h"
+#include "quire/base/numbers.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kMostGraphs = 96;
+constexpr std::size_t kMostOperations = 4096;
+constexpr std::uint64_t kAlignment = 256;  // of everything in device memory that kernels read in large pieces
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CudaBackend::create(std::uint32_t number) {
+  auto device = CudaDevice::create(number);
+  if (!device) return std::unexpected(device.error());
+  return std::unique_ptr<Backend>(new CudaBackend(std::move(*device)));
+}
+
+CudaBackend::CudaBackend(std::unique_ptr<CudaDevice> device)
+    : device_(std::move(device)), team_(std::min(available_cores(), 16u)) {}
+
+CudaBackend::~CudaBackend() {
+  static_cast<void>(device_->fence());
+  forget_graphs();
+  cudaFreeHost(batch_host_);
+  cudaFreeHost(read_host_);
+  for (std::byte* const buffer : outgrown_) cudaFreeHost(buffer);
+}
+
+BackendFacts CudaBackend::facts() const {
+  const CudaFacts& gpu = device_->facts();
+  return {.device = device_->name(), .variant = fmt::format("sm_{}{}", gpu.major, gpu.minor), .threads = 0};
+}
+
+PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
+  forget_graphs();
+  sizes_ = sizes;
+  const std::uint64_t rows = sizes.rows;
+  scratch_ = {};
+  attention_.prepare(sizes, device_->facts().multiprocessors);
+  const std::uint64_t products = round_up(cuda::CudaProducts::scratch_bytes(sizes), kAlignment);
+  const std::uint64_t attention = round_up(attention_.scratch_bytes(), kAlignment);
+  auto scratch = DeviceBuffer::create(*device_, products + attention, kAlignment);
+  if (!scratch) return std::unexpected(scratch.error());
+  scratch_ = std::move(*scratch);
+  device_->note(products_.prepare(sizes, scratch_.data()));
+  attention_.set_scratch(scratch_.data() + products);
+
+  batch_bytes_ =
+      4 * round_up(rows * sizeof(std::uint32_t), kAlignment) + round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
+  batch_device_ = {};
+  auto batch = DeviceBuffer::create(*device_, batch_bytes_, kAlignment);
+  if (!batch) return std::unexpected(batch.error());
+  batch_device_ = std::move(*batch);
+  cudaFreeHost(std::exchange(batch_host_, nullptr));
+  cudaFreeHost(std::exchange(read_host_, nullptr));
+  read_bytes_ = round_up(std::max<std::uint64_t>(sizes.read, 1) * sizeof(float), std::uint64_t{4096});
+  const auto take = [](std::byte*& to, std::uint64_t bytes) {
+    return cudaMallocHost(reinterpret_cast<void**>(&to), bytes) == cudaSuccess;
+  };
+  if (!take(batch_host_, batch_bytes_) || !take(read_host_, read_bytes_)) {
+    cudaGetLastError();
+    return std::unexpected(PoolError::out_of_memory("pinned host memory", batch_bytes_ + read_bytes_));
+  }
+  operations_.reserve(kMostOperations);
+  readings_.reserve(16);
+  graphs_.reserve(kMostGraphs);
+  return device_->fence();
+}
+
+// --- weights
+
+std::uint64_t CudaBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
+  return cuda::CudaProducts::weight_bytes(matrix, use);
+}
+
+PoolResult<Weight> CudaBackend::load(const FileMatrix& matrix, WeightUse use, std::byte* to) {
+  const std::uint64_t bytes = weight_bytes(matrix, use);
+  if (staging_.size() < bytes) {
+    staging_ = {};
+    auto larger = HostBuffer::create(*device_, bytes);
+    if (!larger) return std::unexpected(larger.error());
+    staging_ = std::move(*larger);
+  }
+  cuda::CudaProducts::arrange(matrix, use, team_, staging_.data());
+  if (auto ok = device_->upload(to, staging_.data(), bytes); !ok) return std::unexpected(ok.error());
+  if (auto ok = device_->fence(); !ok) return std::unexpected(ok.error());
+  return cuda::CudaProducts::weight(matrix, use, to);
+}
+
+// --- a step
+
+void CudaBackend::begin(const Batch& batch) {
+  batch_ = &batch;
+  ++steps_;
+  if (staging_.size() > 0) staging_ = {};  // all weights are there
+  operations_.clear();
+  readings_.clear();
+  read_used_ = 0;
+  for (std::byte* const buffer : outgrown_) cudaFreeHost(buffer);
+  outgrown_.clear();
+  QUIRE_CHECK(batch.rows() <= sizes_.rows && batch.wanted().size() <= sizes_.rows,
+              "steps are as large as they were prepared for");
+
+  std::uint64_t at = 0;
+  const auto put = [&]<typename T>(std::span<const T> values) {
+    std::memcpy(batch_host_ + at, values.data(), values.size_bytes());
+    const auto* const there = reinterpret_cast<const T*>(batch_device_.data() + at);
+    at = round_up(at + values.size_bytes(), kAlignment);
+    return there;
+  };
+  on_device_ = {.rows = batch.rows(),
+                .entry_count = static_cast<std::uint32_t>(batch.entries().size()),
+                .wanted_count = static_cast<std::uint32_t>(batch.wanted().size())};
+  on_device_.tokens = put(batch.tokens());
+  on_device_.positions = put(batch.positions());
+  on_device_.wanted = put(batch.wanted());
+  auto* const row_entry = reinterpret_cast<std::uint32_t*>(batch_host_ + at);
+  on_device_.row_entry = reinterpret_cast<const std::uint32_t*>(batch_device_.data() + at);
+  at = round_up(at + batch.rows() * sizeof(std::uint32_t), kAlignment);
+  auto* entry = reinterpret_cast<cuda::DeviceEntry*>(batch_host_ + at);
+  on_device_.entries = reinterpret_cast<const cuda::DeviceEntry*>(batch_device_.data() + at);
+  bool single = true;
+  for (std::uint32_t i = 0; i < batch.entries().size(); ++i) {
+    const BatchEntry& from = batch.entries()[i];
+    *entry++ = {from.first_row, from.rows, from.position, from.table, from.state};
+    std::fill_n(row_entry + from.first_row, from.rows, i);
+    single = single && from.rows == 1;
+  }
+  at = round_up(at + batch.entries().size() * sizeof(cuda::DeviceEntry), kAlignment);
+  attention_.begin(batch);
+  QUIRE_CHECK(at <= batch_bytes_, "the batch fits into its buffer");
+  if (at > 0 && !device_->lost()) {
+    device_->note(cudaMemcpyAsync(batch_device_.data(), batch_host_, at, cudaMemcpyHostToDevice, device_->stream()));
+  }
+  collecting_ = single;
+}
+
+HostRows CudaBackend::read(Tensor x) {
+  const std::uint64_t bytes = std::uint64_t{x.rows} * x.cols * sizeof(float);
+  if (read_used_ + bytes > read_bytes_) {
+    // More than was prepared for: correct, but it allocates.
+    std::byte* larger = nullptr;
+    if (cudaMallocHost(reinterpret_cast<void**>(&larger), bytes + read_bytes_) != cudaSuccess) {
+      device_->note(cudaErrorMemoryAllocation);
+      return {};
+    }
+    outgrown_.push_back(std::exchange(read_host_, larger));
+    read_bytes_ += bytes;
+    read_used_ = 0;
+  }
+  std::byte* const to = read_host_ + read_used_;
+  read_used_ += bytes;
+  readings_.push_back({x, to});
+  return {reinterpret_cast<const float*>(to), x.rows, x.cols, x.cols};
+}
+
+PoolResult<void> CudaBackend::finish() {
+  if (!device_->lost()) {
+    if (collecting_) launch_collected();
+    for (const Reading& reading : readings_) {
+      const std::uint64_t width = reading.from.cols * sizeof(float);
+      device_->note(cudaMemcpy2DAsync(reading.to, width, reading.from.data, reading.from.stride * sizeof(float), width,
+                                      reading.from.rows, cudaMemcpyDeviceToHost, device_->stream()));
+    }
+  }
+  device_->note_launches();
+  batch_ = nullptr;
+  collecting_ = false;
+  return device_->fence();
+}
+
+// --- graphs
+
+void CudaBackend::submit(const Operation& operation) {
+  if (!collecting_) return launch(operation);
+  operations_.push_back(operation);
+}
+
+void CudaBackend::launch_all() {
+  attention_.begin(*batch_);  // what it submits once per step must be submitted again
+  for (const Operation& operation : operations_) launch(operation);
+}
+
+// The first time a sequence of operations comes, its kernels are launched one by one. The second time it is recorded as
+// a graph. From then on it is one launch.
+void CudaBackend::launch_collected() {
+  Graph* const graph = find_graph();
+  if (graph == nullptr) return launch_all();
+  graph->last_use = steps_;
+  if (graph->executable == nullptr) record(*graph);
+  if (graph->executable == nullptr) return launch_all();
+  device_->note(cudaGraphLaunch(graph->executable, device_->stream()));
+}
+
+// The graph of this step's operations; null if they come for the first time (they are remembered then).
+CudaBackend::Graph* CudaBackend::find_graph() {
+  const std::uint64_t key = std::uint64_t{on_device_.rows} << 32 | on_device_.wanted_count;
+  const auto kv = batch_->kv();
+  for (Graph& graph : graphs_) {
+    if (graph.key == key && graph.operations == operations_ && std::ranges::equal(graph.kv, kv) &&
+        graph.states == batch_->states()) {
+      return &graph;
+    }
+  }
+  if (operations_.empty()) return nullptr;
+  if (graphs_.size() == kMostGraphs) {
+    const auto oldest = std::ranges::min_element(graphs_, {}, &Graph::last_use);
+    if (oldest->executable != nullptr) cudaGraphExecDestroy(oldest->executable);
+    graphs_.erase(oldest);
+  }
+  graphs_.push_back({key, operations_, {kv.begin(), kv.end()}, batch_->states(), nullptr, steps_});
+  return nullptr;
+}
+
+void CudaBackend::record(Graph& graph) {
+  const cudaStream_t stream = device_->stream();
+  device_->note_launches();
+  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  launch_all();
+  cudaGraph_t captured = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+  if (ended == cudaSuccess && cudaGraphInstantiate(&graph.executable, captured, 0) != cudaSuccess) {
+    graph.executable = nullptr;
+  }
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  cudaGetLastError();  // without a graph the kernels are launched one by one
+}
+
+void CudaBackend::forget_graphs() {
+  for (const Graph& graph : graphs_) {
+    if (graph.executable != nullptr) cudaGraphExecDestroy(graph.executable);
+  }
+  graphs_.clear();
+}
+
+// --- operations
+
+void CudaBackend::embed(Tensor out, const Weight& table, float scale) { submit(Embed{out, table, scale}); }
+void CudaBackend::rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) {
+  submit(Norm{out, x, weight, epsilon});
+}
+void CudaBackend::matmul(std::span<const Product> products, const Input& input) {
+  while (!products.empty()) {
+    Matmul operation{.products = {},
+                     .weights = {},
+                     .count = static_cast<std::uint32_t>(std::min<std::size_t>(products.size(), kMostProducts)),
+                     .input = input};
+    for (std::uint32_t i = 0; i < operation.count; ++i) {
+      operation.products[i] = products[i];
+      operation.products[i].weight = nullptr;
+      operation.weights[i] = *products[i].weight;
+    }
+    submit(operation);
+    products = products.subspan(operation.count);
+  }
+}
+void CudaBackend::gather_wanted(Tensor out, Tensor x) { submit(Gather{out, x}); }
+void CudaBackend::add(Tensor x, Tensor y, float scale) { submit(Add{x, y, scale}); }
+void CudaBackend::cap_and_scale(Tensor x, float cap, float scale) {
+  if (cap > 0 || scale != 1.0f) submit(Cap{x, cap, scale});
+}
+void CudaBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
+  submit(Angles{cosines, sines, frequencies});
+}
+void CudaBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
+  submit(Store{shape, q, k, v, changes});
+}
+void CudaBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) { submit(Attend{out, q, shape}); }
+void CudaBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) {
+  submit(Convolve{x, weight, bias, shape});
+}
+void CudaBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                              const Mamba2Shape& shape) {
+  submit(Scan{out, x, b, c, dt, dt_bias, a, d, shape});
+}
+
+void CudaBackend::launch(const Operation& operation) {
+  if (device_->lost()) return;
+  const cudaStream_t stream = device_->stream();
+  const auto recurrent = [](const Mamba2Shape& shape) {
+    return cuda::RecurrentShape{shape.layer,  shape.heads,     shape.head_dim,
+                                shape.groups, shape.state_dim, shape.conv_width};
+  };
+  const Overloaded launchers{
+      [&](const Embed& op) {
+        const gguf::TypeInfo& type = gguf::type_info(op.table.type);
+        const std::byte* const rows = op.table.table != nullptr ? op.table.table : op.table.data;
+        const std::uint64_t row_bytes = std::uint64_t{op.table.cols} / type.block_size * type.block_bytes;
+        cuda::launch_embed(stream, op.out, {op.table.type, rows, row_bytes}, op.scale, on_device_);
+      },
+      [&](const Norm& op) { cuda::launch_rms_norm(stream, op.out, op.x, op.weight, op.epsilon); },
+      [&](const Matmul& op) {
+        Product products[kMostProducts];
+        for (std::uint32_t i = 0; i < op.count; ++i) {
+          products[i] = op.products[i];
+          products[i].weight = &op.weights[i];
+        }
+        products_.matmul(stream, {products, op.count}, op.input);
+      },
+      [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
+      [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },
+      [&](const Cap& op) { cuda::launch_cap_and_scale(stream, op.x, op.cap, op.scale); },
+      [&](const Angles& op) { cuda::launch_rope_angles(stream, op.cosines, op.sines, op.frequencies, on_device_); },
+      [&](const Store& op) {
+        attention_.store_kv(stream, op.shape, batch_->kv()[op.shape.group], op.q, op.k, op.v, op.changes, on_device_);
+      },
+      [&](const Attend& op) {
+        attention_.attention(stream, op.out, op.q, op.shape, batch_->kv()[op.shape.group], on_device_);
+      },
+      [&](const Convolve& op) {
+        cuda::launch_mamba2_conv(stream, op.x, op.weight, op.bias, recurrent(op.shape), on_device_, batch_->states());
+      },
+      [&](const Scan& op) {
+        cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(op.shape),
+                                 on_device_, batch_->states());
+      },
+  };
+  std::visit(launchers, operation);
+}
+
+}  // namespace quire

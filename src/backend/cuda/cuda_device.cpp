@@ -1,0 +1,233 @@
+#include "quire/backend/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "quire/backend/cuda/row_kernels.h"
+#include "quire/base/numbers.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kPinned = std::size_t{32} << 20;  // bytes that are pinned at once
+constexpr std::size_t kWords = std::size_t{1} << 14;    // words of one transfer
+
+// Errors that concern one call. After every other error the context of this process is gone.
+bool is_refusal(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue || error == cudaErrorNotSupported;
+}
+
+std::string describe(cudaError_t error) {
+  return fmt::format("{}: {}", cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+CudaFacts facts_of(std::uint32_t number, const cudaDeviceProp& properties) {
+  return {.number = number,
+          .name = properties.name,
+          .major = static_cast<std::uint32_t>(properties.major),
+          .minor = static_cast<std::uint32_t>(properties.minor),
+          .multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount),
+          .memory = {.free = UINT64_MAX, .total = properties.totalGlobalMem}};
+}
+
+}  // namespace
+
+Result<std::vector<CudaFacts>> cuda_devices() {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    cudaGetLastError();  // clears it
+    if (error == cudaErrorInsufficientDriver) return fail("there is no driver for NVIDIA GPUs, or it is too old");
+    if (error == cudaErrorNoDevice) return fail("this machine has no NVIDIA GPU");
+    return fail(describe(error));
+  }
+  std::vector<CudaFacts> all;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, i); error != cudaSuccess) {
+      return fail(fmt::format("GPU {}: {}", i, describe(error)));
+    }
+    all.push_back(facts_of(static_cast<std::uint32_t>(i), properties));
+  }
+  if (all.empty()) return fail("this machine has no NVIDIA GPU");
+  return all;
+}
+
+CudaDevice::CudaDevice(CudaFacts facts) : facts_(std::move(facts)), name_("cuda:" + std::to_string(facts_.number)) {}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(std::uint32_t number) {
+  const auto all = cuda_devices();
+  if (!all) return std::unexpected(all.error());
+  if (number >= all->size()) {
+    return fail(fmt::format("there is no GPU {}: this machine has {}", number, all->size()));
+  }
+  const CudaFacts& facts = (*all)[number];
+  if (facts.major < 8) {
+    return fail(fmt::format("GPU {} ({}) has compute capability {}.{}; 8.0 is needed", number, facts.name, facts.major,
+                            facts.minor));
+  }
+  std::unique_ptr<CudaDevice> device(new CudaDevice(facts));
+  if (auto ok = device->start(); !ok) return std::unexpected(ok.error());
+  return device;
+}
+
+Result<void> CudaDevice::start() {
+  const auto attempt = [&](cudaError_t error) -> Result<void> {
+    if (error == cudaSuccess) return {};
+    return fail(fmt::format("GPU {} ({}): {}", facts_.number, facts_.name, describe(error)));
+  };
+  if (auto ok = attempt(cudaSetDevice(static_cast<int>(facts_.number))); !ok) return ok;
+  if (auto ok = attempt(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); !ok) return ok;
+  for (cudaEvent_t& event : words_done_) {
+    if (auto ok = attempt(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); !ok) return ok;
+  }
+  constexpr std::size_t kBytes = 2 * kWords * sizeof(Word);
+  if (auto ok = attempt(cudaMallocHost(reinterpret_cast<void**>(&words_host_), kBytes)); !ok) return ok;
+  return attempt(cudaMalloc(reinterpret_cast<void**>(&words_device_), kBytes));
+}
+
+CudaDevice::~CudaDevice() {
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  for (const cudaEvent_t event : words_done_) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  cudaFreeHost(words_host_);
+  cudaFree(words_device_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+// Remembers an error of submitted work until the next fence.
+void CudaDevice::note(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  failed_ = true;
+  error_text_ = describe(error);
+  if (!is_refusal(error)) lost_ = true;
+}
+
+// The result of a call that submits work.
+PoolResult<void> CudaDevice::submitted(cudaError_t error, const char* what, std::size_t bytes) {
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // this call was refused; later ones may succeed
+  error_text_ = describe(error);
+  if (!is_refusal(error)) lost_ = true;
+  return std::unexpected(PoolError::device_failure(what, bytes));
+}
+
+DeviceMemory CudaDevice::memory() const {
+  std::size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {.free = 0, .total = facts_.memory.total};
+  return {.free = free, .total = total};
+}
+
+PoolResult<void*> CudaDevice::allocate(std::size_t bytes, std::size_t alignment) {
+  if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));
+  if (alignment > 256) return std::unexpected(PoolError::invalid_argument("alignment to more than 256 bytes"));
+  if (lost_) return std::unexpected(PoolError::device_failure("allocate", bytes));
+  void* memory = nullptr;
+  if (auto ok = submitted(cudaMalloc(&memory, bytes), "allocate", bytes); !ok) return std::unexpected(ok.error());
+  if (auto ok = zero(memory, bytes); !ok) {
+    cudaFree(memory);
+    return std::unexpected(ok.error());
+  }
+  return memory;
+}
+
+void CudaDevice::deallocate(void* memory, std::size_t) noexcept {
+  if (memory == nullptr) return;
+  note(cudaStreamSynchronize(stream_));
+  cudaFree(memory);
+}
+
+PoolResult<void*> CudaDevice::allocate_host(std::size_t bytes) {
+  const auto memory = Device::allocate_host(bytes);
+  if (!memory) return memory;
+  const std::size_t pieces = divide_up(bytes, kPinned);
+  areas_.push_back({static_cast<std::byte*>(*memory), bytes, std::vector<bool>(pieces), std::vector<bool>(pieces)});
+  return memory;
+}
+
+void CudaDevice::deallocate_host(void* memory, std::size_t bytes) noexcept {
+  const auto area = std::ranges::find(areas_, memory, &HostArea::begin);
+  if (area != areas_.end()) {
+    note(cudaStreamSynchronize(stream_));
+    for (std::size_t i = 0; i < area->pinned.size(); ++i) {
+      if (area->pinned[i]) cudaHostUnregister(area->begin + i * kPinned);
+    }
+    areas_.erase(area);
+  }
+  Device::deallocate_host(memory, bytes);
+}
+
+// Pins the pieces that a transfer touches. Where that fails, the transfer is slower and nothing else.
+void CudaDevice::pin(const void* memory, std::size_t bytes) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  for (HostArea& area : areas_) {
+    if (at < area.begin || at >= area.begin + area.bytes) continue;
+    const std::size_t first = static_cast<std::size_t>(at - area.begin) / kPinned;
+    const std::size_t last = static_cast<std::size_t>(at + bytes - 1 - area.begin) / kPinned;
+    for (std::size_t i = first; i <= last; ++i) {
+      if (area.tried[i]) continue;
+      area.tried[i] = true;
+      const std::size_t length = std::min(kPinned, area.bytes - i * kPinned);
+      area.pinned[i] = cudaHostRegister(area.begin + i * kPinned, length, cudaHostRegisterDefault) == cudaSuccess;
+      if (!area.pinned[i]) cudaGetLastError();
+    }
+    return;
+  }
+}
+
+PoolResult<void> CudaDevice::upload(void* to, const void* from_host, std::size_t bytes) {
+  if (lost_) return std::unexpected(PoolError::device_failure("upload", bytes));
+  pin(from_host, bytes);
+  return submitted(cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, stream_), "upload", bytes);
+}
+
+PoolResult<void> CudaDevice::download(void* to_host, const void* from, std::size_t bytes) {
+  if (lost_) return std::unexpected(PoolError::device_failure("download", bytes));
+  pin(to_host, bytes);
+  return submitted(cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, stream_), "download", bytes);
+}
+
+PoolResult<void> CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
+  if (lost_) return std::unexpected(PoolError::device_failure("copy", bytes));
+  return submitted(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy", bytes);
+}
+
+PoolResult<void> CudaDevice::zero(void* to, std::size_t bytes) {
+  if (lost_) return std::unexpected(PoolError::device_failure("zero", bytes));
+  return submitted(cudaMemsetAsync(to, 0, bytes, stream_), "zero", bytes);
+}
+
+PoolResult<void> CudaDevice::fence() {
+  note(cudaStreamSynchronize(stream_));
+  note(cudaGetLastError());
+  if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence());
+  return {};
+}
+
+PoolResult<void> CudaDevice::upload_words(void* to, std::span<const Word> words) {
+  if (lost_) return std::unexpected(PoolError::device_failure("upload", words.size_bytes()));
+  while (!words.empty()) {
+    const auto some = words.first(std::min(words.size(), kWords));
+    const std::uint32_t half = next_half_;
+    next_half_ = 1 - next_half_;
+    note(cudaEventSynchronize(words_done_[half]));
+    std::memcpy(words_host_ + half * kWords, some.data(), some.size_bytes());
+    if (auto ok = submitted(cudaMemcpyAsync(words_device_ + half * kWords, words_host_ + half * kWords,
+                                            some.size_bytes(), cudaMemcpyHostToDevice, stream_),
+                            "upload", some.size_bytes());
+        !ok) {
+      return ok;
+    }
+    static_assert(sizeof(Word) == sizeof(cuda::WordWrite));
+    cuda::launch_write_words(stream_, to, reinterpret_cast<const cuda::WordWrite*>(words_device_ + half * kWords),
+                             static_cast<std::uint32_t>(some.size()));
+    note_launches();
+    note(cudaEventRecord(words_done_[half], stream_));
+    words = words.subspan(some.size());
+  }
+  return {};
+}
+
+}  // namespace quire
