@@ -1,7 +1,10 @@
 // For tests of what is built on a backend: the same test on every kind of backend of this machine.
 #pragma once
 
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quire/backend/factory.h"
@@ -20,12 +23,13 @@ struct BackendKind {
   }
 };
 
-// The CPU's instruction sets, and a GPU if there is one.
+// The CPU's instruction sets, and a GPU if there is one. QUIRE_BACKENDS=cuda: the GPU alone (tests/gpu/run).
 inline std::vector<BackendKind> backend_kinds() {
   std::vector<BackendKind> kinds;
+  const char* const only = std::getenv("QUIRE_BACKENDS");
   for (const char* variant : {"scalar", "avx2", "avx512"}) {
     const BackendOptions options{.device = "cpu", .threads = 1, .variant = variant};
-    if (make_backend(options)) kinds.push_back({variant, options});
+    if (only == nullptr && make_backend(options)) kinds.push_back({variant, options});
   }
   const BackendOptions cuda{.device = "cuda"};
   if (make_backend(cuda)) kinds.push_back({"cuda", cuda, true});
