@@ -109,7 +109,8 @@ double error_of(const std::vector<float>& got, const std::vector<double>& expect
 
 void check_norm(std::uint32_t rows, std::uint32_t cols) {
   const auto x = normal(std::size_t{rows} * cols, 1), w = normal(cols, 2);
-  const Rows in(rows, cols, x, 3), out(rows, cols, x, 1), weight(1, cols, w), first(1, cols, x);
+  const Rows in(rows, cols, x, 3), out(rows, cols, x, 1), weight(1, cols, w),
+      first(1, cols, {x.begin(), x.begin() + cols});
   launch_rms_norm(nullptr, out.tensor(), in.tensor(), weight.tensor(), 1e-5f);
   launch_rms_norm(nullptr, in.tensor(), in.tensor(), weight.tensor(), 1e-5f);
   launch_rms_norm(nullptr, first.tensor(), first.tensor(), weight.tensor(), 1e-5f);
@@ -225,14 +226,17 @@ struct States {
 struct Layer {
   Rows conv_weight, conv_bias, dt_bias, a, d;
 
+  // Weights of the convolution are small, so that convolving the same rows again and again does not overflow.
   explicit Layer(const RecurrentShape& s)
-      : conv_weight(s.conv_width, s.conv_channels(), normal(s.conv_width * s.conv_channels(), 11)),
+      : conv_weight(s.conv_width, s.conv_channels(), mapped(s.conv_width * s.conv_channels(), 11, 0.2f)),
         conv_bias(1, s.conv_channels(), normal(s.conv_channels(), 12)),
         dt_bias(1, s.heads, normal(s.heads, 13)),
-        a(1, s.heads, negative(normal(s.heads, 14))),
+        a(1, s.heads, mapped(s.heads, 14, -1)),
         d(1, s.heads, normal(s.heads, 15)) {}
-  static std::vector<float> negative(std::vector<float> values) {
-    for (float& value : values) value = -std::fabs(value);
+  // Normal values times `factor`; all negative if that is.
+  static std::vector<float> mapped(std::size_t count, unsigned seed, float factor) {
+    std::vector<float> values = normal(count, seed);
+    for (float& value : values) value = factor * (factor < 0 ? std::fabs(value) : value);
     return values;
   }
 };
