@@ -2,7 +2,6 @@
 // scales and perhaps offsets in 6 or 4 bits. Every product of scales and quants below is exact in float32, and at most
 // one rounding follows. So the results do not depend on the order that a compiler chooses, as long as it does not fuse
 // (the module is built with -ffp-contract=off).
-#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -23,10 +22,6 @@ std::uint16_t u16_at(Bytes at) {
 }
 
 float f16_at(Bytes at) { return f16_to_f32(u16_at(at)); }
-
-// The 16 levels of IQ4_NL and IQ4_XS. They are denser around 0, as weights are.
-constexpr std::array<std::int8_t, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                 1,    13,   25,  38,  53,  69,  89,  113};
 
 void block_f32(Bytes in, float* out) { std::memcpy(out, in, sizeof *out); }
 void block_f16(Bytes in, float* out) { *out = f16_at(in); }
