@@ -50,14 +50,17 @@ struct Weight {
   const std::byte* data = nullptr;
   std::uint64_t unit_bytes = 0;  // of a row, or of what the backend's layout has instead of rows
   bool arranged = false;         // in the backend's layout; else row by row as in the file
+  // WeightUse::Both: the rows as in the file, for lookups. Null: `data` can be looked up.
+  const std::byte* table = nullptr;
 
   bool valid() const { return data != nullptr; }
 };
 
 // What a matrix is used for.
 enum class WeightUse : std::uint8_t {
-  Product,  // multiplied; rows can be looked up too
-  Lookup,   // rows are looked up by token and nothing else
+  Product,  // multiplied
+  Lookup,   // rows are looked up by token
+  Both,     // multiplied and looked up: the table of a model with tied embeddings
 };
 
 // Rows in host memory.

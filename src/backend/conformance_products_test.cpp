@@ -264,10 +264,9 @@ TEST_P(ConformanceOfProducts, TableLookupsMatchTheReferenceToTheBit) {
     for (const std::uint32_t cols : columns_of(type)) {
       const FileWeight file = random_weight(type, 37, cols, 9);
       const Matrix values = file.values();
-      // A table that is also multiplied (tied embeddings) is looked up in the layout of products.
-      for (const WeightUse use : {WeightUse::Lookup, WeightUse::Product}) {
+      for (const WeightUse use : {WeightUse::Lookup, WeightUse::Both}) {
         SCOPED_TRACE(std::string(gguf::type_name(type)) + ", " + std::to_string(cols) + " columns, " +
-                     (use == WeightUse::Lookup ? "lookup" : "product"));
+                     (use == WeightUse::Lookup ? "lookup" : "both"));
         const Loaded loaded = load(backend(), file, use);
         for (const std::uint32_t rows : {1u, 7u}) {
           const Tensor out = tensors().room_within(rows, cols, 1, 2);
@@ -288,11 +287,23 @@ TEST_P(ConformanceOfProducts, LookedUpRowsAreScaled) {
   const std::vector<Token> tokens = {3, 0, 36, 5, 5};
   for (const gguf::Type type : {gguf::Type::F32, gguf::Type::Q8_0, gguf::Type::Q3_K}) {
     const FileWeight file = random_weight(type, 37, 256, 9);
-    for (const WeightUse use : {WeightUse::Lookup, WeightUse::Product}) {
+    for (const WeightUse use : {WeightUse::Lookup, WeightUse::Both}) {
       const Loaded loaded = load(backend(), file, use);
       const Tensor out = tensors().room(5, 256);
       step(make_batch(std::vector<Part>{{.rows = 5}}, {}, tokens), [&] { backend().embed(out, loaded.weight, 45.3f); });
       expect_close(tensors().get(out), reference::embed(file.values(), tokens, 45.3f), tolerance().floats);
+    }
+  }
+}
+
+// A table that is also multiplied (tied embeddings).
+TEST_P(ConformanceOfProducts, ATableForBothUsesMultipliesLikeOneForProducts) {
+  for (const gguf::Type type : reference::weight_types()) {
+    const FileWeight file = random_weight(type, 37, 256, 9);
+    const Loaded product = load(backend(), file, WeightUse::Product), both = load(backend(), file, WeightUse::Both);
+    for (const std::uint32_t rows : {1u, 6u}) {
+      const HostInput input{.x = random_matrix(rows, 256, 2)};
+      EXPECT_TRUE(same_bits(multiply(both.weight, input), multiply(product.weight, input))) << gguf::type_name(type);
     }
   }
 }

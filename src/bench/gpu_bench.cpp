@@ -127,7 +127,7 @@ class Subject {
 };
 
 void measure(const std::string& shape_name, const std::string& type, double copy) {
-  const bench::synth::Shape* shape = bench::synth::find_shape(shape_name);
+  const synth::Shape* shape = synth::find_shape(shape_name);
   if (shape == nullptr) give_up("there is no shape '" + shape_name + "'");
   const auto file = bench::SyntheticModel::create(*shape, type);
   if (!file) give_up(file.error().message);

@@ -19,7 +19,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
              Weight& output, Tensor& norm) {
   const bool tied = !table.file_has("output.weight");
   table.matrix("token_embd.weight", model.vocabulary, model.embedding, embedding, Presence::Required,
-               tied ? WeightUse::Product : WeightUse::Lookup);
+               tied ? WeightUse::Both : WeightUse::Lookup);
   table.vector("output_norm.weight", model.embedding, norm);
   table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
   if (model.count(BlockKind::Attention) > 0) {

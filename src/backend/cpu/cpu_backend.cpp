@@ -67,7 +67,8 @@ PoolResult<void> CpuBackend::finish() {
 
 // --- weights
 
-// Matrices that are only looked up, and types without tiles, are used in place.
+// Matrices that are only looked up, and types without tiles, are used in place. Rows of tiles can be looked up too, so
+// a matrix for both uses is one for products.
 std::uint64_t CpuBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
   if (use == WeightUse::Lookup) return 0;
   return divide_up(matrix.rows, cpu::kTileRows) * cpu::tile_bytes(matrix.type, matrix.cols);

@@ -1,0 +1,173 @@
+#include "quire/backend/cuda/cuda_products.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "quire/backend/cuda/arrange.h"
+#include "quire/base/check.h"
+#include "quire/base/numbers.h"
+
+namespace quire::cuda {
+
+namespace {
+
+// More tokens than this are multiplied by the GEMM.
+constexpr std::uint32_t kMostStreamed = 64;
+// Quantised weights become halves here before a GEMM, as many rows at a time as fit.
+constexpr std::uint64_t kExpandedBytes = std::uint64_t{128} << 20;
+constexpr std::uint64_t kAlignment = 256;
+
+const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
+
+InputKind kind_of(const Input& input) {
+  switch (input.kind) {
+    case Input::Kind::Plain: return InputKind::Plain;
+    case Input::Kind::Normed: return InputKind::Normed;
+    case Input::Kind::Gated: return input.activation == Activation::Silu ? InputKind::GatedSilu : InputKind::GatedGelu;
+    case Input::Kind::GatedNormed: return InputKind::GatedNormed;
+  }
+  return InputKind::Plain;
+}
+
+MatrixArgs args_of(const Product& product) {
+  const Weight& weight = *product.weight;
+  MatrixArgs args;
+  const bool tiles = packing_of(weight.type) != Packing::F32;
+  args.tiles = weight.data + (tiles ? tiles_at(weight.rows) : 0);
+  args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
+  args.rows = weight.rows;
+  args.cols = weight.cols;
+  args.parts = parts_of(weight.rows, weight.cols);
+  args.out = reinterpret_cast<float*>(product.out.data);
+  args.out_stride = product.out.stride;
+  args.bias = floats_of(product.bias);
+  args.add = product.add;
+  args.scale = product.scale;
+  return args;
+}
+
+// Tiles [first, first + count) of a matrix, as a matrix.
+MatrixArgs tiles_from(MatrixArgs args, std::uint32_t first, std::uint32_t count, const std::byte* tiles) {
+  const std::uint32_t row = first * kTileRows;
+  args.rows = std::min(args.rows - row, count * kTileRows);
+  args.tiles = tiles;
+  args.inverses += row;
+  args.out += row;
+  if (args.bias != nullptr) args.bias += row;
+  return args;
+}
+
+// The scratch memory, cut in pieces.
+struct Scratch {
+  std::uint64_t halves, floats, inverses;  // bytes of each; bf16 takes `halves` twice
+
+  explicit Scratch(const Backend::Sizes& sizes) {
+    const std::uint64_t rows = round_up(std::max(sizes.rows, 1u), kTokenGroup);
+    const std::uint64_t all = rows * pieces_of(std::max(sizes.cols, 1u)) * kPieceCols;
+    halves = all * sizeof(std::uint16_t);
+    floats = all * sizeof(float);
+    inverses = rows * sizeof(float);
+  }
+  std::uint64_t bytes() const { return 3 * halves + floats + inverses + kExpandedBytes; }
+};
+
+}  // namespace
+
+std::uint64_t CudaProducts::scratch_bytes(const Backend::Sizes& sizes) { return Scratch(sizes).bytes(); }
+
+cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratch) {
+  sizes_ = sizes;
+  const Scratch parts(sizes);
+  const auto take = [&](std::uint64_t bytes) {
+    std::byte* at = scratch;
+    scratch += bytes;
+    return at;
+  };
+  prepared_.halves = reinterpret_cast<std::uint16_t*>(take(parts.halves));
+  prepared_.high = reinterpret_cast<std::uint16_t*>(take(parts.halves));
+  prepared_.low = reinterpret_cast<std::uint16_t*>(take(parts.halves));
+  prepared_.floats = reinterpret_cast<float*>(take(parts.floats));
+  prepared_.inverses = reinterpret_cast<float*>(take(parts.inverses));
+  expanded_ = take(kExpandedBytes);
+  return prepare_gemm(&gemm_);
+}
+
+// --- weights
+
+std::uint64_t CudaProducts::weight_bytes(const FileMatrix& matrix, WeightUse use) {
+  const std::uint64_t table = use == WeightUse::Product ? 0 : round_up(matrix.bytes(), kAlignment);
+  return table + (use == WeightUse::Lookup ? 0 : arranged_bytes(matrix.type, matrix.rows, matrix.cols));
+}
+
+void CudaProducts::arrange(const FileMatrix& matrix, WeightUse use, ThreadTeam& team, std::byte* staging) {
+  if (use != WeightUse::Lookup) {
+    cuda::arrange(matrix, team, staging);
+    staging += arranged_bytes(matrix.type, matrix.rows, matrix.cols);
+  }
+  if (use == WeightUse::Product) return;
+  std::memcpy(staging, matrix.data, matrix.bytes());
+  std::memset(staging + matrix.bytes(), 0, round_up(matrix.bytes(), kAlignment) - matrix.bytes());
+}
+
+Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::byte* device) {
+  Weight weight{matrix.type, matrix.rows, matrix.cols, device, matrix.row_bytes, false};
+  if (use == WeightUse::Lookup) return weight;
+  weight.arranged = true;
+  weight.unit_bytes = tile_bytes(packing_of(matrix.type), matrix.cols);
+  if (use == WeightUse::Both) weight.table = device + arranged_bytes(matrix.type, matrix.rows, matrix.cols);
+  return weight;
+}
+
+// --- products
+
+void CudaProducts::multiply_many(cudaStream_t stream, const MatrixArgs& args, Packing packing,
+                                 std::uint32_t tokens) const {
+  if (packing == Packing::F16) return launch_gemm(stream, gemm_, args, tokens, prepared_);
+  const std::uint32_t pieces = pieces_of(args.cols), tiles = tiles_of(args.rows);
+  const std::uint64_t from_bytes = tile_bytes(packing, args.cols), to_bytes = tile_bytes(Packing::F16, args.cols);
+  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(kExpandedBytes / to_bytes, 1));
+  for (std::uint32_t first = 0; first < tiles; first += most) {
+    const std::uint32_t count = std::min(most, tiles - first);
+    launch_expand(stream, packing, args.tiles + first * from_bytes, count, pieces, expanded_);
+    launch_gemm(stream, gemm_, tiles_from(args, first, count, expanded_), tokens, prepared_);
+  }
+}
+
+void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const {
+  const std::uint32_t tokens = input.x.rows;
+  if (tokens == 0 || products.empty()) return;
+  QUIRE_CHECK(tokens <= sizes_.rows && input.x.cols <= sizes_.cols, "steps are as large as they were prepared for");
+  InputForms forms;
+  for (const Product& product : products) {
+    QUIRE_CHECK(
+        input.x.cols == product.weight->cols && product.out.cols == product.weight->rows && product.out.rows == tokens,
+        "shapes agree");
+    const Packing packing = packing_of(product.weight->type);
+    (packing == Packing::F32 ? forms.floats : packing == Packing::BF16 ? forms.bf16 : forms.halves) = true;
+  }
+  launch_prepare(stream, {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups}, prepared_,
+                 forms);
+  // Products of one packing go together, in the order of their first.
+  MatrixSet set;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Packing packing = packing_of(products[i].weight->type);
+    const auto same = [&](const Product& other) { return packing_of(other.weight->type) == packing; };
+    const MatrixArgs args = args_of(products[i]);
+    if (tokens > kMostStreamed && packing != Packing::F32 && packing != Packing::BF16) {
+      multiply_many(stream, args, packing, tokens);
+      continue;
+    }
+    if (std::ranges::any_of(products.first(i), same)) continue;  // went with an earlier one
+    for (std::size_t k = i; k < products.size(); ++k) {
+      if (!same(products[k])) continue;
+      set.matrix[set.count++] = args_of(products[k]);
+      if (set.count < kMostTogether) continue;
+      launch_stream(stream, packing, set, tokens, prepared_);
+      set.count = 0;
+    }
+    if (set.count > 0) launch_stream(stream, packing, set, tokens, prepared_);
+    set.count = 0;
+  }
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,129 @@
+// Device code that the kernels of products share: weights from memory to the registers of a matrix instruction, the
+// instruction itself, and what happens to a finished sum. One source for all kernels, so that bits agree.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "quire/backend/cuda/product_kernels.h"
+
+namespace quire::cuda {
+
+// Weights are read once: they need not stay in the cache.
+__device__ inline uint4 load_once(const std::byte* at) { return __ldcs(reinterpret_cast<const uint4*>(at)); }
+
+__device__ inline std::uint32_t bits_of(half2 x) { return *reinterpret_cast<std::uint32_t*>(&x); }
+__device__ inline half2 half2_of(std::uint32_t x) { return *reinterpret_cast<half2*>(&x); }
+__device__ inline std::uint32_t word_of(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// The weights of a lane for kSteps steps of a piece, as loaded.
+template <Packing kPacking>
+struct Fragments {
+  static constexpr PackingInfo kInfo = packing_info(kPacking);
+  static constexpr bool kHalves = !kInfo.quantised();
+  // Halves come in two portions, so that two portions fit in registers.
+  static constexpr int kPortions = kHalves ? 2 : 1;  // of a piece
+  static constexpr int kPortionSteps = static_cast<int>(kSteps) / kPortions;
+  static constexpr std::uint32_t kPortionBytes = kInfo.piece_bytes() / kPortions;
+  static constexpr int kLow = kHalves ? 8 : static_cast<int>(kInfo.low_bytes() / 512);
+  static constexpr int kHigh = static_cast<int>(kInfo.high_bytes() / 512);
+  static constexpr int kScaleBytes = kHalves ? 0 : static_cast<int>(kInfo.lane_scale_bytes());
+  static constexpr int kScales = kScaleBytes == 32 ? 2 : kScaleBytes == 0 ? 0 : 1;
+
+  uint4 low[kLow];
+  uint4 high[kHigh > 0 ? kHigh : 1];
+  uint4 scales[kScales > 0 ? kScales : 1];
+
+  __device__ void load(const std::byte* portion, std::uint32_t lane) {
+#pragma unroll
+    for (int i = 0; i < kLow; ++i) low[i] = load_once(portion + (i * 32 + lane) * 16);
+    if constexpr (kHalves) return;
+    const std::byte* at = portion + kInfo.low_bytes();
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i) high[i] = load_once(at + (i * 32 + lane) * 16);
+    at += kInfo.high_bytes();
+    if constexpr (kScaleBytes == 8) {
+      const uint2 pair = __ldcs(reinterpret_cast<const uint2*>(at + lane * 8));
+      scales[0] = {pair.x, pair.y, 0, 0};
+    } else {
+#pragma unroll
+      for (int i = 0; i < kScales; ++i) scales[i] = load_once(at + (i * 32 + lane) * 16);
+    }
+  }
+
+  // Two numbers of a step as halves, without their scale: rows g (pair 0, 2) or g + 8 (pair 1, 3). An integer in the
+  // low bits of the half 1024 is 1024 + q (or 1024 + 16 q), and subtracting is exact.
+  __device__ half2 integers(int step, int pair) const {
+    constexpr float kOffset = kInfo.offset();
+    if constexpr (kInfo.bits == 8) {
+      const std::uint32_t word = word_of(low[step / 2], step % 2 * 2 + pair / 2);
+      const std::uint32_t bytes = __byte_perm(word, 0x64646464u, pair % 2 == 0 ? 0x4140 : 0x4342);
+      return __hsub2(half2_of(bytes), __float2half2_rn(1024 + kOffset));
+    } else {
+      const int shift = pair % 2 * 4;
+      std::uint32_t word = word_of(low[step / 4], step % 4);
+      if (pair >= 2) word >>= 8;
+      std::uint32_t bits = (word & (0x000f000fu << shift)) | 0x64006400u;
+      if constexpr (kInfo.bits > 4) {
+        const bool six = kInfo.bits == 6;
+        const std::uint32_t more = six ? word_of(high[step / 8], step % 8 / 2) : word_of(high[0], step / 4);
+        const int from = six ? (step % 2 * 4 + pair) * 2 : step % 4 * 4 + pair, to = shift + 4;
+        const std::uint32_t moved = to >= from ? more << (to - from) : more >> (from - to);
+        bits |= moved & ((six ? 0x00030003u : 0x00010001u) << to);
+      }
+      if (shift == 0) return __hsub2(half2_of(bits), __float2half2_rn(1024 + kOffset));
+      return __hfma2(half2_of(bits), __float2half2_rn(1.0f / 16), __float2half2_rn(-64 - kOffset));
+    }
+  }
+
+  // What a matrix instruction takes for a step of this portion: the weight as it is for every number of tokens.
+  __device__ uint4 step(int step) const {
+    if constexpr (kHalves) {
+      return low[step];
+    } else {
+      const int group = 4 * step / static_cast<int>(kInfo.group), at = group * (kInfo.min ? 2 : 1);
+      const half2 scale = half2_of(word_of(scales[at / 4], at % 4));
+      const half2 of_row[2] = {__low2half2(scale), __high2half2(scale)};
+      std::uint32_t out[4];
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const half2 q = integers(step, pair);
+        if constexpr (kInfo.min) {
+          const half2 min = half2_of(word_of(scales[(at + 1) / 4], (at + 1) % 4));
+          out[pair] = bits_of(__hfma2(q, of_row[pair % 2], pair % 2 == 0 ? __low2half2(min) : __high2half2(min)));
+        } else {
+          out[pair] = bits_of(__hmul2_rn(q, of_row[pair % 2]));
+        }
+      }
+      return {out[0], out[1], out[2], out[3]};
+    }
+  }
+};
+
+// sums += weights * inputs. Element i of a lane's sums: row g + 8 * (i / 2), token 2 t + i % 2.
+template <bool kBf16>
+__device__ inline void multiply(float* sums, const uint4& a, uint2 b) {
+  if constexpr (kBf16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+  }
+}
+
+// What becomes of a finished sum. `inverse` is that of the token's power of two.
+__device__ inline void put(const MatrixArgs& m, std::uint32_t token, std::uint32_t row, float sum, float inverse) {
+  float value = __fmul_rn(__fmul_rn(sum, inverse), m.inverses == nullptr ? 1.0f : m.inverses[row]);
+  if (m.bias != nullptr) value = __fadd_rn(value, m.bias[row]);
+  float* out = m.out + token * m.out_stride + row;
+  *out = m.add ? fmaf(value, m.scale, *out) : value;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,106 @@
+// Products with F32 weights, the expansion of quantised weights, and which kernel streams which packing.
+#include "quire/backend/cuda/fragments.cuh"
+#include "quire/backend/cuda/product_kernels.h"
+#include "quire/backend/cuda/stream_launch.h"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr std::uint32_t kWarps = 8;
+constexpr std::uint32_t kTokensAtOnce = 8;
+
+// One warp per row and 8 tokens. A lane sums every 32nd column, in order; then lanes are added in a tree.
+__global__ void __launch_bounds__(kWarps * 32) float_kernel(MatrixArgs m, PreparedInput in, std::uint32_t tokens) {
+  const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::uint32_t first = blockIdx.y * kTokensAtOnce, count = min(kTokensAtOnce, tokens - first);
+  if (row >= m.rows) return;
+  const std::uint64_t stride = std::uint64_t{pieces_of(m.cols)} * kPieceCols;
+  const float* weights = reinterpret_cast<const float*>(m.tiles) + std::uint64_t{row} * m.cols;
+  const float* x = in.floats + first * stride;
+  float sums[kTokensAtOnce] = {};
+#pragma unroll 4
+  for (std::uint32_t k = lane; k < m.cols; k += 32) {
+    const float w = weights[k];
+#pragma unroll
+    for (std::uint32_t n = 0; n < kTokensAtOnce; ++n) {
+      if (n < count) sums[n] = fmaf(w, x[n * stride + k], sums[n]);
+    }
+  }
+#pragma unroll
+  for (std::uint32_t n = 0; n < kTokensAtOnce; ++n) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      sums[n] = __fadd_rn(sums[n], __shfl_xor_sync(~0u, sums[n], distance));
+    }
+    if (lane == n && n < count) put(m, first + n, row, sums[n], 1.0f);
+  }
+}
+
+// A warp per piece: the same weights as those that stream_kernel() multiplies.
+template <Packing kPacking>
+__global__ void __launch_bounds__(kWarps * 32)
+    expand_kernel(const std::byte* tiles, std::uint64_t pieces, std::byte* to) {
+  const std::uint64_t piece = std::uint64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const std::uint32_t lane = threadIdx.x % 32;
+  if (piece >= pieces) return;
+  constexpr std::uint32_t kBytes = packing_info(kPacking).piece_bytes(),
+                          kHalfBytes = packing_info(Packing::F16).piece_bytes();
+  Fragments<kPacking> weights;
+  weights.load(tiles + piece * kBytes, lane);
+#pragma unroll
+  for (int step = 0; step < static_cast<int>(kSteps); ++step) {
+    *reinterpret_cast<uint4*>(to + piece * kHalfBytes + half_at(step, lane, 0)) = weights.step(step);
+  }
+}
+
+template <Packing kPacking>
+void expand(cudaStream_t stream, const std::byte* tiles, std::uint64_t pieces, std::byte* to) {
+  const auto blocks = static_cast<std::uint32_t>((pieces + kWarps - 1) / kWarps);
+  expand_kernel<kPacking><<<blocks, kWarps * 32, 0, stream>>>(tiles, pieces, to);
+}
+
+void multiply_floats(cudaStream_t stream, const MatrixArgs& m, std::uint32_t tokens, const PreparedInput& in) {
+  const dim3 grid((m.rows + kWarps - 1) / kWarps, (tokens + kTokensAtOnce - 1) / kTokensAtOnce);
+  float_kernel<<<grid, kWarps * 32, 0, stream>>>(m, in, tokens);
+}
+
+}  // namespace
+
+void launch_stream(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in) {
+  switch (packing) {
+    case Packing::F32:
+      for (std::uint32_t i = 0; i < set.count; ++i) multiply_floats(stream, set.matrix[i], tokens, in);
+      return;
+    case Packing::F16:
+    case Packing::BF16: return stream_halves(stream, packing, set, tokens, in);
+    case Packing::Q4:
+    case Packing::Q4Min:
+    case Packing::Q4x16:
+    case Packing::Q4x16Min: return stream_4_bits(stream, packing, set, tokens, in);
+    case Packing::Q5:
+    case Packing::Q5Min: return stream_5_bits(stream, packing, set, tokens, in);
+    case Packing::Q6x16:
+    case Packing::Q8: return stream_8_bits(stream, packing, set, tokens, in);
+  }
+}
+
+void launch_expand(cudaStream_t stream, Packing packing, const std::byte* tiles, std::uint32_t tile_count,
+                   std::uint32_t pieces, std::byte* to) {
+  const std::uint64_t all = std::uint64_t{tile_count} * pieces;
+  switch (packing) {
+    case Packing::F32:
+    case Packing::F16:
+    case Packing::BF16: return;
+    case Packing::Q4: return expand<Packing::Q4>(stream, tiles, all, to);
+    case Packing::Q4Min: return expand<Packing::Q4Min>(stream, tiles, all, to);
+    case Packing::Q4x16: return expand<Packing::Q4x16>(stream, tiles, all, to);
+    case Packing::Q4x16Min: return expand<Packing::Q4x16Min>(stream, tiles, all, to);
+    case Packing::Q5: return expand<Packing::Q5>(stream, tiles, all, to);
+    case Packing::Q5Min: return expand<Packing::Q5Min>(stream, tiles, all, to);
+    case Packing::Q6x16: return expand<Packing::Q6x16>(stream, tiles, all, to);
+    case Packing::Q8: return expand<Packing::Q8>(stream, tiles, all, to);
+  }
+}
+
+}  // namespace quire::cuda
