@@ -35,9 +35,11 @@ std::uint64_t CudaAttention::scratch_bytes() const {
 void CudaAttention::begin(const Batch& batch) {
   std::ranges::fill(planned_, Key{});
   std::uint32_t singles = 0, chunks = 0;
+  shortest_ = kWide;
   for (const BatchEntry& entry : batch.entries()) {
     singles += entry.rows == 1 ? 1 : 0;
     chunks += entry.rows > 1 ? 1 : 0;
+    if (entry.rows > 1) shortest_ = std::min(shortest_, entry.rows);
   }
   decodes_ = singles != 0;
   many_ = singles > 1;
@@ -68,7 +70,10 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
                               const KvGroupView& kv, const DeviceBatch& batch) {
   if (q.rows == 0) return;
   const std::uint32_t per_head = shape.heads / shape.kv_heads;
-  const AttendKind kind = attend_kind(kv.type, shape.head_dim);
+  const std::uint32_t alignment = alignment_of(kv);
+  // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
+  const bool aligned = kv.type == ElementType::Q8_0 || alignment == 16;
+  const AttendKind kind = aligned ? attend_kind(kv.type, shape.head_dim) : AttendKind::General;
   const std::uint32_t wide = wide_queries(kind, shape.head_dim);
   const AttentionPlanView plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes());
   const Key key{per_head, shape.kv_heads, shape.window, wide};
@@ -103,10 +108,11 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
       .scale = shape.scale,
       .soft_cap = shape.soft_cap,
       .window = shape.window,
-      .copy_bytes = alignment_of(kv)};
+      .copy_bytes = alignment};
   // A decode row has per_head queries; rows of several sequences that share pages are an item together.
   const bool wide_items = chunks_ || many_ || per_head > kNarrow;
-  launch_attend(stream, kind, call, multiprocessors_, true, wide_items);
+  const bool narrow_items = decodes_ || shortest_ * per_head <= kNarrow;
+  launch_attend(stream, kind, call, multiprocessors_, narrow_items, wide_items);
   if (decodes_) launch_attention_merge(stream, call, multiprocessors_);
 }
 

@@ -42,8 +42,9 @@ class CudaAttention {
   std::uint32_t multiprocessors_ = 1;
   PlanSizes plan_sizes_;
   std::byte* scratch_ = nullptr;
-  std::vector<Key> planned_;  // [groups]; per_head 0: no plan yet
-  bool decodes_ = false, many_ = false, chunks_ = false;
+  std::vector<Key> planned_;                              // [groups]; per_head 0: no plan yet
+  bool decodes_ = false, many_ = false, chunks_ = false;  // what the batch has; many: decodes
+  std::uint32_t shortest_ = 0;                            // rows of a chunk
 };
 
 }  // namespace quire::cuda
