@@ -1,0 +1,494 @@
+// Checks and times attention on a GPU: against a softmax in double precision on the host, the same bits however the
+// work is divided, and how fast it is. Exit code 1: something is wrong.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "quire/backend/cuda/attention_kernels.h"
+
+namespace {
+
+using namespace quire;
+using namespace quire::cuda;
+
+int failures = 0;
+std::uint32_t multiprocessors = 1;
+
+void must(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::printf("CUDA: %s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+template <typename T>
+class Array {
+ public:
+  explicit Array(std::size_t count) : count_(count) {
+    must(cudaMalloc(&data_, std::max<std::size_t>(count, 1) * sizeof(T)));
+  }
+  explicit Array(const std::vector<T>& from) : Array(from.size()) {
+    must(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() { cudaFree(data_); }
+  T* data() const { return data_; }
+  std::vector<T> host() const {
+    std::vector<T> to(count_);
+    must(cudaMemcpy(to.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
+    return to;
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t count_;
+};
+
+std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> to(count);
+  for (float& x : to) x = static_cast<float>(random() >> 8) / 8388608.0f - 1;
+  return to;
+}
+
+struct Shape {
+  std::uint32_t heads, kv_heads, head_dim;
+  ElementType type;
+  std::uint32_t window = 0;
+  float cap = 0;
+  std::uint32_t block = 16;
+  float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
+};
+
+// Pages of some sequences, scattered.
+class Pool {
+ public:
+  Pool(const Shape& shape, std::uint32_t sequences, std::uint32_t positions, std::uint32_t layers)
+      : shape_(shape),
+        blocks_((positions + shape.block - 1) / shape.block),
+        row_(row_bytes(shape.type, shape.head_dim)),
+        page_((row_ * shape.block * shape.kv_heads * 2 * layers + 63) / 64 * 64),
+        memory_(page_ * blocks_ * sequences),
+        tables_(table(sequences)) {
+    must(cudaMemset(memory_.data(), 0xFF, page_ * blocks_ * sequences));  // NaN
+  }
+  KvGroupView view() const {
+    const std::uint64_t plane = row_ * shape_.block * shape_.kv_heads;
+    return {.base = memory_.data(),
+            .tables = tables_.data(),
+            .table_stride = blocks_,
+            .block_size = shape_.block,
+            .num_kv_heads = shape_.kv_heads,
+            .head_dim = shape_.head_dim,
+            .type = shape_.type,
+            .page_unit = 64,
+            .layer_stride = 2 * plane,
+            .v_offset = plane,
+            .head_stride = row_ * shape_.block,
+            .token_stride = row_};
+  }
+
+ private:
+  std::vector<std::uint32_t> table(std::uint32_t sequences) const {
+    std::vector<std::uint32_t> pages(std::size_t{sequences} * blocks_);
+    std::iota(pages.begin(), pages.end(), 0u);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
+    for (std::uint32_t& page : pages) page *= static_cast<std::uint32_t>(page_ / 64);
+    return pages;
+  }
+  Shape shape_;
+  std::uint32_t blocks_;
+  std::uint64_t row_, page_;
+  Array<std::byte> memory_;
+  Array<std::uint32_t> tables_;
+};
+
+struct Part {
+  std::uint32_t table, position, rows;
+};
+struct Step {
+  std::vector<DeviceEntry> entries;
+  std::vector<std::uint32_t> positions, row_entry;
+  explicit Step(const std::vector<Part>& parts) {
+    for (const Part& part : parts) {
+      entries.push_back({static_cast<std::uint32_t>(positions.size()), part.rows, part.position, part.table, 0});
+      for (std::uint32_t i = 0; i < part.rows; ++i) {
+        positions.push_back(part.position + i);
+        row_entry.push_back(static_cast<std::uint32_t>(entries.size() - 1));
+      }
+    }
+    rows = static_cast<std::uint32_t>(positions.size());
+    on_device_positions.emplace_back(positions);
+    on_device_positions.emplace_back(row_entry);
+    on_device_entries.emplace_back(entries);
+  }
+  DeviceBatch batch() const {
+    return {.positions = on_device_positions.front().data(),
+            .row_entry = on_device_positions.back().data(),
+            .entries = on_device_entries.front().data(),
+            .rows = rows,
+            .entry_count = static_cast<std::uint32_t>(entries.size())};
+  }
+  std::uint32_t rows = 0;
+  std::list<Array<std::uint32_t>> on_device_positions;
+  std::list<Array<DeviceEntry>> on_device_entries;
+};
+
+Tensor tensor(const Array<float>& array, std::uint32_t rows, std::uint32_t cols) {
+  return {reinterpret_cast<std::byte*>(array.data()), rows, cols, cols, ElementType::F32};
+}
+
+// What CudaAttention does, with what it decides itself as parameters.
+struct Division {
+  std::uint32_t slots, parts = 8192;
+};
+class Attention {
+ public:
+  static constexpr std::uint32_t kParts = 8192;
+  Attention(const Shape& shape, std::uint32_t rows)
+      : shape_(shape),
+        sizes_{rows, kParts, shape.heads},
+        plan_(sizes_.bytes()),
+        totals_(std::size_t{kParts} * shape.heads),
+        sums_(std::size_t{kParts} * shape.heads * shape.head_dim) {}
+
+  void plan(const Pool& pool, const Step& step, const Division& division) {
+    const AttendKind kind = attend_kind(shape_.type, shape_.head_dim);
+    launch_attention_plan(nullptr,
+                          {.kv = pool.view(),
+                           .batch = step.batch(),
+                           .plan = sizes_.view(plan_.data()),
+                           .per_head = shape_.heads / shape_.kv_heads,
+                           .kv_heads = shape_.kv_heads,
+                           .window = shape_.window,
+                           .wide = wide_queries(kind, shape_.head_dim),
+                           .parts = division.parts,
+                           .slots = division.slots},
+                          true);
+  }
+  AttendCall call(const Pool& pool, const Step& step, const Array<float>& out, const Array<float>& q,
+                  std::uint32_t layer) const {
+    const KvGroupView kv = pool.view();
+    const std::uint64_t all = kv.layer_stride | kv.v_offset | kv.head_stride | kv.token_stride | 16;
+    const std::uint32_t cols = shape_.heads * shape_.head_dim;
+    return {.kv = kv,
+            .batch = step.batch(),
+            .plan = sizes_.view(plan_.data()),
+            .out = tensor(out, step.rows, cols),
+            .q = tensor(q, step.rows, cols),
+            .part_sums = sums_.data(),
+            .part_totals = totals_.data(),
+            .layer = layer,
+            .heads = shape_.heads,
+            .kv_heads = shape_.kv_heads,
+            .per_head = shape_.heads / shape_.kv_heads,
+            .head_dim = shape_.head_dim,
+            .scale = shape_.scale(),
+            .soft_cap = shape_.cap,
+            .window = shape_.window,
+            .copy_bytes = static_cast<std::uint32_t>(all & (~all + 1))};
+  }
+  void run(const AttendCall& call, bool wide) const {
+    launch_attend(nullptr, attend_kind(shape_.type, shape_.head_dim), call, multiprocessors, true, wide);
+    launch_attention_merge(nullptr, call, multiprocessors);
+  }
+  AttentionCounts counts() const {
+    AttentionCounts to;
+    must(cudaMemcpy(&to, plan_.data(), sizeof to, cudaMemcpyDeviceToHost));
+    return to;
+  }
+
+ private:
+  Shape shape_;
+  PlanSizes sizes_;
+  Array<std::byte> plan_;
+  Array<float2> totals_;
+  Array<float> sums_;
+};
+
+void store(const Shape& shape, const Pool& pool, const Step& step, const Array<float>& k, const Array<float>& v,
+           std::uint32_t layer) {
+  const std::uint32_t cols = shape.kv_heads * shape.head_dim;
+  launch_store_kv(nullptr, {.kv = pool.view(),
+                            .batch = step.batch(),
+                            .q = tensor(k, step.rows, cols),
+                            .k = tensor(k, step.rows, cols),
+                            .v = tensor(v, step.rows, cols),
+                            .layer = layer,
+                            .heads = shape.heads,
+                            .kv_heads = shape.kv_heads,
+                            .head_dim = shape.head_dim});
+}
+
+// --- correctness
+
+// What is stored of a head, as floats.
+void round_head(ElementType type, float* x, std::uint32_t n) {
+  if (type == ElementType::F16) {
+    for (std::uint32_t i = 0; i < n; ++i) x[i] = __half2float(__float2half_rn(x[i]));
+  } else if (type == ElementType::BF16) {
+    for (std::uint32_t i = 0; i < n; ++i) x[i] = __bfloat162float(__float2bfloat16_rn(x[i]));
+  } else if (type == ElementType::Q8_0) {
+    for (std::uint32_t at = 0; at < n; at += 32) {
+      const std::uint32_t count = std::min(32u, n - at);
+      float largest = 0;
+      for (std::uint32_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(x[at + i]));
+      std::uint16_t half = __half_as_ushort(__float2half_rn(largest / 127));
+      if (__half2float(__ushort_as_half(half)) < largest / 127) ++half;
+      const float scale = __half2float(__ushort_as_half(half));
+      for (std::uint32_t i = 0; i < count; ++i) x[at + i] = std::nearbyint(x[at + i] / scale) * scale;
+    }
+  }
+}
+
+struct Sequences {
+  std::vector<std::uint32_t> lengths;
+  std::vector<std::vector<float>> q, k, v;  // [positions][heads * head_dim]
+};
+
+// The largest error of a row, relative to the size of its terms and scores.
+double error_of(const Shape& shape, const Sequences& all, std::uint32_t s, std::uint32_t position, const float* got) {
+  const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
+  const std::uint32_t cols = shape.heads * dim, kv_cols = shape.kv_heads * dim;
+  double worst = 0;
+  for (std::uint32_t head = 0; head < shape.heads; ++head) {
+    const float* q = &all.q[s][std::size_t{position} * cols + head * dim];
+    const std::uint32_t at = head / per_head * dim;
+    std::vector<double> weights;
+    double highest = -INFINITY, largest = 0, total = 0;
+    const std::uint32_t first = first_seen(position, shape.window);
+    for (std::uint32_t t = first; t <= position; ++t) {
+      double score = 0;
+      for (std::uint32_t d = 0; d < dim; ++d) score += double{q[d]} * all.k[s][std::size_t{t} * kv_cols + at + d];
+      score *= shape.scale();
+      if (shape.cap > 0) score = shape.cap * std::tanh(score / shape.cap);
+      weights.push_back(score);
+      highest = std::max(highest, score);
+      largest = std::max(largest, std::fabs(score));
+    }
+    for (double& w : weights) total += w = std::exp(w - highest);
+    for (std::uint32_t d = 0; d < dim; ++d) {
+      double sum = 0, size = 0;
+      for (std::uint32_t t = first; t <= position; ++t) {
+        const double term = weights[t - first] / total * all.v[s][std::size_t{t} * kv_cols + at + d];
+        sum += term;
+        size += std::fabs(term);
+      }
+      const double error = std::fabs(got[head * dim + d] - sum) / (size * (1 + largest) + 1e-30);
+      worst = error <= worst ? worst : error;  // a NaN counts
+    }
+  }
+  return worst;
+}
+
+// Runs one step; rows in the order of the parts. Part.table is the sequence, too.
+std::vector<float> run_step(const Shape& shape, Attention& attention, const Pool& pool, const Sequences& all,
+                            const std::vector<Part>& parts, const Division& division) {
+  const Step step(parts);
+  const std::uint32_t cols = shape.heads * shape.head_dim;
+  std::vector<float> q;
+  for (const Part& part : parts) {
+    const auto from = all.q[part.table].begin() + std::ptrdiff_t{part.position} * cols;
+    q.insert(q.end(), from, from + std::ptrdiff_t{part.rows} * cols);
+  }
+  const Array<float> on_device(q), out(std::vector<float>(q.size(), NAN));
+  attention.plan(pool, step, division);
+  attention.run(attention.call(pool, step, out, on_device, 1), true);
+  must(cudaDeviceSynchronize());
+  return out.host();
+}
+
+void check(const Shape& shape, const char* what, double most_error) {
+  Sequences all{{700, 65, 300, 1100}, {}, {}, {}};
+  const std::uint32_t cols = shape.heads * shape.head_dim, kv_cols = shape.kv_heads * shape.head_dim;
+  std::vector<Part> whole;
+  std::vector<float> k, v;
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    const std::size_t n = all.lengths[s];
+    all.q.push_back(random_floats(n * cols, 10 + s));
+    for (float& x : all.q.back()) x *= 3;
+    all.k.push_back(random_floats(n * kv_cols, 20 + s));
+    all.v.push_back(random_floats(n * kv_cols, 30 + s));
+    whole.push_back({s, 0, all.lengths[s]});
+    k.insert(k.end(), all.k[s].begin(), all.k[s].end());
+    v.insert(v.end(), all.v[s].begin(), all.v[s].end());
+    for (std::size_t head = 0; head < n * shape.kv_heads; ++head) {
+      round_head(shape.type, &all.k[s][head * shape.head_dim], shape.head_dim);
+      round_head(shape.type, &all.v[s][head * shape.head_dim], shape.head_dim);
+    }
+  }
+  const auto make = [&](std::uint32_t block, Pool& pool) {
+    const Step step(whole);
+    const Array<float> keys(k), values(v);
+    Shape other = shape;
+    other.block = block;
+    store(other, pool, step, keys, values, 1);
+    must(cudaDeviceSynchronize());
+  };
+  Attention attention(shape, 1100);
+  Pool pool(shape, 4, 1100, 3);
+  make(shape.block, pool);
+  std::vector<std::vector<float>> out;
+  double worst = 0;
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    out.push_back(run_step(shape, attention, pool, all, {whole[s]}, {264}));
+    for (const std::uint32_t p : {0u, 1u, 63u, 64u, 255u, 256u, 299u, 511u, 512u, 699u, 1023u, 1099u}) {
+      if (p >= all.lengths[s]) continue;
+      const double error = error_of(shape, all, s, p, &out[s][std::size_t{p} * cols]);
+      worst = error <= worst ? worst : error;
+    }
+  }
+  int differing = 0;
+  const auto same = [&](const Pool& from, const std::vector<Part>& parts, const Division& division) {
+    const std::vector<float> got = run_step(shape, attention, from, all, parts, division);
+    std::size_t at = 0;
+    for (const Part& part : parts) {
+      for (std::uint32_t i = 0; i < part.rows; ++i, at += cols) {
+        const float* expected = &out[part.table][std::size_t{part.position + i} * cols];
+        differing += std::memcmp(&got[at], expected, cols * sizeof(float)) != 0 ? 1 : 0;
+      }
+    }
+  };
+  const std::vector<Part> decode = {{0, 699, 1}, {1, 64, 1}, {2, 257, 1}, {3, 1099, 1}, {3, 1023, 1}, {3, 767, 1}};
+  for (const Division division : {Division{264}, {1}, {5}, {264, 0}, {264, 6}}) {
+    same(pool, decode, division);
+    same(pool, {{3, 1099, 1}}, division);
+  }
+  for (const std::uint32_t p : {0u, 63u, 64u, 255u, 256u, 512u, 600u}) same(pool, {{0, p, 1}}, {264});
+  for (std::uint32_t p = 0; p + 17 <= 300; p += 17) same(pool, {{2, p, 17}, {3, 5 * p, 1}}, {264});
+  same(pool, {{3, 800, 256}, {0, 20, 2}, {1, 0, 65}, {3, 1056, 44}}, {264});
+  std::vector<Part> sharing;
+  for (std::uint32_t i = 0; i < 45; ++i) sharing.push_back({3, 1055 + i, 1});
+  sharing.push_back({0, 650, 1});
+  sharing.push_back({2, 100, 9});
+  for (const Division division : {Division{264}, {1}}) same(pool, sharing, division);
+  for (const std::uint32_t block : {1u, 5u, 64u, 100u}) {
+    Shape other = shape;
+    other.block = block;
+    Pool others(other, 4, 1100, 3);
+    make(block, others);
+    same(others, decode, {264});
+    same(others, {{3, 700, 100}}, {264});
+    same(others, sharing, {264});
+  }
+  const bool good = worst <= most_error && differing == 0;
+  failures += good ? 0 : 1;
+  std::printf("%-30s %2u/%2u x %3u  error %.1e (limit %.0e)  differing rows %d%s\n", what, shape.heads, shape.kv_heads,
+              shape.head_dim, worst, most_error, differing, good ? "" : "  WRONG");
+}
+
+// --- times
+
+struct Case {
+  const char* what;
+  ElementType type;
+  std::uint32_t sequences, context, rows;
+  bool shared;
+};
+
+void time_case(const Case& one) {
+  const Shape shape{32, 8, 128, one.type};
+  const std::uint32_t own = one.shared ? 16 : 0;
+  const std::uint32_t length = one.context + one.rows + own;
+  const std::uint64_t token = 2ull * shape.kv_heads * row_bytes(one.type, shape.head_dim);
+  const std::uint64_t layer_bytes = token * length * (one.shared ? 1 : one.sequences);
+  const auto layers = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((400ull << 20) / layer_bytes, 1, 32));
+  const std::uint32_t tables = one.shared ? 1 : one.sequences;
+  const Pool pool(shape, tables, length, layers);
+  const std::uint32_t kv_cols = shape.kv_heads * shape.head_dim, cols = shape.heads * shape.head_dim;
+  const Array<float> k(random_floats(std::size_t{1024} * kv_cols, 1)), v(random_floats(std::size_t{1024} * kv_cols, 2));
+  for (std::uint32_t s = 0; s < tables; ++s) {
+    for (std::uint32_t p = 0; p < length; p += 1024) {
+      const Step step({{s, p, std::min(1024u, length - p)}});
+      for (std::uint32_t layer = 0; layer < layers; ++layer) store(shape, pool, step, k, v, layer);
+      must(cudaDeviceSynchronize());
+    }
+  }
+  std::vector<Part> parts;
+  for (std::uint32_t s = 0; s < one.sequences; ++s) {
+    parts.push_back({one.shared ? 0 : s, one.context + (one.shared ? s % own : 0), one.rows});
+  }
+  const Step step(parts);
+  const Array<float> q(random_floats(std::size_t{step.rows} * cols, 3)), out(std::size_t{step.rows} * cols);
+  Attention attention(shape, step.rows);
+  cudaEvent_t events[3];
+  for (cudaEvent_t& event : events) must(cudaEventCreate(&event));
+  const std::uint32_t rounds = 48;
+  const bool wide = one.rows > 1 || one.sequences > 1;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    attention.plan(pool, step, {2 * multiprocessors});
+    attention.run(attention.call(pool, step, out, q, i % layers), wide);
+  }
+  must(cudaEventRecord(events[0]));
+  for (std::uint32_t i = 0; i < 10; ++i) attention.plan(pool, step, {2 * multiprocessors});
+  must(cudaEventRecord(events[1]));
+  for (std::uint32_t i = 0; i < rounds; ++i) attention.run(attention.call(pool, step, out, q, i % layers), wide);
+  must(cudaEventRecord(events[2]));
+  must(cudaEventSynchronize(events[2]));
+  float plan_ms = 0, ms = 0;
+  must(cudaEventElapsedTime(&plan_ms, events[0], events[1]));
+  must(cudaEventElapsedTime(&ms, events[1], events[2]));
+  const AttentionCounts counts = attention.counts();
+  const double us = ms * 1e3 / rounds;
+  double pairs = 0;  // of a query row and a position
+  for (const Part& part : parts) pairs += part.rows * (part.position + (part.rows + 1) / 2.0);
+  const double bytes = static_cast<double>(token) * (one.context + one.rows) * one.sequences;
+  std::printf("%-28s %-5s %8.1f us  %7.0f GB/s  %6.1f TFLOP/s  plan %5.1f us  items %u + %u, run %u, parts %u\n",
+              one.what, name(one.type), us, bytes / us * 1e-3, pairs * 4 * cols / us * 1e-6, plan_ms * 100,
+              counts.narrow, counts.wide, counts.run, counts.parts);
+  for (cudaEvent_t event : events) must(cudaEventDestroy(event));
+}
+
+}  // namespace
+
+int main() {
+  cudaDeviceProp properties;
+  must(cudaGetDeviceProperties(&properties, 0));
+  multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
+  using enum ElementType;
+  check({32, 8, 128, F16}, "f16", 1e-3);
+  check({32, 8, 128, BF16}, "bf16", 1e-4);
+  check({32, 8, 128, Q8_0}, "q8_0", 1e-3);
+  check({16, 1, 64, F16}, "f16, 16 heads on 1", 1e-3);
+  check({6, 2, 80, F16}, "f16, padded head", 1e-3);
+  check({6, 2, 80, Q8_0}, "q8_0, padded head", 1e-3);
+  check({6, 2, 96, BF16}, "bf16, padded head", 1e-4);
+  check({4, 2, 256, F16, 0, 30}, "f16, cap", 1e-3);
+  check({4, 2, 256, Q8_0}, "q8_0", 1e-3);
+  check({4, 2, 256, BF16}, "bf16", 1e-4);
+  check({8, 8, 64, F16, 100}, "f16, window 100", 1e-3);
+  check({40, 2, 32, F16, 700, 20}, "f16, window 700, cap", 1e-3);
+  check({4, 2, 64, F32}, "f32", 2e-5);
+  check({4, 2, 64, F32, 300, 15}, "f32, window 300, cap", 2e-5);
+  check({3, 3, 33, F16}, "f16, odd head", 2e-5);
+  check({6, 2, 20, Q8_0}, "q8_0, odd head", 2e-5);
+  check({2, 1, 272, BF16}, "bf16, large head", 2e-5);
+  check({5, 1, 1, F16}, "f16, head of 1", 2e-5);
+  for (const Case& one : {Case{"decode 1 x 512", F16, 1, 511, 1, false},
+                          {"decode 1 x 8k", F16, 1, 8191, 1, false},
+                          {"decode 1 x 32k", F16, 1, 32767, 1, false},
+                          {"decode 64 x 512", F16, 64, 511, 1, false},
+                          {"decode 64 x 4k", F16, 64, 4095, 1, false},
+                          {"decode 64, sharing 4k", F16, 64, 4096, 1, true},
+                          {"decode 1 x 8k", Q8_0, 1, 8191, 1, false},
+                          {"decode 64 x 4k", Q8_0, 64, 4095, 1, false},
+                          {"decode 64 x 4k", BF16, 64, 4095, 1, false},
+                          {"prefill 2048 at 0", F16, 1, 0, 2048, false},
+                          {"prefill 2048 at 8k", F16, 1, 8192, 2048, false},
+                          {"prefill 2048 at 8k", Q8_0, 1, 8192, 2048, false},
+                          {"prefill 2048 at 8k", BF16, 1, 8192, 2048, false}}) {
+    time_case(one);
+  }
+  std::printf("%s\n", failures == 0 ? "attention: all checks passed" : "attention: WRONG");
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,90 @@
+// Arithmetic of attention that several kernels share. Everything is written with explicitly rounded operations: the
+// compiler must not contract a product and a sum in one kernel and not in another, since their bits have to agree.
+//
+// Scores are kept as powers of two: score * log2(e).
+#pragma once
+
+#include <cstdint>
+
+#include "quire/backend/cuda/attention_kernels.h"
+
+namespace quire::cuda {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// How a product of a query and a key becomes a score: times `factor`, then (with a cap) cap * tanh().
+struct ScoreScale {
+  float scale;  // of the query's row
+  float cap;    // times log2(e); 0: none
+};
+__device__ inline ScoreScale score_scale(const AttendCall& call) {
+  if (call.soft_cap > 0) return {__fdiv_rn(call.scale, call.soft_cap), __fmul_rn(call.soft_cap, kLog2E)};
+  return {__fmul_rn(call.scale, kLog2E), 0};
+}
+__device__ inline float score_of(float product, float factor, float cap) {
+  const float x = __fmul_rn(product, factor);
+  if (cap == 0) return x;
+  const float power = power_of_two(__fmul_rn(x, 2 * kLog2E));
+  return __fmul_rn(cap, __fsub_rn(1.0f, __fdiv_rn(2.0f, __fadd_rn(power, 1.0f))));
+}
+
+// What weights are relative to: the running maximum, or 0 while nothing was seen.
+__device__ inline float reference_of(float highest) { return highest == -INFINITY ? 0.0f : highest; }
+__device__ inline float weight_of(float score, float reference) { return power_of_two(__fsub_rn(score, reference)); }
+
+// Joins a section to those before it. The first one is taken over as it is.
+struct Joint {
+  float before, part;  // factors
+  bool first, skip;
+};
+__device__ inline Joint joint_of(float highest, float part) {
+  const float most = fmaxf(highest, part);
+  return {power_of_two(__fsub_rn(highest, most)), power_of_two(__fsub_rn(part, most)), highest == -INFINITY,
+          part == -INFINITY};
+}
+__device__ inline float join(const Joint& joint, float before, float part) {
+  if (joint.skip) return before;
+  if (joint.first) return part;
+  return __fmaf_rn(part, joint.part, __fmul_rn(before, joint.before));
+}
+
+// A query of an item: its row and head, and what it sees.
+struct QueryPlace {
+  std::uint32_t row, head, position;
+  std::uint32_t part;  // of the item's first section; kNone: the item joins its sections itself
+};
+__device__ inline QueryPlace query_place(const AttendCall& call, const AttentionItem& item, std::uint32_t kv_head,
+                                         std::uint32_t i) {
+  const std::uint32_t query = item.first_query + i;
+  const std::uint32_t index = query / call.per_head, head = kv_head * call.per_head + query % call.per_head;
+  if (item.member == kNone) {
+    const DeviceEntry entry = call.batch.entries[item.entry];
+    return {entry.first_row + index, head, entry.position + index, kNone};
+  }
+  const AttentionMember member = call.plan.members[item.member + index];
+  const DeviceEntry entry = call.batch.entries[member.entry];
+  return {entry.first_row, head, entry.position, member.part};
+}
+
+// The positions that an item loads: what its first entry sees of its sections.
+struct Positions {
+  std::uint32_t begin, end;
+};
+__device__ inline Positions item_positions(const AttendCall& call, const AttentionItem& item) {
+  const DeviceEntry entry = call.batch.entries[item.entry];
+  std::uint32_t first = entry.position, last = entry.position;
+  if (item.member == kNone) {
+    first += item.first_query / call.per_head;
+    last += (item.first_query + item.queries - 1) / call.per_head;
+  }
+  return {at_least(first_seen(first, call.window), item.section_begin * kSection),
+          at_most(last + 1, item.section_end * kSection)};
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,142 @@
+// How attention divides its work: where tiles and sections of the context begin, what an item of work is, and the
+// arithmetic of the plan. Plain C++20, for host code and kernels.
+//
+//   tile      64 positions, at multiples of 64: keys and values that are loaded together
+//   section   256 positions, at multiples of 256. Within a section tiles are done in order with a running maximum;
+//             sections are joined in order. So the result of a query does not depend on who does which section.
+//   item      up to 16 queries (narrow) or 128 (wide) that go over some sections together. A query is a row and a head.
+//   run       neighbouring sections of a decode item. Each section's result is a part, in scratch memory; a second
+//             kernel joins the parts.
+//
+// A chunk of a prompt, or a decode whose parts would not fit into the scratch memory, goes over its sections in order
+// in one block, joins them there, and needs no parts.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define QUIRE_BOTH __host__ __device__
+#else
+#define QUIRE_BOTH
+#endif
+
+namespace quire::cuda {
+
+inline constexpr std::uint32_t kTile = 64;
+inline constexpr std::uint32_t kSection = 256;
+inline constexpr std::uint32_t kSectionTiles = kSection / kTile;
+inline constexpr std::uint32_t kNarrow = 16;         // queries of a narrow item
+inline constexpr std::uint32_t kWide = 128;          // queries of a wide item, at most
+inline constexpr std::uint32_t kMostRun = 8;         // sections
+inline constexpr std::uint32_t kMostSharing = 4096;  // entries of a step among which shared pages are looked for
+inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+struct AttentionItem {
+  std::uint32_t entry = 0;        // whose page table is used
+  std::uint32_t member = kNone;   // the first of its members; kNone: rows of `entry`, which need no parts
+  std::uint32_t first_query = 0;  // of the rows (or members) times the heads of a KV head
+  std::uint32_t queries = 0;
+  std::uint32_t section_begin = 0;
+  std::uint32_t section_end = 0;
+};
+// A sequence with one row in an item that makes parts.
+struct AttentionMember {
+  std::uint32_t entry = 0;
+  std::uint32_t part = 0;  // of the item's first section
+};
+// Parts that are joined to the result of one row.
+struct AttentionMerge {
+  std::uint32_t entry = 0;
+  std::uint32_t part = 0;
+  std::uint32_t sections = 0;
+};
+struct AttentionCounts {
+  std::uint32_t narrow = 0, wide = 0, members = 0, merges = 0;
+  std::uint32_t parts = 0;
+  std::uint32_t run = 1;   // sections of a run
+  std::uint32_t runs = 0;  // that the longest sequence has
+};
+
+// The plan of a step for one group of layers, in device memory.
+struct AttentionPlanView {
+  AttentionCounts* counts = nullptr;
+  AttentionItem* narrow = nullptr;
+  AttentionItem* wide = nullptr;
+  AttentionMember* members = nullptr;
+  AttentionMerge* merges = nullptr;
+  std::uint32_t* first_part = nullptr;  // [entries]; kNone: no parts
+};
+
+// First position that a query sees.
+QUIRE_BOTH constexpr std::uint32_t first_seen(std::uint32_t position, std::uint32_t window) {
+  return window != 0 && position + 1 > window ? position + 1 - window : 0;
+}
+QUIRE_BOTH constexpr std::uint32_t sections_seen(std::uint32_t position, std::uint32_t window) {
+  return position / kSection - first_seen(position, window) / kSection + 1;
+}
+QUIRE_BOTH constexpr std::uint32_t at_most(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
+QUIRE_BOTH constexpr std::uint32_t at_least(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
+QUIRE_BOTH constexpr std::uint32_t pieces_of(std::uint32_t count, std::uint32_t size) {
+  return (count + size - 1) / size;
+}
+
+// An item for some rows of one entry that joins its sections itself.
+QUIRE_BOTH constexpr AttentionItem rows_item(std::uint32_t entry, std::uint32_t position, std::uint32_t first_query,
+                                             std::uint32_t queries, std::uint32_t per_head, std::uint32_t window) {
+  const std::uint32_t first = position + first_query / per_head;
+  const std::uint32_t last = position + (first_query + queries - 1) / per_head;
+  return {entry, kNone, first_query, queries, first_seen(first, window) / kSection, last / kSection + 1};
+}
+
+// What a decode row sees of run `run`: sections [begin, end), empty if none.
+struct SectionRange {
+  std::uint32_t begin, end;
+};
+QUIRE_BOTH constexpr SectionRange sections_of_run(std::uint32_t position, std::uint32_t window, std::uint32_t run,
+                                                  std::uint32_t run_sections) {
+  return {at_least(run * run_sections, first_seen(position, window) / kSection),
+          at_most((run + 1) * run_sections, position / kSection + 1)};
+}
+// Whether it sees all positions of that run. Only then can it share them.
+QUIRE_BOTH constexpr bool sees_whole_run(std::uint32_t position, std::uint32_t window, std::uint32_t run,
+                                         std::uint32_t run_sections) {
+  const std::uint32_t begin = run * run_sections * kSection, end = begin + run_sections * kSection;
+  return first_seen(position, window) <= begin && position + 1 >= end;
+}
+
+// Sections of a run: enough items for `slots` blocks at once, and then as long as possible, so that loads overlap.
+QUIRE_BOTH constexpr std::uint32_t run_length(std::uint32_t parts, std::uint32_t kv_heads, std::uint32_t slots) {
+  const std::uint64_t sections = std::uint64_t{parts} * kv_heads / (std::uint64_t{4} * at_least(slots, 1));
+  return sections < 1 ? 1 : sections > kMostRun ? kMostRun : static_cast<std::uint32_t>(sections);
+}
+
+// The places of a plan for steps of `rows` rows with at most `heads` heads and `parts` parts.
+struct PlanSizes {
+  std::uint32_t rows = 0, parts = 0, heads = 0;
+
+  constexpr std::uint64_t items() const {
+    // A row is in one item of its own, or in one for every part; heads of one KV head beyond 64 need more items.
+    return (std::uint64_t{rows} + parts) * pieces_of(at_least(heads, 1), 64);
+  }
+  constexpr std::uint64_t wide_at() const { return narrow_at() + round(items() * sizeof(AttentionItem)); }
+  constexpr std::uint64_t narrow_at() const { return round(sizeof(AttentionCounts)); }
+  constexpr std::uint64_t members_at() const { return wide_at() + round(items() * sizeof(AttentionItem)); }
+  constexpr std::uint64_t merges_at() const { return members_at() + round(parts * sizeof(AttentionMember)); }
+  constexpr std::uint64_t first_part_at() const { return merges_at() + round(rows * sizeof(AttentionMerge)); }
+  constexpr std::uint64_t bytes() const { return first_part_at() + round(rows * sizeof(std::uint32_t)); }
+
+  template <typename Byte>
+  AttentionPlanView view(Byte* at) const {
+    return {reinterpret_cast<AttentionCounts*>(at),
+            reinterpret_cast<AttentionItem*>(at + narrow_at()),
+            reinterpret_cast<AttentionItem*>(at + wide_at()),
+            reinterpret_cast<AttentionMember*>(at + members_at()),
+            reinterpret_cast<AttentionMerge*>(at + merges_at()),
+            reinterpret_cast<std::uint32_t*>(at + first_part_at())};
+  }
+
+ private:
+  static constexpr std::uint64_t round(std::uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+};
+
+}  // namespace quire::cuda

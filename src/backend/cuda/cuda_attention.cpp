@@ -1,0 +1,119 @@
+#include "quire/backend/cuda/cuda_attention.h"
+
+#include <algorithm>
+
+namespace quire::cuda {
+namespace {
+
+// Parts that the scratch memory holds: 64 sequences of 32k tokens. Sequences beyond that are not divided, which costs
+// nothing where there are so many of them.
+constexpr std::uint32_t kParts = 8192;
+
+// The largest power of two up to 16 that divides the addresses of all rows.
+std::uint32_t alignment_of(const KvGroupView& kv) {
+  const std::uint64_t all = reinterpret_cast<std::uintptr_t>(kv.base) | kv.page_unit | kv.layer_stride | kv.v_offset |
+                            kv.head_stride | kv.token_stride | row_bytes(kv.type, kv.head_dim) | 16;
+  return static_cast<std::uint32_t>(all & (~all + 1));
+}
+
+}  // namespace
+
+void CudaAttention::prepare(const Backend::Sizes& sizes, std::uint32_t multiprocessors) {
+  sizes_ = sizes;
+  multiprocessors_ = multiprocessors;
+  plan_sizes_ = {sizes.rows, kParts, sizes.heads};
+  planned_.assign(sizes.groups, {});
+}
+
+std::uint64_t CudaAttention::parts_at() const { return plan_sizes_.bytes() * sizes_.groups; }
+
+std::uint64_t CudaAttention::scratch_bytes() const {
+  if (sizes_.heads == 0) return 0;
+  return parts_at() + std::uint64_t{kParts} * (sizes_.heads * sizeof(float2) + sizes_.attention_cols * sizeof(float));
+}
+
+void CudaAttention::begin(const Batch& batch) {
+  std::ranges::fill(planned_, Key{});
+  std::uint32_t singles = 0, chunks = 0;
+  shortest_ = kWide;
+  for (const BatchEntry& entry : batch.entries()) {
+    singles += entry.rows == 1 ? 1 : 0;
+    chunks += entry.rows > 1 ? 1 : 0;
+    if (entry.rows > 1) shortest_ = std::min(shortest_, entry.rows);
+  }
+  decodes_ = singles != 0;
+  many_ = singles > 1;
+  chunks_ = chunks != 0;
+}
+
+void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv, Tensor q,
+                             Tensor k, Tensor v, const HeadChanges& changes, const DeviceBatch& batch) {
+  if (q.rows == 0) return;
+  launch_store_kv(stream, {.kv = kv,
+                           .batch = batch,
+                           .q = q,
+                           .k = k,
+                           .v = v,
+                           .q_norm = changes.q_norm,
+                           .k_norm = changes.k_norm,
+                           .cosines = changes.cosines,
+                           .sines = changes.sines,
+                           .epsilon = changes.epsilon,
+                           .neighbours = changes.pairs == RopePairs::Neighbours,
+                           .layer = shape.layer,
+                           .heads = shape.heads,
+                           .kv_heads = shape.kv_heads,
+                           .head_dim = shape.head_dim});
+}
+
+void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const AttentionShape& shape,
+                              const KvGroupView& kv, const DeviceBatch& batch) {
+  if (q.rows == 0) return;
+  const std::uint32_t per_head = shape.heads / shape.kv_heads;
+  const std::uint32_t alignment = alignment_of(kv);
+  // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
+  const bool aligned = kv.type == ElementType::Q8_0 || alignment == 16;
+  const AttendKind kind = aligned ? attend_kind(kv.type, shape.head_dim) : AttendKind::General;
+  const std::uint32_t wide = wide_queries(kind, shape.head_dim);
+  const AttentionPlanView plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes());
+  const Key key{per_head, shape.kv_heads, shape.window, wide};
+  if (planned_[shape.group] != key) {
+    planned_[shape.group] = key;
+    launch_attention_plan(stream,
+                          {.kv = kv,
+                           .batch = batch,
+                           .plan = plan,
+                           .per_head = per_head,
+                           .kv_heads = shape.kv_heads,
+                           .window = shape.window,
+                           .wide = wide,
+                           .parts = kParts,
+                           .slots = 2 * multiprocessors_},
+                          decodes_);
+  }
+  std::byte* const parts = scratch_ + parts_at();
+  const AttendCall call{
+      .kv = kv,
+      .batch = batch,
+      .plan = plan,
+      .out = out,
+      .q = q,
+      .part_sums = reinterpret_cast<float*>(parts + std::uint64_t{kParts} * sizes_.heads * sizeof(float2)),
+      .part_totals = reinterpret_cast<float2*>(parts),
+      .layer = shape.layer,
+      .heads = shape.heads,
+      .kv_heads = shape.kv_heads,
+      .per_head = per_head,
+      .head_dim = shape.head_dim,
+      .scale = shape.scale,
+      .soft_cap = shape.soft_cap,
+      .window = shape.window,
+      .copy_bytes = alignment};
+  // A decode row has per_head queries; rows of several sequences that share pages are an item together.
+  const bool wide_items = chunks_ || many_ || per_head > kNarrow;
+  const bool narrow_items = decodes_ || shortest_ * per_head <= kNarrow;
+  launch_attend(stream, kind, call, multiprocessors_, narrow_items, wide_items);
+  if (decodes_) launch_attention_merge(stream, call, multiprocessors_);
+}
+
+}  // namespace quire::cuda
