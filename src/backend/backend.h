@@ -127,7 +127,8 @@ struct AttentionShape {
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
-// Norms and rotation of the heads of queries and keys, after their projections. One without a valid tensor is left out.
+// Norms, rotation and factors of the heads of queries and keys, after their projections. One without a valid tensor is
+// left out.
 struct HeadChanges {
   Tensor q_norm = {};  // [head_dim], applied head by head
   Tensor k_norm = {};
@@ -135,6 +136,10 @@ struct HeadChanges {
   Tensor cosines = {};  // the first 2 * cosines.cols elements of every head are rotated
   Tensor sines = {};
   RopePairs pairs = RopePairs::Neighbours;
+  // If the pool keeps keys as Q8_0: after the rotation, keys are divided by these factors, and the queries that a KV
+  // head serves are multiplied by its factors. That leaves scores as they are. Powers of two, so nothing is rounded.
+  // Not used with any other type.
+  Tensor key_balance = {};  // [kv_heads * head_dim]
   friend bool operator==(const HeadChanges&, const HeadChanges&) = default;
 };
 
@@ -210,8 +215,8 @@ class Backend {
 
   // The rotary angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
   virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) = 0;
-  // Applies norms and rotation to the heads of q and k in place, and writes K and V of the step's rows to the pages of
-  // their sequences.
+  // Applies norms, rotation and factors to the heads of q and k in place, and writes K and V of the step's rows to the
+  // pages of their sequences.
   virtual void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) = 0;
   // Each row attends to all positions of its sequence up to its own, as far back as its window reaches.
   virtual void attention(Tensor out, Tensor q, const AttentionShape& shape) = 0;

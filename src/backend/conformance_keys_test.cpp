@@ -17,7 +17,33 @@ struct HeadCase {
   std::uint32_t head_dim, pairs;
   RopePairs order;
   bool norms;
+  bool balanced = false;
 };
+
+// Powers of two for the keys of `heads` KV heads, as HeadChanges::key_balance has them. Any order: a backend does not
+// rely on pairs that have the same factor.
+Matrix some_balance(std::uint32_t heads, std::uint32_t head_dim) {
+  Matrix balance(1, heads * head_dim, 1);
+  for (std::size_t i = 0; i < balance.values.size(); ++i) {
+    balance.values[i] = std::ldexp(1.0f, static_cast<int>(i * 7 % 19) - 9);
+  }
+  return balance;
+}
+// What queries are multiplied with and keys divided by, for heads of each.
+std::vector<float> for_queries(const Matrix& balance, std::uint32_t heads, std::uint32_t head_dim) {
+  const std::uint32_t per_head = heads * head_dim / balance.cols;
+  std::vector<float> factors;
+  for (std::uint32_t head = 0; head < heads; ++head) {
+    const auto part = balance.row(0).subspan(std::size_t{head} / per_head * head_dim, head_dim);
+    factors.insert(factors.end(), part.begin(), part.end());
+  }
+  return factors;
+}
+std::vector<float> for_keys(const Matrix& balance) {
+  std::vector<float> factors;
+  for (const float factor : balance.values) factors.push_back(1 / factor);
+  return factors;
+}
 
 TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValuesAreStored) {
   for (const HeadCase& one : {HeadCase{64, 32, RopePairs::Neighbours, true},
@@ -27,7 +53,10 @@ TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValu
                               {10, 3, RopePairs::Neighbours, false},
                               {10, 3, RopePairs::Halves, true},
                               {33, 0, RopePairs::Halves, true},
-                              {20, 0, RopePairs::Neighbours, false}}) {
+                              {20, 0, RopePairs::Neighbours, false},
+                              {64, 32, RopePairs::Neighbours, true, true},
+                              {80, 16, RopePairs::Halves, false, true},
+                              {33, 0, RopePairs::Halves, false, true}}) {
     for (const ElementType type : types_stored_by(backend())) {
       const AttentionShape shape{.group = 1, .layer = 1, .heads = 6, .kv_heads = 2, .head_dim = one.head_dim};
       SCOPED_TRACE(std::string(name(type)) + ", heads of " + std::to_string(one.head_dim) + ", " +
@@ -57,13 +86,23 @@ TEST_P(ConformanceOfKeysAndValues, HeadsAreNormedAndRotatedInPlaceAndKeysAndValu
         on.cosines = tensors().put_within(changes.cosines, 1, 2);
         on.sines = tensors().put_within(changes.sines, 2, 2);
       }
+      // Keys of other types are left alone.
+      std::vector<float> q_factors, k_factors;
+      if (one.balanced) {
+        const Matrix balance = some_balance(2, one.head_dim);
+        on.key_balance = tensors().put(balance);
+        if (type == ElementType::Q8_0) {
+          q_factors = for_queries(balance, 6, one.head_dim);
+          k_factors = for_keys(balance);
+        }
+      }
       const Tensor q_on = tensors().put_within(q, 3, 5), k_on = tensors().put_within(k, 1, 2);
       const Tensor v_on = tensors().put_within(v, 2, 0);
       step(batch, [&] { backend().store_kv(shape, q_on, k_on, v_on, on); });
       const Matrix q_after = tensors().get(q_on), k_after = tensors().get(k_on);
-      if (one.norms || one.pairs != 0) {
-        expect_close(q_after, change_heads(q, one.head_dim, changes.q_norm, changes), tolerance().floats);
-        expect_close(k_after, change_heads(k, one.head_dim, changes.k_norm, changes), tolerance().floats);
+      if (one.norms || one.pairs != 0 || !q_factors.empty()) {
+        expect_close(q_after, change_heads(q, one.head_dim, changes.q_norm, changes, q_factors), tolerance().floats);
+        expect_close(k_after, change_heads(k, one.head_dim, changes.k_norm, changes, k_factors), tolerance().floats);
       } else {
         EXPECT_TRUE(same_bits(q_after, q));
         EXPECT_TRUE(same_bits(k_after, k));
@@ -130,24 +169,31 @@ TEST_P(ConformanceOfKeysAndValues, ExtremeValuesAreStoredAsTheNearest) {
 TEST_P(ConformanceOfKeysAndValues, ARowOfHeadsHasTheSameBitsHoweverManyThereAre) {
   const AttentionShape shape{.group = 1, .heads = 4, .kv_heads = 2, .head_dim = 40};
   const Matrix q = random_matrix(60, 160, 1), k = random_matrix(60, 80, 2), norm = random_matrix(1, 40, 4);
-  const Matrix angles = random_matrix(60, 20, 3);
-  const auto run = [&](std::uint32_t first, std::uint32_t count) {
-    const KvPool pool = make_pool(shape, ElementType::F32, 1, 64);
+  const Matrix angles = random_matrix(60, 20, 3), balance = some_balance(2, 40);
+  const auto run = [&](ElementType type, std::uint32_t first, std::uint32_t count) {
+    const KvPool pool = make_pool(shape, type, 1, 64);
     const Tensor q_on = tensors().put(q.row_range(first, count)), k_on = tensors().put(k.row_range(first, count));
     const Tensor v_on = tensors().put(k.row_range(first, count)), by = tensors().put(norm);
-    const Tensor angles_on = tensors().put(angles.row_range(first, count));
+    const Tensor angles_on = tensors().put(angles.row_range(first, count)), factors = tensors().put(balance);
     step(make_batch(std::vector<Part>{{.position = first, .rows = count}}, {.kv = {KvGroupView{}, pool.view()}}), [&] {
       backend().store_kv(shape, q_on, k_on, v_on,
-                         {.q_norm = by, .k_norm = by, .epsilon = 1e-5f, .cosines = angles_on, .sines = angles_on});
+                         {.q_norm = by,
+                          .k_norm = by,
+                          .epsilon = 1e-5f,
+                          .cosines = angles_on,
+                          .sines = angles_on,
+                          .key_balance = factors});
     });
     std::vector<Matrix> row = {tensors().get(q_on.row_range(37 - first, 1)),
                                tensors().get(k_on.row_range(37 - first, 1))};
     return row;
   };
-  const std::vector<Matrix> alone = run(37, 1);
-  for (const auto& [first, count] : {std::pair{37u, 2u}, {33u, 9u}, {0u, 60u}}) {
-    const std::vector<Matrix> row = run(first, count);
-    EXPECT_TRUE(same_bits(row[0], alone[0]) && same_bits(row[1], alone[1])) << count << " rows";
+  for (const ElementType type : types_stored_by(backend())) {
+    const std::vector<Matrix> alone = run(type, 37, 1);
+    for (const auto& [first, count] : {std::pair{37u, 2u}, {33u, 9u}, {0u, 60u}}) {
+      const std::vector<Matrix> row = run(type, first, count);
+      EXPECT_TRUE(same_bits(row[0], alone[0]) && same_bits(row[1], alone[1])) << name(type) << ", " << count << " rows";
+    }
   }
 }
 

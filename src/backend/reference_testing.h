@@ -257,8 +257,10 @@ struct HostHeadChanges {
   RopePairs pairs = RopePairs::Neighbours;
 };
 
-// For every head of every row: rms_norm(head) * norm, then the rotation.
-inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matrix& norm, const HostHeadChanges& with) {
+// For every head of every row: rms_norm(head) * norm, then the rotation, then factors: a row of them, one after the
+// other for all heads, or none.
+inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matrix& norm, const HostHeadChanges& with,
+                             std::span<const float> factors = {}) {
   Expected out(x.rows, x.cols);
   for (std::uint32_t i = 0; i < x.rows; ++i) {
     for (std::uint32_t at = 0; at < x.cols; at += head_dim) {
@@ -266,7 +268,10 @@ inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matr
       if (!norm.values.empty()) head = rms_norm(head, norm.row(0), with.epsilon);
       const double largest = std::fabs(*std::ranges::max_element(head, {}, [](double v) { return std::fabs(v); }));
       if (!with.cosines.values.empty()) rotate(head, with.cosines.row(i), with.sines.row(i), with.pairs);
-      for (std::uint32_t d = 0; d < head_dim; ++d) out.set(i, at + d, head[d], largest);
+      for (std::uint32_t d = 0; d < head_dim; ++d) {
+        const double factor = factors.empty() ? 1 : factors[at + d];
+        out.set(i, at + d, head[d] * factor, largest * factor);
+      }
     }
   }
   return out;

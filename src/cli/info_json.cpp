@@ -98,6 +98,8 @@ json::object info_json(const ModelFacts& facts) {
   for (const ModelFacts::KvChoice& choice : facts.states) state[name(choice.type)] = cost_json(choice.cost);
   state["bf16"] = state["f16"];
   state["recurrent_bytes_per_sequence"] = recurrent_bytes_json(facts);
+  const bool recurrent = model.count(model::BlockKind::Mamba2) > 0;
+  state["checkpoint_unit"] = recurrent ? json::value(model::checkpoint_unit_for(facts.block_size)) : json::value();
   out["state"] = std::move(state);
   return out;
 }

@@ -117,6 +117,19 @@ TEST(Info, JsonHasTheStateInBytesAndALayerForEachLayer) {
   EXPECT_EQ(recurrent.at("f16"), recurrent.at("bf16"));
 }
 
+TEST(Info, TheUnitOfCheckpointsFollowsFromThePageSize) {
+  const auto unit = [](const std::string& model, const char* block_size) {
+    const auto outcome = call({"info", "--json", "--block-size", block_size, demo_model(model)});
+    EXPECT_EQ(outcome.exit_code, kSuccess) << outcome.err;
+    return boost::json::parse(outcome.out).at("state").at("checkpoint_unit");
+  };
+  EXPECT_EQ(unit("hybrid", "64"), 16);
+  EXPECT_EQ(unit("hybrid", "8"), 8);
+  EXPECT_TRUE(unit("llama", "64").is_null());  // no recurrent state
+  const auto text = call({"info", "--block-size", "8", demo_model("hybrid")}, {});
+  EXPECT_THAT(text.out, HasSubstr("checkpoints     at multiples of 8 tokens"));
+}
+
 TEST(Info, TheGoldenModelsAreSaidToBeWhatTheyAre) {
   const std::filesystem::path folder = QUIRE_SOURCE_DIR "/testdata/golden";
   int models = 0;

@@ -88,7 +88,7 @@ void add_model(Page& page, const ModelFacts& facts) {
     const model::RecurrentShape& shape = model.recurrent;
     page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
                                        shape.inner / shape.heads, shape.state, shape.conv_kernel));
-    page.line("checkpoints", fmt::format("at multiples of {} tokens", model::kDefaultCheckpointUnit));
+    page.line("checkpoints", fmt::format("at multiples of {} tokens", model::checkpoint_unit_for(facts.block_size)));
   }
 }
 

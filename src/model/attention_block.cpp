@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "quire/model/key_balance.h"
+#include "quire/model/loader.h"
+
 namespace quire::model {
 
 AttentionBlock::AttentionBlock(const Hyperparameters& model, const Layer& layer)
@@ -41,6 +44,24 @@ LayerDesc AttentionBlock::state(ElementType kv_type, ElementType) const {
   return LayerDesc::attention(kv_heads_, head_dim_, kv_type, window_);
 }
 
+Result<void> AttentionBlock::compute(const FileSources& file, const Tensor& norm, const Constants& constants,
+                                     std::vector<HostVector>& computed) {
+  key_balance_ = {};
+  const auto input_norm = file.vector(norm), bias = file.vector(k_bias_), head_norm = file.vector(k_norm_);
+  for (const auto* read : {&input_norm, &bias, &head_norm}) {
+    if (!*read) return std::unexpected(read->error());
+  }
+  auto factors =
+      key_balance({.projection = *file.matrix(k_), .input_norm = *input_norm, .bias = *bias, .head_norm = *head_norm},
+                  {.head_dim = head_dim_,
+                   .rotary_pairs = static_cast<std::uint32_t>(constants.frequencies.size()),
+                   .order = row_->rope_pairs});
+  if (!factors) return std::unexpected(factors.error());
+  const bool any = std::ranges::any_of(*factors, [](float factor) { return factor != 1; });
+  if (any) computed.push_back({std::move(*factors), &key_balance_});
+  return {};
+}
+
 std::uint64_t AttentionBlock::scratch_bytes(std::uint32_t rows) const {
   const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
   return Scratch::bytes_for(rows, {query, key, key, query});
@@ -77,7 +98,8 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
                       .epsilon = step.constants.epsilon,
                       .cosines = window_ != 0 ? step.window_cosines : step.cosines,
                       .sines = window_ != 0 ? step.window_sines : step.sines,
-                      .pairs = row_->rope_pairs});
+                      .pairs = row_->rope_pairs,
+                      .key_balance = key_balance_});
   backend().attention(attended, q, shape);
   out.weight = &out_;
   out.bias = out_bias_;

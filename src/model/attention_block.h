@@ -12,6 +12,8 @@ class AttentionBlock final : public Block {
 
   void declare(TensorTable& table) override;
   LayerDesc state(ElementType kv_type, ElementType state_type) const override;
+  Result<void> compute(const FileSources& file, const Tensor& norm, const Constants& constants,
+                       std::vector<HostVector>& computed) override;
   std::uint64_t scratch_bytes(std::uint32_t rows) const override;
   void widen(Backend::Sizes& sizes) const override;
   void forward(const BlockStep& step, const Input& in, Product out) const override;
@@ -27,6 +29,7 @@ class AttentionBlock final : public Block {
   Weight out_;        // [width][heads * head_dim]
   Tensor q_bias_, k_bias_, v_bias_, out_bias_;
   Tensor q_norm_, k_norm_;  // [head_dim], applied head by head
+  Tensor key_balance_;      // [kv_heads * head_dim], for keys in 8 bits; not valid: all are 1
 };
 
 }  // namespace quire::model

@@ -4,6 +4,7 @@
 //
 //   declare()   its tensors: checked against the file, and bound
 //   state()     what the pool keeps for it
+//   compute()   vectors that follow from its tensors and are not in the file
 //   place()     where that state is, and on which backend the block runs
 //   forward()   a step
 //
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "quire/backend/backend.h"
 #include "quire/model/constants.h"
@@ -22,6 +24,9 @@
 #include "quire/state/layout.h"
 
 namespace quire::model {
+
+class FileSources;  // loader.h
+struct HostVector;
 
 // Scratch memory for the intermediate results of a block. Each block may use all of it, since blocks run one at a time.
 class Scratch {
@@ -63,6 +68,13 @@ class Block {
   void place(Backend& backend, const StateLayout::Place& place) {
     backend_ = &backend;
     place_ = place;
+  }
+
+  // Adds the vectors that the block computes from its tensors in the file. `norm`: the destination of the weights that
+  // its input is normed with; the file may have none.
+  virtual Result<void> compute(const FileSources& /*file*/, const Tensor& /*norm*/, const Constants& /*constants*/,
+                               std::vector<HostVector>& /*computed*/) {
+    return {};
   }
 
   virtual std::uint64_t scratch_bytes(std::uint32_t rows) const = 0;

@@ -29,6 +29,20 @@ Result<void> read_vector(const gguf::File& file, const Binding& binding, std::sp
 
 }  // namespace
 
+const FileMatrix* FileSources::matrix(const Weight& to) const {
+  const auto found = std::ranges::find(bindings_, &to, &Binding::weight);
+  return found == bindings_.end() ? nullptr : &found->matrix;
+}
+
+Result<std::vector<float>> FileSources::vector(const Tensor& to) const {
+  std::vector<float> values;
+  const auto found = std::ranges::find(bindings_, &to, &Binding::vector);
+  if (found == bindings_.end()) return values;
+  values.resize(found->count);
+  if (auto ok = read_vector(*file_, *found, values); !ok) return std::unexpected(ok.error());
+  return values;
+}
+
 Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std::span<const Binding> bindings,
                                   std::span<const HostVector> computed) {
   // Matrices come first, so that huge pages can hold them; vectors come after them.

@@ -15,10 +15,23 @@
 
 namespace quire::model {
 
-// A vector that is computed and not in the file: rotary frequencies.
+// A vector that is computed and not in the file: rotary frequencies, factors for keys.
 struct HostVector {
-  std::span<const float> values;
+  std::vector<float> values;
   Tensor* to = nullptr;
+};
+
+// What the file has for a destination, for blocks that compute vectors from their tensors.
+class FileSources {
+ public:
+  FileSources(const gguf::File& file, std::span<const Binding> bindings) : file_(&file), bindings_(bindings) {}
+
+  const FileMatrix* matrix(const Weight& to) const;           // null: the file has none
+  Result<std::vector<float>> vector(const Tensor& to) const;  // as f32; empty: the file has none
+
+ private:
+  const gguf::File* file_;
+  std::span<const Binding> bindings_;
 };
 
 // Loads all weights. Returns the device memory that they take, in one piece.

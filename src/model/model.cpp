@@ -121,16 +121,30 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   if (auto ok = backend.prepare(sizes); !ok) return refuse(ok.error());
   if (auto ok = take_buffers(max_rows, max_logits); !ok) return ok;
 
-  const HostVector computed[] = {{constants_.frequencies, &frequencies_},
-                                 {constants_.window_frequencies, &window_frequencies_}};
+  auto computed = compute_vectors();
+  if (!computed) return std::unexpected(computed.error());
   weights_ = {};
-  auto weights = load_weights(backend, file_, bindings_, computed);
+  auto weights = load_weights(backend, file_, bindings_, *computed);
   if (!weights) return std::unexpected(weights.error());
   weights_ = std::move(*weights);
   if (tied_) output_ = embedding_;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
+}
+
+Result<std::vector<HostVector>> Model::compute_vectors() {
+  std::vector<HostVector> computed = {{constants_.frequencies, &frequencies_},
+                                      {constants_.window_frequencies, &window_frequencies_}};
+  const FileSources sources(file_, bindings_);
+  const Tensor* norm = nullptr;  // of two blocks side by side, the first has it
+  for (JoinedBlock& joined : blocks_) {
+    if (joined.join == Join::After) norm = &joined.norm;
+    if (auto ok = joined.block->compute(sources, *norm, constants_, computed); !ok) {
+      return fail(file_.path() + ": " + ok.error().message);
+    }
+  }
+  return computed;
 }
 
 std::unexpected<Error> Model::refuse(const PoolError& error) const {

@@ -69,6 +69,7 @@ class Model {
   void walk_layers(const BlockStep& step, Tensor x);
   BlockStep begin_step(const Batch& batch);
   std::unexpected<Error> refuse(const PoolError& error) const;
+  Result<std::vector<HostVector>> compute_vectors();
   Result<void> take_buffers(std::uint32_t max_rows, std::uint32_t max_logits);
 
   // Activations of a step: [rows][cols] each, and the scratch memory of blocks.

@@ -332,9 +332,10 @@ void Api::metrics(Call&& call) {
     loop_.post([this, reply, sight, usage, engine_stats, pool_stats] {
       auto names = names_;
       if (sight) std::erase_if(names, [&](const auto& one) { return one.first != *sight; });
-      send(reply, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                   .body = metrics_.text(*engine_stats, *pool_stats, service_.integrity(), counts_(),
-                                         options_.keys.any(), metrics_.by_name(names, *usage))});
+      send(reply,
+           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = metrics_.text(*engine_stats, *pool_stats, feed_->facts().checkpoint_unit, service_.integrity(),
+                                  counts_(), options_.keys.any(), metrics_.by_name(names, *usage))});
     });
   });
   if (!asked) refuse(call.reply, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));

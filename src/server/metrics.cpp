@@ -133,7 +133,7 @@ void add_tenants(std::vector<MetricFamily>& families, std::span<const TenantCoun
 
 }  // namespace
 
-std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool,
+std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool, std::uint32_t checkpoint_unit,
                           const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
                           std::span<const TenantCount> tenants) const {
   std::vector<MetricFamily> families;
@@ -156,6 +156,9 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(pool.states.free, {label("state", "free")})
       .add(pool.states.held, {label("state", "held")});
   gauge("quire_checkpoints", "Recurrent states kept as checkpoints").add(pool.states.cached);
+  if (checkpoint_unit != 0) {
+    gauge("quire_checkpoint_unit_tokens", "A checkpoint may lie at every multiple of this").add(checkpoint_unit);
+  }
   gauge("quire_pool_bytes", "Size of the pool").add(number(pool.arena_bytes));
   gauge("quire_pool_unfilled_bytes", "Places without a token yet, in the pages of live sequences")
       .add(number(pool.unfilled_bytes));

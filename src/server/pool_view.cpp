@@ -144,7 +144,10 @@ PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys) {
                   .context = pool.config().max_tokens,
                   .has_keys = has_keys};
   for (const PageShape& group : pool.layout().groups) facts.groups.push_back({group.window, group.page_bytes()});
-  if (pool.layout().has_recurrent()) facts.state_bytes = pool.layout().recurrent.bytes();
+  if (pool.layout().has_recurrent()) {
+    facts.state_bytes = pool.layout().recurrent.bytes();
+    facts.checkpoint_unit = pool.config().checkpoint_unit;
+  }
   return facts;
 }
 

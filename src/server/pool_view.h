@@ -64,8 +64,9 @@ struct PoolFacts {
     std::uint64_t page_bytes = 0;
   };
   std::vector<Group> groups;
-  std::uint64_t state_bytes = 0;  // 0: no recurrent layers
-  bool has_keys = false;          // see miss_reason()
+  std::uint64_t state_bytes = 0;      // 0: no recurrent layers
+  std::uint32_t checkpoint_unit = 0;  // tokens; 0: no recurrent layers
+  bool has_keys = false;              // see miss_reason()
 };
 PoolFacts facts_of(const SequencePool& pool, std::string model, bool has_keys);
 

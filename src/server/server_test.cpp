@@ -178,6 +178,7 @@ TEST(ServerAnswers, HybridAndRecurrentModelsAreServedToo) {
     EXPECT_EQ(
         static_cast<std::size_t>(pool.at("states").at("cached").as_int64() + pool.at("states").at("held").as_int64()),
         pool.at("states").at("slots").as_array().size());
+    EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_checkpoint_unit_tokens 16\n"));
     EXPECT_TRUE(server.comes_to_rest());
   }
 }

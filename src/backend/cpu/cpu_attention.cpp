@@ -54,7 +54,9 @@ KvView CpuBackend::view(const AttentionShape& shape, std::uint32_t entry) const 
 }
 
 void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
-  const std::uint32_t dim = shape.head_dim;
+  const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
+  const bool in_8_bits = batch_->kv()[shape.group].type == ElementType::Q8_0;
+  const float* balance = in_8_bits ? vector_of(changes.key_balance) : nullptr;
   const auto change = [&](float* head, std::uint32_t row, const float* norm) {
     if (norm != nullptr) kernels_.rms_norm(head, head, norm, changes.epsilon, dim);
     if (changes.cosines.cols == 0) return;
@@ -70,11 +72,16 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
         entries.begin() - 1);
     const KvView kv = view(shape, entry);
     const std::uint32_t position = entries[entry].position + row - entries[entry].first_row;
-    for (std::uint32_t head = 0; head < shape.heads; ++head)
-      change(row_of(q, row) + head * dim, row, vector_of(changes.q_norm));
+    for (std::uint32_t head = 0; head < shape.heads; ++head) {
+      float* query = row_of(q, row) + head * dim;
+      change(query, row, vector_of(changes.q_norm));
+      if (balance == nullptr) continue;
+      for (std::uint32_t d = 0; d < dim; ++d) query[d] *= balance[head / per_head * dim + d];
+    }
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
       float* key = row_of(k, row) + head * dim;
       change(key, row, vector_of(changes.k_norm));
+      for (std::uint32_t d = 0; balance != nullptr && d < dim; ++d) key[d] /= balance[head * dim + d];
       kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
       kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);
     }

@@ -62,7 +62,7 @@ class Sizes {
 
 TEST(Outliers, OfKeysAreAHundredTimesLargerInEveryHead) {
   const TemporaryFolder folder;
-  for (const char* name : {"llama-1.1b", "qwen3-0.6b", "granite-h-350m"}) {
+  for (const char* name : {"llama-1.1b", "qwen2.5-0.5b", "qwen3-0.6b", "granite-h-350m"}) {
     for (const char* type : {"F16", "Q8_0", "Q4_K_M"}) {
       SCOPED_TRACE(std::string(name) + " " + type);
       const Shape shape = with_outliers(name);
@@ -127,9 +127,10 @@ std::vector<float> logits_with(const std::string& path, ElementType kv_type) {
   return {logits->row(0).begin(), logits->row(0).end()};
 }
 
-// Of the logits' spread. A channel that is a hundred times larger takes the precision of the 31 others of its block.
-// docs/performance.md states these bounds, and that they do not hold where keys are normed and scores therefore large
-// (qwen3 with outliers).
+// Of the logits' spread. A channel that is a hundred times larger would take the precision of the 31 others of its
+// block, if keys and queries were not balanced (key_balance.h): 0.069, 0.081, 0.97 and 0.0008 of the spread then. The
+// outliers come from the projection, a bias, the weight of a norm, and a projection without rotation.
+// docs/performance.md states these bounds.
 TEST(Outliers, LogitsWithKeysAndValuesIn8BitsStayWithinTheStatedErrors) {
   const TemporaryFolder folder;
   struct Bound {
@@ -138,8 +139,9 @@ TEST(Outliers, LogitsWithKeysAndValuesIn8BitsStayWithinTheStatedErrors) {
     double most;
   };
   for (const auto& [name, outliers, most] :
-       {Bound{"llama-1.1b", 0, 0.02}, Bound{"llama-1.1b", kOutliers, 0.1}, Bound{"qwen3-0.6b", 0, 0.02},
-        Bound{"granite-h-350m", 0, 0.001}, Bound{"granite-h-350m", kOutliers, 0.002}}) {
+       {Bound{"llama-1.1b", 0, 0.02}, Bound{"llama-1.1b", kOutliers, 0.02}, Bound{"qwen2.5-0.5b", 0, 0.02},
+        Bound{"qwen2.5-0.5b", kOutliers, 0.02}, Bound{"qwen3-0.6b", 0, 0.02}, Bound{"qwen3-0.6b", kOutliers, 0.05},
+        Bound{"granite-h-350m", 0, 0.0002}, Bound{"granite-h-350m", kOutliers, 0.0002}}) {
     Shape shape = testing::small(name);
     shape.outliers = outliers;
     const std::string path = written(folder, shape, "F16");

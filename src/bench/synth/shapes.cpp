@@ -50,6 +50,21 @@ std::vector<Shape> make_shapes() {
        .head_dim = 128,
        .feed_forward = 14336,
        .rope_base = 1000000},
+      // Qwen/Qwen2.5-0.5B. In GGUF its architecture is qwen2.
+      {.name = "qwen2.5-0.5b",
+       .architecture = "qwen2",
+       .layers = 24,
+       .embedding = 896,
+       .vocabulary = 151936,
+       .context = 32768,
+       .tied = true,
+       .heads = 14,
+       .kv_heads = 2,
+       .head_dim = 64,
+       .feed_forward = 4864,
+       .pre = "qwen2",
+       .epsilon = 1e-6f,
+       .rope_base = 1000000},
       // Qwen/Qwen3-0.6B
       {.name = "qwen3-0.6b",
        .architecture = "qwen3",
@@ -153,7 +168,7 @@ struct Parts {
   bool recurrence = false;
 };
 std::optional<Parts> parts_of(std::string_view architecture) {
-  if (architecture == "llama" || architecture == "qwen3") return Parts{};
+  if (architecture == "llama" || architecture == "qwen2" || architecture == "qwen3") return Parts{};
   if (architecture == "mamba2") return Parts{.attention = false, .recurrence = true};
   if (architecture == "granitehybrid") return Parts{.attention = true, .recurrence = true};
   return std::nullopt;
@@ -228,7 +243,7 @@ const Shape* find_shape(std::string_view name) {
 }
 
 const std::vector<std::string>& architecture_names() {
-  static const std::vector<std::string> names = {"granitehybrid", "llama", "mamba2", "qwen3"};
+  static const std::vector<std::string> names = {"granitehybrid", "llama", "mamba2", "qwen2", "qwen3"};
   return names;
 }
 

@@ -23,6 +23,7 @@ TEST(Shapes, HaveTheParametersOfTheModelsThatTheyAreNamedAfter) {
   EXPECT_EQ(parameters("llama-1.1b"), 1'100'048'384u);
   EXPECT_EQ(parameters("mistral-7b"), 7'241'732'096u);
   EXPECT_EQ(parameters("llama-8b"), 8'030'261'248u + 64);  // plus the RoPE frequency factors
+  EXPECT_EQ(parameters("qwen2.5-0.5b"), 494'032'768u);
   EXPECT_EQ(parameters("qwen3-0.6b"), 596'049'920u);
   EXPECT_NEAR(static_cast<double>(parameters("mamba2-130m")), 129e6, 0.5e6);
   EXPECT_NEAR(static_cast<double>(parameters("mamba2-370m")), 368e6, 0.5e6);
@@ -62,7 +63,7 @@ TEST(Shapes, WhatCannotBeIsRefusedByName) {
   };
   Shape shape = small("llama-1.1b");
   shape.architecture = "mamba3";
-  EXPECT_THAT(refusal(shape), StartsWith("arch: 'mamba3' is not one of granitehybrid, llama, mamba2, qwen3"));
+  EXPECT_THAT(refusal(shape), StartsWith("arch: 'mamba3' is not one of granitehybrid, llama, mamba2, qwen2, qwen3"));
   const auto with = [&](std::string_view name, std::uint32_t Shape::*number, std::uint32_t value) {
     Shape changed = small(name);
     changed.*number = value;

@@ -29,12 +29,13 @@ using gguf::Type;
 
 // The distribution of a tensor's values.
 enum class Kind : std::uint8_t {
-  matrix,  // mean 0, standard deviation of one over the square root of the row length
-  bias,    // close to 0
-  norm,    // around 1
-  decay,   // Mamba-2's A: -16 to -1, as before training
-  step,    // Mamba-2's dt bias: the logarithm of steps of about 0.001 to 0.1
-  rope,    // Llama 3.1's RoPE frequency factors
+  matrix,    // mean 0, standard deviation of one over the square root of the row length
+  bias,      // close to 0
+  key_bias,  // close to 0; outliers are as much larger than the projection's values, which are around 1
+  norm,      // around 1
+  decay,     // Mamba-2's A: -16 to -1, as before training
+  step,      // Mamba-2's dt bias: the logarithm of steps of about 0.001 to 0.1
+  rope,      // Llama 3.1's RoPE frequency factors
 };
 
 struct Tensor {
@@ -128,9 +129,10 @@ class Plan {
     }
   }
 
-  // Where keys are normed, outlier channels come from the norm's weight. Otherwise from the projection.
+  // Where keys are normed, outlier channels come from the norm's weight; where they have a bias, from the bias, as in
+  // Qwen2 itself. Otherwise from the projection.
   Result<void> add_attention(std::uint32_t layer, std::uint32_t index) {
-    const bool normed = shape_.architecture == "qwen3";
+    const bool normed = shape_.architecture == "qwen3", biased = shape_.architecture == "qwen2";
     const std::vector<std::uint32_t> outliers = key_outliers(shape_, layer);
     const std::uint32_t count =
         shape_.inner == 0 ? shape_.layers : static_cast<std::uint32_t>(shape_.attention_layers.size());
@@ -138,9 +140,16 @@ class Plan {
     Result<void> ok = matrix("attn_q.weight", width, shape_.heads * head);
     if (ok && !normed) scale(outliers, shape_.heads, 1 / kOutlierFactor);
     if (ok) ok = matrix("attn_k.weight", width, shape_.kv_heads * head);
-    if (ok && !normed) scale(outliers, shape_.kv_heads, kOutlierFactor);
+    if (ok && !normed && !biased) scale(outliers, shape_.kv_heads, kOutlierFactor);
     if (ok) ok = matrix("attn_v.weight", width, shape_.kv_heads * head, Role::attention_value, index, count);
     if (ok) ok = matrix("attn_output.weight", shape_.heads * head, width, Role::attention_output, index, count);
+    if (biased) {
+      vector("attn_q.bias", Kind::bias, {shape_.heads * head});
+      scale(outliers, shape_.heads, 1 / kOutlierFactor);
+      vector("attn_k.bias", Kind::key_bias, {shape_.kv_heads * head});
+      scale(outliers, shape_.kv_heads, kOutlierFactor);
+      vector("attn_v.bias", Kind::bias, {shape_.kv_heads * head});
+    }
     if (normed) {
       vector("attn_q_norm.weight", Kind::norm, {head});
       scale(outliers, 1, 1 / kOutlierFactor);
@@ -199,14 +208,17 @@ std::vector<float> values_of(const Tensor& tensor, const Shape& shape, Stream st
   for (std::uint64_t i = 0; i < values.size(); ++i) {
     switch (tensor.kind) {
       case Kind::matrix: break;
-      case Kind::bias: values[i] = 0.02f * stream.normal(i); break;
+      case Kind::bias:
+      case Kind::key_bias: values[i] = 0.02f * stream.normal(i); break;
       case Kind::norm: values[i] = 1 + 0.1f * stream.normal(i); break;
       case Kind::decay: values[i] = -1 - 15 * stream.fraction(i); break;
       case Kind::step: values[i] = -6.9f + 4.6f * stream.fraction(i); break;
       case Kind::rope: values[i] = rope_factor(shape, i); break;
     }
   }
-  for (const std::uint64_t i : tensor.scaled) values[i] *= tensor.factor;
+  for (const std::uint64_t i : tensor.scaled) {
+    values[i] = tensor.kind == Kind::key_bias ? std::copysign(tensor.factor, values[i]) : values[i] * tensor.factor;
+  }
   return values;
 }
 

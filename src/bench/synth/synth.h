@@ -23,7 +23,7 @@ namespace quire::synth {
 
 struct Shape {
   std::string name;
-  std::string architecture;  // as GGUF has it: llama, qwen3, mamba2, granitehybrid
+  std::string architecture;  // as GGUF has it: llama, qwen2, qwen3, mamba2, granitehybrid
   std::uint32_t layers = 0;
   std::uint32_t embedding = 0;
   std::uint32_t vocabulary = 0;
