@@ -1,17 +1,20 @@
 // Picks the next token from a row of logits.
 //
-// The result is exactly defined:
-//   1. Penalties and bias change the logits, in the order of the options.
-//   2. Tokens are sorted by falling logit; equal logits by ascending id.
-//   3. The weight of a token is exp(logit / temperature).
-//   4. The first `top_k` tokens stay. Of them stays the shortest prefix that has `top_p` of their weight. Of those stay
+// The result is exactly defined (the arithmetic is in backend/sampling.h, and a GPU that follows it finds the same
+// token):
+//   1. Penalties and bias change the logits, in the order of the options. The biases of one token are added up first.
+//   2. A token that the mask does not allow is left out, as if its logit were NaN.
+//   3. Tokens are sorted by falling logit; equal logits by ascending id.
+//   4. The weight of a token is exp(logit / temperature), as an integer: 2^40 for the first one.
+//   5. The first `top_k` tokens stay. Of them stays the shortest prefix that has `top_p` of their weight. Of those stay
 //      the tokens with at least `min_p` of the first token's weight.
-//   5. A random number picks one of the remaining tokens by weight. It is a function of seed and position only.
+//   6. A random number picks one of the remaining tokens by weight, in the order of their ids. It is a function of seed
+//      and position only.
 // So the tokens of a request do not depend on what else runs, or on how often it was suspended and resumed.
 //
 // Who may call: one thread at a time. Samplers that share a scratch buffer are called one at a time. Nothing is
 //   allocated after the constructors.
-// How it fails: sample() returns no token if all logits are NaN. A NaN is never picked.
+// How it fails: sample() returns no token if all logits are NaN or no token is allowed. A NaN is never picked.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "quire/backend/sampling.h"
 #include "quire/base/error.h"
 #include "quire/base/shared_list.h"
 #include "quire/state/ids.h"
@@ -50,7 +54,7 @@ struct TokenLogprob {
 };
 
 struct Sampled {
-  std::optional<Token> token;  // empty: all logits are NaN
+  std::optional<Token> token;  // empty: all logits are NaN, or the mask allows none
   float logprob = 0;           // the model's own, if requested
   std::span<const TokenLogprob> alternatives;
 };
@@ -62,14 +66,9 @@ class SamplerScratch {
 
  private:
   friend class Sampler;
-  struct Candidate {
-    float logit;
-    Token id;
-    double weight;
-  };
-  static bool behind(const Candidate& a, const Candidate& b);  // a comes after b in the sorted order
-  std::vector<Candidate> candidates_;
-  std::vector<float> logits_;
+  std::vector<float> logits_;          // adjusted
+  std::vector<std::uint64_t> places_;  // see sampling::place
+  std::vector<std::uint64_t> sums_;    // of weights: by part of the row, or by range of weights
 };
 
 class Sampler {
@@ -87,15 +86,16 @@ class Sampler {
   void see(Token token);
 
   // Picks the token at `position` of the sequence. `logits` come from the token before it: [vocabulary], or fewer. The
-  // alternatives are valid until the next call.
-  Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch);
+  // alternatives are valid until the next call. `mask`: a bit for each token, the lowest bit of a word first; only
+  // tokens whose bit is set are picked. Empty: all are allowed. Log-probabilities do not depend on it.
+  Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch,
+                 std::span<const std::uint32_t> mask = {});
 
   const SamplerOptions& options() const { return options_; }
 
  private:
-  using Candidate = SamplerScratch::Candidate;
-  std::span<const float> adjusted(std::span<const float> logits, SamplerScratch& scratch) const;
-  std::optional<Token> pick(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch) const;
+  std::span<const float> adjusted(std::span<const float> logits, std::span<const std::uint32_t> mask,
+                                  SamplerScratch& scratch) const;
   void tell_logprobs(std::span<const float> logits, Sampled& sampled, SamplerScratch& scratch);
 
   // A choice often has a few hundred different tokens and a vocabulary hundreds of thousands, so this is a list and not
@@ -109,11 +109,10 @@ class Sampler {
   std::int32_t logprobs_ = -1;
   std::uint32_t vocabulary_ = 0;
   bool penalizes_ = false;
+  sampling::Rule rule_;
+  sampling::Penalties penalties_;
   std::vector<Seen> seen_;  // sorted by token; empty without penalties
   std::vector<TokenLogprob> alternatives_;
 };
-
-// Uniform in [0, 1).
-double random_number(std::uint64_t seed, std::uint64_t position);
 
 }  // namespace quire::engine

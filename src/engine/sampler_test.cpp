@@ -1,15 +1,20 @@
 #include "quire/engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "quire/backend/sampling_testing.h"
 
 namespace quire::engine {
 namespace {
@@ -138,44 +143,133 @@ TEST(Sampler, WhatIsKeptKeepsItsProportions) {
   EXPECT_NEAR(got.at(3), 40'000, 1'000);
 }
 
-// The definition in the header, computed the slow way.
-Token by_definition(const SamplerOptions& options, const std::vector<float>& logits, std::uint64_t position) {
-  std::vector<std::pair<double, Token>> order;
-  for (std::size_t i = 0; i < logits.size(); ++i) order.push_back({logits[i], static_cast<Token>(i)});
-  std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.first > b.first; });
-  if (options.top_k > 0 && order.size() > options.top_k) order.resize(options.top_k);
-  const double highest = order[0].first;
-  double sum = 0;
-  for (auto& [weight, token] : order) sum += weight = std::exp((weight - highest) / options.temperature);
-  double kept = 0;
-  std::size_t count = 0;
-  while (count < order.size() && (count == 0 || (kept < options.top_p * sum && order[count].first >= options.min_p))) {
-    kept += order[count++].first;
+// A row like a model's, or one of the odd ones: many equal logits, infinities, NaN.
+std::vector<float> row_of_logits(std::mt19937& random, std::size_t most) {
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(1 + random() % most);
+  const auto kind = random() % 4;
+  for (float& logit : logits) logit = kind == 0 ? normal(random) : std::round(normal(random) * 8) / 8;
+  if (kind == 2) {
+    for (const float odd : {kNan, -kInfinity, -0.0f}) logits[random() % logits.size()] = odd;
   }
-  const double target = random_number(options.seed, position) * kept;
-  double passed = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if ((passed += order[i].first) > target) return order[i].second;
-  }
-  return order[count - 1].second;
+  if (kind == 3) std::ranges::fill(logits, logits[0]);
+  return logits;
+}
+
+SamplerOptions any_options(std::mt19937& random, std::size_t vocabulary) {
+  constexpr std::array kTemperatures = {0.0, 0.05, 0.7, 1.0, 2.0, 100.0};
+  const auto most_k = static_cast<unsigned>(random() % 2 == 0 ? 60 : vocabulary + 5);
+  return {.temperature = kTemperatures[random() % kTemperatures.size()],
+          .top_k = random() % 3 == 0 ? 0 : static_cast<std::uint32_t>(1 + random() % most_k),
+          .top_p = random() % 3 == 0 ? 1 : static_cast<double>(random() % 100) / 100,
+          .min_p = random() % 3 == 0 ? 0 : static_cast<double>(random() % 50) / 100,
+          .seed = random()};
 }
 
 TEST(Sampler, PicksWhatTheDefinitionPicks) {
   std::mt19937 random(1);
-  std::normal_distribution<float> normal(0, 3);
-  for (int round = 0; round < 300; ++round) {
-    std::vector<float> logits(1 + random() % 500);
-    for (float& logit : logits) logit = std::round(normal(random) * 8) / 8;  // many are equal
-    const SamplerOptions options{.temperature = 0.1 + static_cast<double>(random() % 20) / 10,
-                                 .top_k = random() % 3 == 0 ? 0 : static_cast<std::uint32_t>(1 + random() % 100),
-                                 .top_p = random() % 3 == 0 ? 1 : 0.05 + static_cast<double>(random() % 90) / 100,
-                                 .min_p = random() % 3 == 0 ? 0 : static_cast<double>(random() % 50) / 100,
-                                 .seed = random()};
+  for (int round = 0; round < 600; ++round) {
+    const std::vector<float> logits = row_of_logits(random, round % 50 == 0 ? 20'000 : 700);
+    const SamplerOptions options = any_options(random, logits.size());
+    const sampling::Rule rule = sampling::rule_of(options.temperature, options.top_k, options.top_p, options.min_p);
     LoneSampler sampler(options, static_cast<std::uint32_t>(logits.size()));
     for (std::uint64_t position = 0; position < 20; ++position) {
-      EXPECT_EQ(sampler.sample(logits, position), by_definition(options, logits, position)) << round;
+      const std::uint64_t bits = sampling::random_bits(options.seed, position);
+      EXPECT_EQ(sampler.sample(logits, position), sampling::token_by_definition(logits, rule, bits)) << round;
     }
   }
+}
+
+TEST(Sampler, DrawsPassAChiSquareTestAgainstAPlainSoftmax) {
+  constexpr std::size_t kTokens = 50;
+  constexpr int kDraws = 200'000;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1.5f);
+  std::vector<float> logits(kTokens);
+  for (float& logit : logits) logit = normal(random);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit / 0.9);
+  SamplerOptions options = kPlain;
+  options.temperature = 0.9;
+  auto got = counts(options, logits, kDraws);
+  double chi_square = 0;
+  for (std::size_t i = 0; i < kTokens; ++i) {
+    const double expected = kDraws * std::exp(logits[i] / 0.9) / sum;
+    const double difference = got[static_cast<Token>(i)] - expected;
+    chi_square += difference * difference / expected;
+  }
+  EXPECT_LT(chi_square, 85.4);  // 49 degrees of freedom: one row of draws in a thousand is above
+  EXPECT_GT(chi_square, 23.9);  // and one is below
+}
+
+TEST(Sampler, OnlyTokensOfTheMaskArePicked) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 200; ++round) {
+    const std::vector<float> logits = row_of_logits(random, 500);
+    std::vector<std::uint32_t> mask((logits.size() + 31) / 32);
+    for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random() & random());
+    std::vector<float> allowed = logits;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if ((mask[i / 32] & (1U << (i % 32))) == 0) allowed[i] = kNan;
+    }
+    const SamplerOptions options = any_options(random, logits.size());
+    const auto vocabulary = static_cast<std::uint32_t>(logits.size());
+    Sampler sampler(options, vocabulary);
+    LoneSampler unmasked(options, vocabulary);
+    SamplerScratch scratch(vocabulary);
+    EXPECT_EQ(sampler.sample(logits, 1, scratch, mask).token, unmasked.sample(allowed, 1)) << round;
+    std::ranges::fill(mask, 0);
+    EXPECT_EQ(sampler.sample(logits, 1, scratch, mask).token, std::nullopt);
+  }
+}
+
+TEST(Sampler, LogProbabilitiesAreTheModelsOwn) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0, 4);
+  std::vector<float> logits(2000);
+  for (float& logit : logits) logit = normal(random);
+  logits[7] = kNan;
+  logits[8] = logits[9] = 20;
+  SamplerOptions options = kPlain;
+  options.presence_penalty = 1;
+  options.logit_bias = {{3, 30.0f}};  // is picked
+  Sampler sampler(options, 2000, 5);
+  SamplerScratch scratch(2000);
+  const Sampled sampled = sampler.sample(logits, 1, scratch);
+  ASSERT_EQ(sampled.token, 3);
+  double sum = 0;
+  for (const float logit : logits) sum += std::isnan(logit) ? 0 : std::exp(static_cast<double>(logit));
+  EXPECT_NEAR(sampled.logprob, logits[3] - std::log(sum), 1e-6);
+  std::vector<Token> order(2000);
+  std::iota(order.begin(), order.end(), 0);
+  std::erase(order, 7);
+  const auto logit = [&](Token token) { return logits[static_cast<std::size_t>(token)]; };
+  std::ranges::stable_sort(order, std::greater(), logit);
+  ASSERT_EQ(sampled.alternatives.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(sampled.alternatives[i].token, order[i]);
+    EXPECT_NEAR(sampled.alternatives[i].logprob, logit(order[i]) - std::log(sum), 1e-6);
+  }
+}
+
+TEST(Sampler, LogProbabilitiesAreNeverNaN) {
+  Sampler sampler(kPlain, 3, 3);
+  SamplerScratch scratch(3);
+  const Sampled certain = sampler.sample(std::vector<float>{1, kInfinity, kNan}, 0, scratch);
+  EXPECT_EQ(certain.token, 1);
+  EXPECT_EQ(certain.logprob, 0);
+  ASSERT_EQ(certain.alternatives.size(), 2u);
+  EXPECT_EQ(certain.alternatives[1].logprob, -kInfinity);
+  const Sampled even = sampler.sample(std::vector<float>{-kInfinity, -kInfinity}, 0, scratch);
+  EXPECT_EQ(even.token, 0);
+  EXPECT_NEAR(even.logprob, std::log(0.5), 1e-7);
+}
+
+TEST(Sampler, BothZerosAreEqual) {
+  SamplerOptions options = kPlain;
+  options.top_k = 1;
+  EXPECT_THAT(drawn(options, {-1, -0.0f, 0}), testing::ElementsAre(1));
+  EXPECT_THAT(drawn(options, {-1, 0, -0.0f}), testing::ElementsAre(1));
 }
 
 TEST(Sampler, ADrawDependsOnSeedAndPositionAndNothingElse) {
@@ -282,24 +376,13 @@ TEST(Sampler, BiasIsAddedAndTokensBeyondTheVocabularyAreLeftAlone) {
   EXPECT_EQ(sampler.sample(std::vector<float>{3, 2, 1}, 0), 2);
 }
 
-TEST(Sampler, RandomNumbersAreEvenlySpreadAlongPositionsAndSeeds) {
-  constexpr int kBins = 20, kDraws = 200'000;
-  for (const bool along_seeds : {false, true}) {
-    std::vector<int> bins(kBins);
-    double sum = 0, product = 0, before = 0;
-    for (std::uint64_t i = 0; i < kDraws; ++i) {
-      const double x = along_seeds ? random_number(i, 5) : random_number(5, i);
-      ASSERT_GE(x, 0);
-      ASSERT_LT(x, 1);
-      ++bins[static_cast<std::size_t>(x * kBins)];
-      sum += x;
-      product += (x - 0.5) * (before - 0.5);
-      before = x;
-    }
-    for (const int bin : bins) EXPECT_NEAR(bin, kDraws / kBins, 500);
-    EXPECT_NEAR(sum / kDraws, 0.5, 0.003);
-    EXPECT_NEAR(product / kDraws, 0, 0.001) << "neighbours are alike";
-  }
+TEST(Sampler, BiasesOfOneTokenAreAddedUpFirst) {
+  SamplerOptions options = kPlain;
+  options.temperature = 0;
+  // 1 + 1e8f - 1e8f would be 0, and token 1 would win.
+  options.logit_bias = {{2, 0.25f}, {0, 1e8f}, {0, -1e8f}};
+  LoneSampler sampler(options, 3);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 0.5f, 0.125f}, 0), 0);
 }
 
 TEST(Sampler, OptionsOutOfRangeAreRefusedByName) {
