@@ -53,6 +53,7 @@ struct Weight {
   // WeightUse::Both: the rows as in the file, for lookups. Null: `data` can be looked up.
   const std::byte* table = nullptr;
 
+  friend bool operator==(const Weight&, const Weight&) = default;
   bool valid() const { return data != nullptr; }
 };
 
