@@ -25,7 +25,7 @@ struct StoreCall {
   KvGroupView kv;
   DeviceBatch batch;
   Tensor q, k, v;
-  Tensor q_norm = {}, k_norm = {}, cosines = {}, sines = {};  // one that is not valid is left out
+  Tensor q_norm = {}, k_norm = {}, cosines = {}, sines = {}, key_balance = {};  // one that is not valid is left out
   float epsilon = 0;
   bool neighbours = true;  // pairs of a rotation: (0,1)(2,3)… or (0,n/2)(1,n/2+1)…
   std::uint32_t layer = 0;

@@ -58,6 +58,7 @@ void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, c
                            .k_norm = changes.k_norm,
                            .cosines = changes.cosines,
                            .sines = changes.sines,
+                           .key_balance = kv.type == ElementType::Q8_0 ? changes.key_balance : Tensor{},
                            .epsilon = changes.epsilon,
                            .neighbours = changes.pairs == RopePairs::Neighbours,
                            .layer = shape.layer,

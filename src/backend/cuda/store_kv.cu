@@ -96,7 +96,15 @@ __global__ void __launch_bounds__(kWarps * 32)
     if (call.cosines.valid() && call.cosines.cols != 0) {
       rotate(x, row_of(call.cosines, row), row_of(call.sines, row), call.cosines.cols, call.neighbours, lane);
     }
-    if (weight.valid() || call.cosines.valid()) {
+    if (call.key_balance.valid()) {
+      const std::uint32_t kv_head = is_q ? head / (call.heads / call.kv_heads) : head;
+      const float* const factors = row_of(call.key_balance, 0) + std::uint64_t{kv_head} * dim;
+      for (std::uint32_t d = lane; d < dim; d += 32) {
+        x[d] = is_q ? __fmul_rn(x[d], factors[d]) : __fdiv_rn(x[d], factors[d]);
+      }
+      __syncwarp();
+    }
+    if (weight.valid() || call.cosines.valid() || call.key_balance.valid()) {
       for (std::uint32_t d = lane; d < dim; d += 32) at[d] = x[d];
     }
     if (is_q) return;
@@ -109,7 +117,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 }  // namespace
 
 void launch_store_kv(cudaStream_t stream, const StoreCall& call) {
-  const bool q_changes = call.q_norm.valid() || (call.cosines.valid() && call.cosines.cols != 0);
+  const bool q_changes =
+      call.q_norm.valid() || call.key_balance.valid() || (call.cosines.valid() && call.cosines.cols != 0);
   const std::uint32_t q_heads = q_changes ? call.heads : 0;
   const std::uint32_t units = call.q.rows * (q_heads + 2 * call.kv_heads);
   if (units == 0) return;
