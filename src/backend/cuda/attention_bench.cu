@@ -22,7 +22,7 @@ using namespace quire;
 using namespace quire::cuda;
 
 int failures = 0;
-std::uint32_t multiprocessors = 1;
+std::uint32_t multiprocessors = 1, most_shared = 227 << 10;
 
 void must(cudaError_t error) {
   if (error == cudaSuccess) return;
@@ -163,7 +163,7 @@ class Attention {
         sums_(std::size_t{kParts} * shape.heads * shape.head_dim) {}
 
   void plan(const Pool& pool, const Step& step, const Division& division) {
-    const AttendKind kind = attend_kind(shape_.type, shape_.head_dim);
+    const AttendKind kind = attend_kind(shape_.type, shape_.head_dim, most_shared);
     launch_attention_plan(nullptr,
                           {.kv = pool.view(),
                            .batch = step.batch(),
@@ -199,7 +199,7 @@ class Attention {
             .copy_bytes = static_cast<std::uint32_t>(all & (~all + 1))};
   }
   void run(const AttendCall& call, bool wide) const {
-    launch_attend(nullptr, attend_kind(shape_.type, shape_.head_dim), call, multiprocessors, true, wide);
+    launch_attend(nullptr, attend_kind(shape_.type, shape_.head_dim, most_shared), call, multiprocessors, true, wide);
     launch_attention_merge(nullptr, call, multiprocessors);
   }
   AttentionCounts counts() const {
@@ -455,6 +455,7 @@ int main() {
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0));
   multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
+  most_shared = static_cast<std::uint32_t>(properties.sharedMemPerBlockOptin);
   using enum ElementType;
   check({32, 8, 128, F16}, "f16", 1e-3);
   check({32, 8, 128, BF16}, "bf16", 1e-4);

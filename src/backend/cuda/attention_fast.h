@@ -24,23 +24,30 @@ struct FastShape {
   static constexpr int kWarps = kSplit || kHead > 128 ? 4 : 8;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kQueries = kSplit ? 16 : kWarps * 16;
-  static constexpr int kStages = kSplit ? 3 : kHead > 128 ? 1 : 2;
-  static constexpr int kBlocks = kSplit ? (kHead == 64 ? 4 : kHead == 128 ? 2 : 1) : 1;  // of a multiprocessor
+  static constexpr int kStages = !kSplit ? (kHead > 128 ? 1 : 2) : kHead > 128 || Math::kTerms > 1 ? 2 : 3;
+  static constexpr int kBlocks = kSplit ? (kHead == 64 ? 3 : kHead == 128 ? 2 : 1) : 1;  // of a multiprocessor
   static constexpr int kElements = kHead;
   static constexpr int kStride = kHead + 8;  // halves; rows of a matrix are in different banks then
   static constexpr int kRawBytes = (kHead + kHead / 16 + 15) / 16 * 16;    // of a Q8_0 row
   static constexpr int kGroups = kSplit ? 1 : 4;                           // of 16 keys, for a warp
   static constexpr int kSlices = kSplit ? (kHead + 63) / 64 : kHead / 16;  // of 16 elements of the values, for a warp
-  static constexpr int kUnroll = !kSplit && kHead > 128 ? 2 : 16;          // more takes too many registers
+  static constexpr int kCopies = !kSplit && kHead > 128 ? 1 : 4;
+  static constexpr int kUnroll = !kSplit && kHead > 128 ? 2 : 16;   // more takes too many registers
+  static constexpr bool kHold = Math::kTerms == 1 && kHead <= 128;  // queries are held in registers
   static constexpr int kWeightStride = kTile + 8;
 
   static constexpr int kTileBytes = static_cast<int>(kTile) * kStride * 2;  // of keys, or values
   static constexpr int kRing = kQ8 ? kStages * 2 * static_cast<int>(kTile) * kRawBytes : kStages * 2 * kTileBytes;
   static constexpr int kHalvesAt = kRing;  // Q8_0 as halves
   static constexpr int kQueriesAt = kHalvesAt + (kQ8 ? 2 * kTileBytes : 0);
-  static constexpr int kWeightsAt = kQueriesAt + Math::kTerms * kQueries * kStride * 2;
-  static constexpr int kTotalsAt = kWeightsAt + (kSplit ? Math::kTerms * 16 * kWeightStride * 2 : 0);
-  static constexpr int kOffsetsAt = kTotalsAt + kSlices * 8 * kThreads * 4;
+  static constexpr int kQueryBytes = Math::kTerms * kQueries * kStride * 2;
+  // The sums of all sections so far: narrow ones in registers, wide ones in shared memory. Queries that are held are
+  // gone from there when the first section ends.
+  static constexpr int kTotalBytes = kSplit ? 0 : kSlices * 8 * kThreads * 4;
+  static constexpr bool kInPlace = kHold && kQueryBytes <= kTotalBytes;
+  static constexpr int kTotalsAt = kQueriesAt + (kInPlace ? 0 : kQueryBytes);
+  static constexpr int kWeightsAt = kTotalsAt + kTotalBytes;
+  static constexpr int kOffsetsAt = kWeightsAt + (kSplit ? Math::kTerms * 16 * kWeightStride * 2 : 0);
   static constexpr int kHighestAt = kOffsetsAt + (kStages + 1) * static_cast<int>(kTile) * 8;
   static constexpr int kFactorsAt = kHighestAt + 4 * 16 * 4;
   static constexpr int kPlacesAt = kFactorsAt + kQueries * 4;
@@ -69,10 +76,11 @@ struct FastBlock {
   std::uint32_t begin[2]{}, end[2]{};  // that rows lane / 4 and lane / 4 + 8 see
   std::uint32_t least_begin = 0, most_begin = 0, least_end = 0, most_end = 0;  // of the warp's rows
   float factor[2]{};
+  Words4 held[Shape::kHold ? Shape::kElements / 16 : 1]{};
 
-  // Sums of a section, and of all before it (with the elements in shared memory).
+  // Sums of a section, and of all before it.
   float sums[Shape::kSlices][2][4]{}, total[4]{}, highest[2]{};
-  float all_total[2]{}, all_highest[2]{};
+  float all_total[2]{}, all_highest[2]{}, own_sums[kNarrowItem ? Shape::kSlices * 8 : 1]{};
 
   __device__ std::uint16_t* queries_at(int term, int row) const {
     return reinterpret_cast<std::uint16_t*>(shared + Shape::kQueriesAt) +
@@ -89,7 +97,8 @@ struct FastBlock {
   }
   __device__ QueryPlace* places() const { return reinterpret_cast<QueryPlace*>(shared + Shape::kPlacesAt); }
   __device__ float* factors() const { return reinterpret_cast<float*>(shared + Shape::kFactorsAt); }
-  __device__ float& all_sums(int i) const {
+  __device__ float& all_sums(int i) {
+    if constexpr (kNarrowItem) return own_sums[i];
     return reinterpret_cast<float*>(shared + Shape::kTotalsAt)[i * Shape::kThreads + thread];
   }
   // Keys (0) or values (1) of a tile: in the ring, and as the halves that are multiplied.
@@ -178,7 +187,7 @@ struct FastBlock {
 #pragma unroll
     for (int plane = 0; plane < 2; ++plane) {
       std::byte* const to = in_ring(tile, plane);
-#pragma unroll 4
+#pragma unroll Shape::kCopies
       for (int i = thread; i < static_cast<int>(kTile) * kChunks; i += Shape::kThreads) {
         const int row = i / kChunks, c = i % kChunks;
         if (c >= chunks) continue;
@@ -255,6 +264,12 @@ struct FastBlock {
     least_end = __reduce_min_sync(0xFFFFFFFF, least_end);
     least_begin = __reduce_min_sync(0xFFFFFFFF, least_begin);
     most_end = __reduce_max_sync(0xFFFFFFFF, most_end);
+    if constexpr (Shape::kHold) {
+#pragma unroll
+      for (int k = 0; k < Shape::kElements / 16; ++k) {
+        load_matrices(held[k], queries_at(0, first_row + lane % 16) + k * 16 + lane / 16 * 8);
+      }
+    }
     start_section();
   }
 
@@ -267,6 +282,16 @@ struct FastBlock {
 #pragma unroll
     for (int i = 0; i < 4; ++i) total[i] = 0;
     highest[0] = highest[1] = -INFINITY;
+  }
+
+  // Elements 16 k to + 15 of the warp's queries.
+  __device__ void load_queries(Words4& to, int term, int k) {
+    if constexpr (Shape::kHold) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i] = held[k][i];
+    } else {
+      load_matrices(to, queries_at(term, first_row + lane % 16) + k * 16 + lane / 16 * 8);
+    }
   }
 
   // Scores of the warp's keys: group g has keys 16 (first_group + g) to + 15.
@@ -283,9 +308,7 @@ struct FastBlock {
     for (int k = 0; k < Shape::kElements / 16; ++k) {
       Words4 q[Math::kTerms];
 #pragma unroll
-      for (int term = 0; term < Math::kTerms; ++term) {
-        load_matrices(q[term], queries_at(term, first_row + lane % 16) + k * 16 + lane / 16 * 8);
-      }
+      for (int term = 0; term < Math::kTerms; ++term) load_queries(q[term], term, k);
 #pragma unroll
       for (int g = 0; g < Shape::kGroups; ++g) {
         Words4 key;
@@ -528,11 +551,22 @@ __global__ void __launch_bounds__(FastShape<kType, kHead, kSplit>::kThreads, Fas
   const std::uint32_t count = (kSplit ? call.plan.counts->narrow : call.plan.counts->wide) * call.kv_heads;
   if (blockIdx.x >= count) return;
   FastBlock<FastShape<kType, kHead, kSplit>> block{call, shared_memory};
-  block.clear();
+  if (call.head_dim < kHead) block.clear();
   const AttentionItem* const items = kSplit ? call.plan.narrow : call.plan.wide;
-  for (std::uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
-    block.run(items[i / call.kv_heads], i % call.kv_heads);
+  // Long items come first. Every second round goes backwards, so that no block gets the longest of every round.
+  for (std::uint32_t round = 0; round * gridDim.x < count; ++round) {
+    const std::uint32_t i = round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+    if (i < count) block.run(items[i / call.kv_heads], i % call.kv_heads);
   }
+}
+
+// Shared memory that a block takes, of either kind.
+template <ElementType kType>
+constexpr std::uint32_t fast_shared_bytes(std::uint32_t head_dim) {
+  const auto larger = [](int a, int b) { return static_cast<std::uint32_t>(a > b ? a : b); };
+  if (head_dim <= 64) return larger(FastShape<kType, 64, true>::kBytes, FastShape<kType, 64, false>::kBytes);
+  if (head_dim <= 128) return larger(FastShape<kType, 128, true>::kBytes, FastShape<kType, 128, false>::kBytes);
+  return larger(FastShape<kType, 256, true>::kBytes, FastShape<kType, 256, false>::kBytes);
 }
 
 template <ElementType kType, int kHead, bool kSplit>

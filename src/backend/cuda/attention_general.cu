@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "quire/backend/cuda/attention_math.h"
+#include "quire/backend/cuda/attention_fast.h"
 
 namespace quire::cuda {
 namespace {
@@ -227,12 +227,15 @@ void launch_attention_merge(cudaStream_t stream, const AttendCall& call, std::ui
   merge_parts<<<multiprocessors * 8, kMergeThreads, 0, stream>>>(call);
 }
 
-AttendKind attend_kind(ElementType type, std::uint32_t head_dim) {
+AttendKind attend_kind(ElementType type, std::uint32_t head_dim, std::uint32_t most_shared) {
   if (head_dim % 16 != 0 || head_dim > 256) return AttendKind::General;
+  const auto if_it_fits = [&](AttendKind kind, std::uint32_t bytes) {
+    return bytes <= most_shared ? kind : AttendKind::General;
+  };
   switch (type) {
-    case ElementType::F16: return AttendKind::F16;
-    case ElementType::BF16: return AttendKind::BF16;
-    case ElementType::Q8_0: return AttendKind::Q8;
+    case ElementType::F16: return if_it_fits(AttendKind::F16, fast_shared_bytes<ElementType::F16>(head_dim));
+    case ElementType::BF16: return if_it_fits(AttendKind::BF16, fast_shared_bytes<ElementType::BF16>(head_dim));
+    case ElementType::Q8_0: return if_it_fits(AttendKind::Q8, fast_shared_bytes<ElementType::Q8_0>(head_dim));
     default: return AttendKind::General;
   }
 }

@@ -46,9 +46,10 @@ struct AttendCall {
   std::uint32_t window = 0;
   std::uint32_t copy_bytes = 16;  // every row of keys begins at a multiple of this: 16, 8, 4 or 2
 };
-// Which kernels a call takes.
+// Which kernels a call takes. `most_shared`: shared memory that a block can have on this device; the fast kernels take
+// up to 205 KiB, for heads of 128 and F16 140 KiB.
 enum class AttendKind : std::uint8_t { General, F16, BF16, Q8 };
-AttendKind attend_kind(ElementType type, std::uint32_t head_dim);
+AttendKind attend_kind(ElementType type, std::uint32_t head_dim, std::uint32_t most_shared);
 // Queries of a wide item.
 std::uint32_t wide_queries(AttendKind kind, std::uint32_t head_dim);
 

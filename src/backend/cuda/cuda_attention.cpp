@@ -21,6 +21,10 @@ std::uint32_t alignment_of(const KvGroupView& kv) {
 void CudaAttention::prepare(const Backend::Sizes& sizes, std::uint32_t multiprocessors) {
   sizes_ = sizes;
   multiprocessors_ = multiprocessors;
+  int device = 0, most = 48 << 10;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  most_shared_ = static_cast<std::uint32_t>(most);
   plan_sizes_ = {sizes.rows, kParts, sizes.heads};
   planned_.assign(sizes.groups, {});
 }
@@ -74,7 +78,7 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
   const std::uint32_t alignment = alignment_of(kv);
   // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
   const bool aligned = kv.type == ElementType::Q8_0 || alignment == 16;
-  const AttendKind kind = aligned ? attend_kind(kv.type, shape.head_dim) : AttendKind::General;
+  const AttendKind kind = aligned ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
   const std::uint32_t wide = wide_queries(kind, shape.head_dim);
   const AttentionPlanView plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes());
   const Key key{per_head, shape.kv_heads, shape.window, wide};

@@ -40,6 +40,7 @@ class CudaAttention {
 
   Backend::Sizes sizes_;
   std::uint32_t multiprocessors_ = 1;
+  std::uint32_t most_shared_ = 0;  // bytes of a block
   PlanSizes plan_sizes_;
   std::byte* scratch_ = nullptr;
   std::vector<Key> planned_;                              // [groups]; per_head 0: no plan yet
