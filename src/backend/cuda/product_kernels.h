@@ -73,7 +73,7 @@ enum class GemmKind : std::uint8_t {
 };
 void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixArgs& matrix, std::uint32_t tokens,
                  const PreparedInput& in);
-// Which kernel this device has. Also lets it use its shared memory.
+// The best kernel of this device. Also lets all of them use their shared memory.
 cudaError_t prepare_gemm(GemmKind* kind);
 
 }  // namespace quire::cuda
