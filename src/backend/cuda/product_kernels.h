@@ -32,6 +32,7 @@ struct PreparedInput {
   float* inverses = nullptr;                      // [token]: the inverse of that power
   std::uint16_t *high = nullptr, *low = nullptr;  // input_at(); bf16, whose sum is the value
   float* floats = nullptr;                        // [token][pieces * 256]
+  bool overlap = false;                           // kernels may start while the one before ends (overlap.cuh)
 };
 struct InputForms {
   bool halves = false, bf16 = false, floats = false;
