@@ -38,6 +38,7 @@ std::byte* allocated(std::uint64_t bytes) {
 class Gpu {
  public:
   Gpu() : team(std::max(1u, std::thread::hardware_concurrency())) {
+    must(cudaStreamCreate(&stream), "stream");
     arena_ = allocated(kArena);
     std::byte* scratch = allocated(CudaProducts::scratch_bytes(kSizes));
     must(cudaMemset(scratch, 0xff, CudaProducts::scratch_bytes(kSizes)), "NaN in scratch memory");
@@ -78,6 +79,7 @@ class Gpu {
 
   ThreadTeam team;
   CudaProducts products;
+  cudaStream_t stream = nullptr;
 
  private:
   std::byte* arena_ = nullptr;
@@ -164,7 +166,7 @@ class Check {
     product.add = !s.before.values.empty();
     product.scale = s.scale;
     product.out = gpu_.put(product.add ? s.before.row_range(first, count) : Matrix(count, weight.rows, NAN), s.shift);
-    gpu_.products.matmul(nullptr, {&product, 1}, in);
+    gpu_.products.matmul(gpu_.stream, {&product, 1}, in);
     must(cudaGetLastError(), "launch");
     return gpu_.get(product.out);
   }
@@ -247,8 +249,7 @@ FileWeight large_weight(gguf::Type type, std::uint32_t rows, std::uint32_t cols)
 
 class Timing {
  public:
-  explicit Timing(Gpu& gpu) : gpu_(gpu) {
-    must(cudaStreamCreate(&stream_), "stream");
+  explicit Timing(Gpu& gpu) : gpu_(gpu), stream_(gpu.stream) {
     must(cudaEventCreate(&begin_), "event");
     must(cudaEventCreate(&end_), "event");
   }
@@ -382,7 +383,7 @@ class Timing {
   }
 
   Gpu& gpu_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   std::uint64_t bytes_ = 0;  // of the weights of a group
   std::mt19937 random_{2};
