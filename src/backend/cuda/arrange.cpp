@@ -69,7 +69,9 @@ void block_of_32(gguf::Type type, Bytes in, std::size_t b, Numbers& out) {
 // --- blocks of 256 (gguf/dequantize.cpp explains them)
 
 void two_bits(Bytes quants, Numbers& out) {
-  for (std::size_t i = 0; i < 256; ++i) out.q[i] = (quants[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
+  for (std::size_t run = 0; run < 8; ++run) {
+    for (std::size_t i = 0; i < 32; ++i) out.q[run * 32 + i] = (quants[run / 4 * 32 + i] >> (run % 4 * 2)) & 3;
+  }
 }
 
 void block_q2_k(Bytes in, Numbers& out) {
@@ -90,9 +92,11 @@ void block_q3_k(Bytes in, Numbers& out) {
   }
   two_bits(in + 32, out);
   // Without the third bit 4 is subtracted. Here numbers have an offset of 8.
-  for (std::size_t i = 0; i < 256; ++i) {
-    const int third = (in[i % 32] >> (i / 32)) & 1;
-    out.q[i] = static_cast<std::uint8_t>(out.q[i] + (third != 0 ? 8 : 4));
+  for (std::size_t run = 0; run < 8; ++run) {
+    for (std::size_t i = 0; i < 32; ++i) {
+      std::uint8_t& q = out.q[run * 32 + i];
+      q = static_cast<std::uint8_t>(q + 4 + ((in[i] >> run) & 1) * 4);
+    }
   }
 }
 
@@ -123,8 +127,11 @@ void block_q4_k(Bytes in, Numbers& out) {
 void block_q5_k(Bytes in, Numbers& out) {
   scales_q45_k(in, out);
   runs_of_nibbles(in + 48, out);
-  for (std::size_t i = 0; i < 256; ++i) {
-    out.q[i] = static_cast<std::uint8_t>(out.q[i] | ((in[16 + i % 32] >> (i / 32)) & 1) << 4);
+  for (std::size_t run = 0; run < 8; ++run) {
+    for (std::size_t i = 0; i < 32; ++i) {
+      std::uint8_t& q = out.q[run * 32 + i];
+      q = static_cast<std::uint8_t>(q | ((in[16 + i] >> run) & 1) << 4);
+    }
   }
 }
 
@@ -133,11 +140,12 @@ void block_q6_k(Bytes in, Numbers& out) {
   for (std::size_t s = 0; s < 16; ++s) {
     out.scale[s] = d * static_cast<float>(static_cast<std::int8_t>(in[192 + s]));
   }
-  for (std::size_t i = 0; i < 256; ++i) {
-    const std::size_t half = i / 128, run = i % 128 / 32;
-    const int low = (in[half * 64 + i % 64] >> (run / 2 * 4)) & 15,
-              high = (in[128 + half * 32 + i % 32] >> (run * 2)) & 3;
-    out.q[i] = static_cast<std::uint8_t>(low | high << 4);
+  for (std::size_t run = 0; run < 8; ++run) {  // four in each half of 128
+    const Bytes low = in + run / 4 * 64 + run % 2 * 32, high = in + 128 + run / 4 * 32;
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int low_bits = (low[i] >> (run % 4 / 2 * 4)) & 15, high_bits = (high[i] >> (run % 4 * 2)) & 3;
+      out.q[run * 32 + i] = static_cast<std::uint8_t>(low_bits | high_bits << 4);
+    }
   }
 }
 
@@ -177,20 +185,32 @@ void or_word(std::byte* at, std::uint32_t bits) {
   std::memcpy(at, &word, sizeof word);
 }
 
-// The numbers of one step and lane. `numbers` is by row of the tile.
-void write_step(PackingInfo info, const Numbers* numbers, std::uint32_t step, std::uint32_t lane, std::byte* piece) {
-  std::uint32_t low = 0, high = 0;
-  for (std::uint32_t i = 0; i < 8; ++i) {
-    const Place at = place_of(step, lane, i);
-    const std::uint32_t q = numbers[at.row].q[at.col];
-    if (info.bits == 8) piece[byte_at(step, lane, i)] = static_cast<std::byte>(q);
-    low |= (q & 15) << nibble_bit(i);
-    high |= (q >> 4) << (info.bits == 5 ? fifth_bit(step, i) : info.bits == 6 ? sixth_bit(step, i) : 0);
+// The numbers of a piece, without scales. `numbers` is by row of the tile.
+template <std::uint32_t kBits>
+void write_numbers(PackingInfo info, const Numbers* numbers, std::byte* piece) {
+  for (std::uint32_t k = 0; k < kSteps * 32; ++k) {
+    const std::uint32_t step = k / 32, lane = k % 32;
+    std::uint32_t low = 0, high = 0;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      const Place at = place_of(step, lane, i);
+      const std::uint32_t q = numbers[at.row].q[at.col];
+      if constexpr (kBits == 8) piece[byte_at(step, lane, i)] = static_cast<std::byte>(q);
+      if constexpr (kBits < 8) low |= (q & 15) << nibble_bit(i);
+      if constexpr (kBits == 5) high |= (q >> 4) << fifth_bit(step, i);
+      if constexpr (kBits == 6) high |= (q >> 4) << sixth_bit(step, i);
+    }
+    if constexpr (kBits < 8) std::memcpy(piece + nibble_word_at(step, lane), &low, sizeof low);
+    if constexpr (kBits == 5) or_word(piece + info.low_bytes() + fifth_word_at(step, lane), high);
+    if constexpr (kBits == 6) or_word(piece + info.low_bytes() + sixth_word_at(step, lane), high);
   }
-  if (info.bits == 8) return;
-  std::memcpy(piece + nibble_word_at(step, lane), &low, sizeof low);
-  if (info.bits == 5) or_word(piece + info.low_bytes() + fifth_word_at(step, lane), high);
-  if (info.bits == 6) or_word(piece + info.low_bytes() + sixth_word_at(step, lane), high);
+}
+void write_numbers(PackingInfo info, const Numbers* numbers, std::byte* piece) {
+  switch (info.bits) {
+    case 4: return write_numbers<4>(info, numbers, piece);
+    case 5: return write_numbers<5>(info, numbers, piece);
+    case 6: return write_numbers<6>(info, numbers, piece);
+    default: return write_numbers<8>(info, numbers, piece);
+  }
 }
 
 void write_scales(PackingInfo info, const Numbers* numbers, const float* power, std::byte* to) {
@@ -257,9 +277,7 @@ void arrange_quants(const Rows& rows, PackingInfo info, float* inverses, std::by
       read_piece(rows.type, rows.at(row, piece), rows.cols_of(piece), info, numbers[row]);
     }
     std::memset(to + info.low_bytes(), 0, info.high_bytes());
-    for (std::uint32_t step = 0; step < kSteps; ++step) {
-      for (std::uint32_t lane = 0; lane < 32; ++lane) write_step(info, numbers.data(), step, lane, to);
-    }
+    write_numbers(info, numbers.data(), to);
     write_scales(info, numbers.data(), power.data(), to + info.low_bytes() + info.high_bytes());
   }
 }

@@ -89,7 +89,9 @@ cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratc
   prepared_.floats = reinterpret_cast<float*>(take(parts.floats));
   prepared_.inverses = reinterpret_cast<float*>(take(parts.inverses));
   expanded_ = take(kExpandedBytes);
-  return prepare_gemm(&gemm_);
+  const cudaError_t error = prepare_gemm(&gemm_);
+  prepared_.overlap = gemm_ == GemmKind::Wgmma;  // the kernels are compiled for 9.0
+  return error;
 }
 
 // --- weights

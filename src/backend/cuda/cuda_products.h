@@ -38,6 +38,10 @@ class CudaProducts {
   // `unit_bytes`. Both: `table` is.
   static Weight weight(const FileMatrix& matrix, WeightUse use, const std::byte* device);
 
+  GemmKind gemm() const { return gemm_; }
+  // For tests: another kernel for many tokens than the best one of this device. The bits are the same.
+  void use(GemmKind gemm) { gemm_ = gemm; }
+
   void matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const;
 
  private:

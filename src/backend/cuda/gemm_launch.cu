@@ -9,7 +9,8 @@ void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixArgs& matrix, s
 
 cudaError_t prepare_gemm(GemmKind* kind) {
   *kind = has_gemm_wgmma() ? GemmKind::Wgmma : GemmKind::Mma;
-  return *kind == GemmKind::Wgmma ? prepare_gemm_wgmma() : prepare_gemm_mma();
+  const cudaError_t error = *kind == GemmKind::Wgmma ? prepare_gemm_wgmma() : cudaSuccess;
+  return error == cudaSuccess ? prepare_gemm_mma() : error;
 }
 
 }  // namespace quire::cuda

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/product_kernels.h"
 
 namespace quire::cuda {
@@ -140,6 +141,8 @@ __device__ const float* row_at(const Tensor& x, std::uint32_t i) {
 __global__ void prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
   extern __shared__ float norms[];  // of the groups
   __shared__ float room[32];
+  let_next_start();
+  wait_for_previous();
   const std::uint32_t token = blockIdx.x, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
   const Row row{input.kind,
                 row_at(input.x, token),
@@ -195,7 +198,8 @@ void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedI
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
   const bool aligned = is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
-  prepare_kernel<<<input.x.rows, threads, input.groups * sizeof(float), stream>>>(input, to, forms, aligned);
+  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float), prepare_kernel, input, to, forms,
+         aligned);
 }
 
 }  // namespace quire::cuda

@@ -32,6 +32,7 @@ struct PreparedInput {
   float* inverses = nullptr;                      // [token]: the inverse of that power
   std::uint16_t *high = nullptr, *low = nullptr;  // input_at(); bf16, whose sum is the value
   float* floats = nullptr;                        // [token][pieces * 256]
+  bool overlap = false;                           // kernels may start while the one before ends (overlap.cuh)
 };
 struct InputForms {
   bool halves = false, bf16 = false, floats = false;
@@ -73,7 +74,7 @@ enum class GemmKind : std::uint8_t {
 };
 void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixArgs& matrix, std::uint32_t tokens,
                  const PreparedInput& in);
-// Which kernel this device has. Also lets it use its shared memory.
+// The best kernel of this device. Also lets all of them use their shared memory.
 cudaError_t prepare_gemm(GemmKind* kind);
 
 }  // namespace quire::cuda

@@ -3,15 +3,12 @@
 #pragma once
 
 #include "quire/backend/cuda/fragments.cuh"
+#include "quire/backend/cuda/overlap.cuh"
 
 namespace quire::cuda {
 
 inline constexpr std::uint32_t kStreamWarps = 8;
 static_assert(kStreamWarps % kMostParts == 0);
-
-struct StreamPlace {
-  std::uint32_t matrix, tile, part;
-};
 
 // Blocks are divided among the matrices; a block has kStreamWarps / parts tiles.
 __device__ inline std::uint32_t matrix_of_block(const MatrixSet& set) {
@@ -35,12 +32,17 @@ __global__ void __launch_bounds__(kStreamWarps * 32, 2)
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, tiles_here = kStreamWarps / m.parts;
   const std::uint32_t tile = block * tiles_here + warp / m.parts, part = warp % m.parts;
   const std::uint32_t pieces = pieces_of(m.cols), first_token = blockIdx.y * kTiles * kTokenTile;
-  if (tile < tiles_of(m.rows)) {
+  const bool has_tile = tile < tiles_of(m.rows);
+  const std::uint32_t begin = part_begin(part, m.parts, pieces) * Weights::kPortions;
+  const std::byte* weights =
+      m.tiles + (std::uint64_t{tile} * pieces * Weights::kPortions + begin) * Weights::kPortionBytes;
+  Weights next;
+  let_next_start();
+  if (has_tile) next.load(weights, lane);  // on their way while the input is made ready
+  wait_for_previous();
+  if (has_tile) {
     float own[kTiles][4] = {};
-    const std::uint32_t begin = part_begin(part, m.parts, pieces) * Weights::kPortions;
     const std::uint32_t end = part_begin(part + 1, m.parts, pieces) * Weights::kPortions;
-    const std::byte* weights =
-        m.tiles + (std::uint64_t{tile} * pieces * Weights::kPortions + begin) * Weights::kPortionBytes;
     // Words of inputs: a step of all 32 tiles of a group is 2048 words.
     const std::uint64_t group = std::uint64_t{first_token / kTokenGroup} * pieces * kSteps;
     const std::uint64_t at =
@@ -49,8 +51,6 @@ __global__ void __launch_bounds__(kStreamWarps * 32, 2)
     const auto* rest = reinterpret_cast<const std::uint32_t*>(in.low) + at;
     // With few tokens the columns of the others are not worth reading.
     const bool wanted = kTiles > 1 || lane / 4 < tokens - first_token;
-    Weights next;
-    next.load(weights, lane);
     for (std::uint32_t portion = begin; portion < end; ++portion) {
       const Weights now = next;
       weights += Weights::kPortionBytes;
@@ -103,7 +103,7 @@ void start_stream(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, con
   }
   set.first_block[set.count] = blocks;
   const dim3 grid(blocks, (tokens + kTiles * kTokenTile - 1) / (kTiles * kTokenTile));
-  stream_kernel<kPacking, kTiles><<<grid, kStreamWarps * 32, 0, stream>>>(set, in, tokens);
+  launch(in.overlap, stream, grid, kStreamWarps * 32, 0, stream_kernel<kPacking, kTiles>, set, in, tokens);
 }
 
 // kEvery: also for 16 and 32 tokens; else those go in tiles of 8 or 64.
