@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""A server on the GPU under load: 200 streams for 30 seconds in a small pool. Every answer must equal the one that the
+same prompt gets alone.
+
+    tests/gpu/serve.py FOLDER REPOSITORY     FOLDER: where tests/gpu/run has unpacked the programs
+"""
+import http.client
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+
+FOLDER, REPOSITORY = sys.argv[1], sys.argv[2]
+PORT, STREAMS, SECONDS, PROMPTS = 8097, 200, 30, 40
+COMMAND = [f"{FOLDER}/lib/ld-linux-x86-64.so.2", "--library-path", f"{FOLDER}/lib", f"{FOLDER}/quire", "serve",
+           "--device", "cuda", "--port", str(PORT), "--memory", "48M", "--queue", "400"]
+
+
+def call(method, path, body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=100)
+    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def ask(prompt, stream):
+    """The text of an answer; of a stream, what its events say together."""
+    body = {"model": "default", "prompt": prompt, "max_tokens": 40, "temperature": 0, "ignore_eos": True,
+            "stream": stream}
+    status, answer = call("POST", "/v1/completions", body)
+    if status != 200:
+        raise RuntimeError(f"status {status}: {answer[:200]}")
+    if not stream:
+        return json.loads(answer)["choices"][0]["text"]
+    events = [line[6:] for line in answer.decode().split("\n") if line.startswith("data: ") and line != "data: [DONE]"]
+    return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+
+
+def main():
+    server = subprocess.Popen(COMMAND, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                if call("GET", "/health")[0] == 200:
+                    break
+            except OSError:
+                time.sleep(0.2)
+        prompts = [[random.Random(i).randrange(10, 1500) for _ in range(20 + 9 * i)] for i in range(PROMPTS)]
+        alone = [ask(prompt, False) for prompt in prompts]
+        end, lock, counts = time.time() + SECONDS, threading.Lock(), {"same": 0, "different": 0, "errors": {}}
+
+        def client(number):
+            chance = random.Random(1000 + number)
+            while time.time() < end:
+                which = chance.randrange(PROMPTS)
+                try:
+                    outcome = "same" if ask(prompts[which], True) == alone[which] else "different"
+                    with lock:
+                        counts[outcome] += 1
+                except Exception as error:  # counted, and the test fails
+                    with lock:
+                        counts["errors"][str(error)[:80]] = counts["errors"].get(str(error)[:80], 0) + 1
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(STREAMS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        metrics = call("GET", "/metrics")[1].decode()
+        suspensions = [line for line in metrics.split("\n") if line.startswith("quire_suspensions_total")]
+        print(f"{STREAMS} streams, {SECONDS} s:", counts, *suspensions)
+        return 0 if counts["same"] > 0 and counts["different"] == 0 and not counts["errors"] else 1
+    finally:
+        server.terminate()
+        print("the server's exit code:", server.wait())
+
+
+sys.exit(main())
