@@ -23,11 +23,12 @@ class SmallModel {
         windowed_(backend.device(), page(kWindowed, block_size), kSequences, kPositions, order),
         states_(backend.device(), kMamba, 2, kSequences) {
     must(backend.prepare(kSizes));
-    const auto weight = [&](gguf::Type type, std::uint32_t rows, std::uint32_t cols) {
+    const auto weight = [&](gguf::Type type, std::uint32_t rows, std::uint32_t cols,
+                            WeightUse use = WeightUse::Product) {
       files_.push_back(std::make_unique<FileWeight>(random_weight(type, rows, cols, 50 + rows)));
-      weights_.push_back(load(backend_, *files_.back()));
+      weights_.push_back(load(backend_, *files_.back(), use));
     };
-    weight(gguf::Type::Q8_0, kVocabulary, kWidth);  // in the order of Weights
+    weight(gguf::Type::Q8_0, kVocabulary, kWidth, WeightUse::Both);  // in the order of Weights
     for (const AttentionShape& shape : {kAttention, kWindowed}) {
       weight(gguf::Type::Q8_0, shape.heads * shape.head_dim, kWidth);
       weight(gguf::Type::F16, shape.kv_heads * shape.head_dim, kWidth);
