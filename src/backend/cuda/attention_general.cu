@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "quire/backend/cuda/attention_fast.h"
+#include "quire/backend/cuda/attention_shape.h"
 
 namespace quire::cuda {
 namespace {
@@ -127,7 +127,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
   for (std::uint32_t d = lane; d < call.head_dim; d += 32) room[d] = from[d];
   __syncwarp();
   Query<kType, kSlices> one{call, room};
-  one.kv = call.kv.sequence(call.batch.entries[item.entry].table, call.layer);
+  one.kv = call.kv.sequence(item.table, call.layer);
   one.head = kv_head;
   one.begin = first_seen(place.position, call.window);
   one.end = place.position + 1;
@@ -175,7 +175,7 @@ void launch_general(cudaStream_t stream, const AttendCall& call, std::uint32_t m
 
 // Joins the parts of a row and head, in their order. A block per row and head, a thread per element.
 constexpr std::uint32_t kMergeThreads = 128;
-constexpr std::uint32_t kAhead = 8;  // parts whose loads overlap
+constexpr std::uint32_t kAhead = 16;  // parts whose loads overlap
 
 __device__ float joined(const AttendCall& call, const AttentionMerge& merge, std::uint32_t head, std::uint32_t d) {
   float sum = 0, total = 0, highest = -INFINITY;
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_parts(const __grid_consta
   const std::uint32_t count = call.plan.counts->merges * call.heads;
   for (std::uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
     const AttentionMerge merge = call.plan.merges[i / call.heads];
-    const std::uint32_t head = i % call.heads, row = call.batch.entries[merge.entry].first_row;
-    float* const to = reinterpret_cast<float*>(call.out.data) + row * call.out.stride + head * call.head_dim;
+    const std::uint32_t head = i % call.heads;
+    float* const to = reinterpret_cast<float*>(call.out.data) + merge.row * call.out.stride + head * call.head_dim;
     for (std::uint32_t d = threadIdx.x; d < call.head_dim; d += kMergeThreads) to[d] = joined(call, merge, head, d);
   }
 }

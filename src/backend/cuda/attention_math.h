@@ -63,28 +63,9 @@ __device__ inline QueryPlace query_place(const AttendCall& call, const Attention
                                          std::uint32_t i) {
   const std::uint32_t query = item.first_query + i;
   const std::uint32_t index = query / call.per_head, head = kv_head * call.per_head + query % call.per_head;
-  if (item.member == kNone) {
-    const DeviceEntry entry = call.batch.entries[item.entry];
-    return {entry.first_row + index, head, entry.position + index, kNone};
-  }
+  if (item.member == kNone) return {item.first_row + index, head, item.position + index, kNone};
   const AttentionMember member = call.plan.members[item.member + index];
-  const DeviceEntry entry = call.batch.entries[member.entry];
-  return {entry.first_row, head, entry.position, member.part};
-}
-
-// The positions that an item loads: what its first entry sees of its sections.
-struct Positions {
-  std::uint32_t begin, end;
-};
-__device__ inline Positions item_positions(const AttendCall& call, const AttentionItem& item) {
-  const DeviceEntry entry = call.batch.entries[item.entry];
-  std::uint32_t first = entry.position, last = entry.position;
-  if (item.member == kNone) {
-    first += item.first_query / call.per_head;
-    last += (item.first_query + item.queries - 1) / call.per_head;
-  }
-  return {at_least(first_seen(first, call.window), item.section_begin * kSection),
-          at_most(last + 1, item.section_end * kSection)};
+  return {member.row, head, member.position, member.part};
 }
 
 }  // namespace quire::cuda

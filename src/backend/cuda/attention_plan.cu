@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) plan_rows(const PlanCall call) {
       if (lane == 0) {
         const std::uint32_t part = atomicAdd(&call.plan.counts->parts, sections);
         call.plan.first_part[e] = part;
-        call.plan.merges[atomicAdd(&call.plan.counts->merges, 1u)] = {e, part, sections};
+        call.plan.merges[atomicAdd(&call.plan.counts->merges, 1u)] = {entry.first_row, part, sections};
         atomicMax(&call.plan.counts->runs, entry.position / kSection / run + 1);
       }
       continue;
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kThreads) plan_rows(const PlanCall call) {
     const std::uint32_t pieces = queries <= kNarrow ? 1 : pieces_of(queries, call.wide);
     for (std::uint32_t i = lane; i < pieces; i += 32) {
       const std::uint32_t first = (pieces - 1 - i) * call.wide;
-      const AttentionItem item =
-          rows_item(e, entry.position, first, at_most(queries - first, call.wide), call.per_head, call.window);
+      const AttentionItem item = rows_item(entry.table, entry.first_row, entry.position, first,
+                                           at_most(queries - first, call.wide), call.per_head, call.window);
       // The last piece of a chunk may be small, but all of its pieces go together.
       if (pieces == 1) {
         put(call.plan, item);
@@ -97,17 +97,21 @@ __global__ void __launch_bounds__(kThreads) plan_rows(const PlanCall call) {
 }
 
 // The items of a run for members [0, count) that share its pages, from `member` on.
-__device__ void put_members(const PlanCall& call, std::uint32_t entry, std::uint32_t member, std::uint32_t count,
+__device__ void put_members(const PlanCall& call, const DeviceEntry& entry, std::uint32_t member, std::uint32_t count,
                             SectionRange sections) {
+  const std::uint32_t begin = at_least(first_seen(entry.position, call.window), sections.begin * kSection);
+  const std::uint32_t end = at_most(entry.position + 1, sections.end * kSection);
   const std::uint32_t queries = count * call.per_head;
   for (std::uint32_t first = 0; first < queries; first += call.wide) {
-    put(call.plan, {entry, member, first, at_most(queries - first, call.wide), sections.begin, sections.end});
+    put(call.plan, {entry.table, member, entry.first_row, entry.position, first, at_most(queries - first, call.wide),
+                    sections.begin, sections.end, begin, end});
   }
 }
 
 __device__ AttentionMember member_of(const PlanCall& call, std::uint32_t e, SectionRange sections) {
-  const std::uint32_t first = first_seen(call.batch.entries[e].position, call.window) / kSection;
-  return {e, call.plan.first_part[e] + sections.begin - first};
+  const DeviceEntry entry = call.batch.entries[e];
+  const std::uint32_t first = first_seen(entry.position, call.window) / kSection;
+  return {entry.first_row, entry.position, call.plan.first_part[e] + sections.begin - first};
 }
 
 // Whether two sequences have the same pages in a run.
@@ -171,7 +175,8 @@ __global__ void __launch_bounds__(kRunThreads) plan_runs(const PlanCall call) {
       const SectionRange sections = sections_of_run(call.batch.entries[e].position, call.window, run, length);
       const std::uint32_t place = base + before + rank;
       call.plan.members[place] = member_of(call, e, sections);
-      if (rank % capacity == 0) put_members(call, e, place, at_most(capacity, size - rank), sections);
+      if (rank % capacity != 0) continue;
+      put_members(call, call.batch.entries[e], place, at_most(capacity, size - rank), sections);
     }
   }
 }
@@ -186,7 +191,7 @@ __global__ void __launch_bounds__(kRunThreads) plan_runs_alone(const PlanCall ca
       if (sections.begin >= sections.end) continue;
       const std::uint32_t place = atomicAdd(&call.plan.counts->members, 1u);
       call.plan.members[place] = member_of(call, e, sections);
-      put_members(call, e, place, 1, sections);
+      put_members(call, call.batch.entries[e], place, 1, sections);
     }
   }
 }

@@ -31,22 +31,26 @@ inline constexpr std::uint32_t kMostRun = 8;         // sections
 inline constexpr std::uint32_t kMostSharing = 4096;  // entries of a step among which shared pages are looked for
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
+// Everything that a block needs is here or one load away: a decode step waits for little else.
 struct AttentionItem {
-  std::uint32_t entry = 0;        // whose page table is used
-  std::uint32_t member = kNone;   // the first of its members; kNone: rows of `entry`, which need no parts
+  std::uint32_t table = 0;        // row of the page tables
+  std::uint32_t member = kNone;   // the first of its members; kNone: rows of one entry, which need no parts
+  std::uint32_t first_row = 0;    // of that entry
+  std::uint32_t position = 0;     // of that row
   std::uint32_t first_query = 0;  // of the rows (or members) times the heads of a KV head
   std::uint32_t queries = 0;
-  std::uint32_t section_begin = 0;
-  std::uint32_t section_end = 0;
+  std::uint32_t section_begin = 0, section_end = 0;
+  std::uint32_t begin = 0, end = 0;  // positions that are loaded
 };
 // A sequence with one row in an item that makes parts.
 struct AttentionMember {
-  std::uint32_t entry = 0;
+  std::uint32_t row = 0;
+  std::uint32_t position = 0;
   std::uint32_t part = 0;  // of the item's first section
 };
 // Parts that are joined to the result of one row.
 struct AttentionMerge {
-  std::uint32_t entry = 0;
+  std::uint32_t row = 0;
   std::uint32_t part = 0;
   std::uint32_t sections = 0;
 };
@@ -81,11 +85,13 @@ QUIRE_BOTH constexpr std::uint32_t pieces_of(std::uint32_t count, std::uint32_t 
 }
 
 // An item for some rows of one entry that joins its sections itself.
-QUIRE_BOTH constexpr AttentionItem rows_item(std::uint32_t entry, std::uint32_t position, std::uint32_t first_query,
-                                             std::uint32_t queries, std::uint32_t per_head, std::uint32_t window) {
-  const std::uint32_t first = position + first_query / per_head;
-  const std::uint32_t last = position + (first_query + queries - 1) / per_head;
-  return {entry, kNone, first_query, queries, first_seen(first, window) / kSection, last / kSection + 1};
+QUIRE_BOTH constexpr AttentionItem rows_item(std::uint32_t table, std::uint32_t first_row, std::uint32_t position,
+                                             std::uint32_t first_query, std::uint32_t queries, std::uint32_t per_head,
+                                             std::uint32_t window) {
+  const std::uint32_t begin = first_seen(position + first_query / per_head, window);
+  const std::uint32_t end = position + (first_query + queries - 1) / per_head + 1;
+  return {table, kNone, first_row, position, first_query, queries, begin / kSection, (end - 1) / kSection + 1,
+          begin, end};
 }
 
 // What a decode row sees of run `run`: sections [begin, end), empty if none.

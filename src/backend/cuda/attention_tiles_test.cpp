@@ -52,13 +52,15 @@ TEST(AttentionTiles, ItemsOfAChunkCoverItsRows) {
     std::uint32_t next = 0;
     for (std::uint32_t first = 0; first < rows * per_head; first += kWide) {
       const std::uint32_t queries = at_most(kWide, rows * per_head - first);
-      const AttentionItem item = rows_item(3, position, first, queries, per_head, window);
+      const AttentionItem item = rows_item(3, 20, position, first, queries, per_head, window);
       EXPECT_EQ(item.first_query, next);
       next += item.queries;
       for (std::uint32_t query = first; query < next; ++query) {
         const std::uint32_t at = position + query / per_head;
         EXPECT_LE(item.section_begin, first_seen(at, window) / kSection);
         EXPECT_GT(item.section_end, at / kSection);
+        EXPECT_LE(item.begin, first_seen(at, window));
+        EXPECT_GT(item.end, at);
       }
     }
     EXPECT_EQ(next, rows * per_head);
