@@ -14,6 +14,11 @@ if(NOT QUIRE_CUDA STREQUAL "OFF" AND NOT QUIRE_STATE_ONLY)
     set(CMAKE_CUDA_ARCHITECTURES ${QUIRE_CUDA_ARCHITECTURES})
     set(CMAKE_CUDA_HOST_COMPILER g++ CACHE STRING "The compiler that nvcc uses for the host's part")
     enable_language(CUDA)
+    # Without these, targets of CUDA code would get the standard of the C++ code, which nvcc does not have. CMake 3.25 does
+    # not know how nvcc 13 names C++20.
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     find_package(CUDAToolkit 12.0 REQUIRED)
     set(QUIRE_HAS_CUDA ON)
   elseif(QUIRE_CUDA STREQUAL "ON")
