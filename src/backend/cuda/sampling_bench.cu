@@ -56,7 +56,7 @@ struct Problem {
   std::uint32_t vocabulary = 0, rows = 0, stride = 0;
   std::vector<float> logits;
   std::vector<SamplingJob> jobs;
-  std::vector<SeenToken> seen;
+  std::vector<sampling::Seen> seen;
   std::vector<TokenBias> biases;
   std::vector<std::uint32_t> masks;
 };
@@ -95,7 +95,7 @@ class Uploaded {
  private:
   OnDevice<float> logits_;
   OnDevice<SamplingJob> jobs_;
-  OnDevice<SeenToken> seen_;
+  OnDevice<sampling::Seen> seen_;
   OnDevice<TokenBias> biases_;
   OnDevice<std::uint32_t> masks_;
   OnDevice<SamplingResult> results_;
@@ -221,7 +221,7 @@ bool logprobs_agree(const Problem& problem, const SamplingJob& job, const Sampli
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!std::isnan(logits[i])) places.push_back(sampling::place(logits[i], static_cast<std::int32_t>(i)));
   }
-  if (places.empty()) return result.total == 0 && result.alternatives == 0;
+  if (places.empty()) return result.sum.total == 0 && result.alternatives == 0;
   const std::size_t count = std::min<std::size_t>(places.size(), job.rule.top_k);
   std::sort(places.begin(), places.end(), std::greater<>());
   const float highest = sampling::logit_at(places[0]);
@@ -229,7 +229,7 @@ bool logprobs_agree(const Problem& problem, const SamplingJob& job, const Sampli
   for (const std::uint64_t one : places) {
     total += sampling::weight_of(sampling::logit_at(one), highest, job.rule.rate);
   }
-  return result.highest == highest && result.total == total && result.alternatives == count &&
+  return result.sum.highest == highest && result.sum.total == total && result.alternatives == count &&
          std::equal(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(count),
                     alternatives.begin() + job.first_alternative);
 }

@@ -31,7 +31,7 @@ struct JobState {
   std::uint32_t list_count;
   std::uint32_t count;                   // of tokens whose logit is a number
   std::uint32_t last_range;              // List: its tokens are those down to this range
-  std::uint64_t total;                   // weight of all tokens
+  std::uint64_t total;                   // weight of all tokens; with a short top-k only for Logprobs
   std::uint64_t last;                    // Parts: the place of the last kept token; 0: all are kept
   std::uint64_t part_first[kMostParts];  // the first place of each part; 0: all are NaN
   std::uint64_t part_sum[kMostParts];
@@ -137,7 +137,7 @@ __device__ std::uint32_t entry_from(const Entry* entries, std::uint32_t count, s
 __device__ __noinline__ inline void adjust_part(const SamplingInputs& in, const SamplingJob& job, std::uint32_t first,
                                                 std::uint32_t count, float* tile) {
   if (job.seen_count > 0) {
-    const SeenToken* const seen = in.seen + job.first_seen;
+    const sampling::Seen* const seen = in.seen + job.first_seen;
     const std::uint32_t end = entry_from(seen, job.seen_count, first + count);
     for (std::uint32_t i = entry_from(seen, job.seen_count, first) + threadIdx.x; i < end; i += kThreads) {
       float& logit = tile[static_cast<std::uint32_t>(seen[i].token) - first];

@@ -62,8 +62,8 @@ struct Work {
   __device__ void tell_logprobs(std::uint64_t total, std::uint32_t alternatives) const {
     SamplingResult& result = out.results[blockIdx.y];
     result = SamplingResult{};
-    result.highest = highest;
-    result.total = total;
+    result.sum.highest = highest;
+    result.sum.total = total;
     result.alternatives = alternatives;
   }
 };
@@ -134,21 +134,30 @@ __device__ void draw_from_parts(const Work& work, std::uint64_t last) {
 
 // --- ranges of logits ---
 
+// Whether ranges need the weights of their tokens. A top-k that fits into the list needs their numbers only.
+__device__ bool weighs_ranges(const sampling::Rule& rule) { return rule.top_k == 0 || rule.top_k > kList; }
+
 __device__ void count_ranges(const Work& work, std::uint32_t part) {
   auto& ranges = work.memory.ranges;
+  const bool by_range = weighs_ranges(work.job.rule), in_all = work.job.wants == Wants::Logprobs;
   for (std::uint32_t i = threadIdx.x; i < kRanges; i += kThreads) ranges.counts[i] = ranges.low[i] = ranges.high[i] = 0;
   __syncthreads();
+  std::uint64_t sum = 0;
   work.each_token(part, [&](float logit, std::uint64_t) {
     const std::uint32_t range = work.range(logit);
     atomicAdd(&ranges.counts[range], 1U);
-    add(ranges.low[range], ranges.high[range], work.weight(logit));
+    if (in_all) sum += work.weight(logit);
+    if (by_range) add(ranges.low[range], ranges.high[range], work.weight(logit));
   });
   __syncthreads();
   for (std::uint32_t i = threadIdx.x; i < kRanges; i += kThreads) {
     if (ranges.counts[i] == 0) continue;
     atomicAdd(&work.state.counts[i], ranges.counts[i]);
-    add(work.state.sums[i], (std::uint64_t{ranges.high[i]} << 32) + ranges.low[i]);
+    if (by_range) add(work.state.sums[i], (std::uint64_t{ranges.high[i]} << 32) + ranges.low[i]);
   }
+  if (!in_all) return;
+  sum = block_scan(sum, work.memory).total;
+  if (threadIdx.x == 0) add(work.state.total, sum);
 }
 
 struct Range {
@@ -197,16 +206,18 @@ __device__ std::uint64_t enough_of(std::uint64_t total, const sampling::Rule& ru
 __device__ void choose_next(const Work& work) {
   JobState& state = work.state;
   const sampling::Rule& rule = work.job.rule;
+  const bool weighed = weighs_ranges(rule);
   std::uint64_t count = 0, total = 0;
   for (std::uint32_t i = threadIdx.x; i < kRanges; i += kThreads) {
     count += load(state.counts[i]);
     total += load(state.sums[i]);
   }
   count = block_scan(count, work.memory).total;
-  total = block_scan(total, work.memory).total;
+  total = weighed ? block_scan(total, work.memory).total : load(state.total);
+  __syncthreads();
   const bool by_count = rule.top_k > 0 && rule.top_k < count;
   Range range{kRanges - 1, static_cast<std::uint32_t>(count), 0};
-  const bool limited = by_count || rule.top_p < sampling::kAllOfIt;
+  const bool limited = by_count || (weighed && rule.top_p < sampling::kAllOfIt);
   if (limited) range = find_range(work, by_count, by_count ? rule.top_k : enough_of(total, rule));
   if (threadIdx.x != 0) return;
   state.count = static_cast<std::uint32_t>(count);
@@ -229,12 +240,11 @@ __device__ void tell_alternatives(const Work& work, std::uint32_t count) {
 __device__ std::uint32_t kept_of_list(const Work& work, std::uint32_t count) {
   BlockMemory& memory = work.memory;
   const sampling::Rule& rule = work.job.rule;
-  const bool by_count = rule.top_k > 0 && rule.top_k < work.state.count;
-  if (by_count) count = min(count, rule.top_k);
+  if (rule.top_k > 0) count = min(count, rule.top_k);
   const std::uint64_t sum =
       sum_list(memory, count, [&](std::uint32_t i) { return work.weight_at(memory.list.places[i]); });
   if (rule.top_p < sampling::kAllOfIt) {
-    count = first_reaching(memory, count, enough_of(by_count ? sum : work.state.total, rule)) + 1;
+    count = first_reaching(memory, count, enough_of(weighs_ranges(rule) ? work.state.total : sum, rule)) + 1;
   }
   const auto stays = [&](std::uint32_t i) { return work.weight_at(memory.list.places[i]) >= rule.min_weight; };
   for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) {
@@ -324,19 +334,18 @@ __device__ std::uint64_t find_place(const Work& work, bool by_count, std::uint64
   return place;
 }
 
-// One block finds the last token that top-k and top-p keep.
+// One block finds the last token that top-k and top-p keep, or all that top-k keeps if they fit into the list.
 __device__ void search(const Work& work) {
   const sampling::Rule& rule = work.job.rule;
   BlockMemory& memory = work.memory;
   const bool by_count = rule.top_k > 0 && rule.top_k < work.state.count;
   std::uint64_t last = by_count ? find_place(work, true, rule.top_k) : 0;
-  if (work.job.wants == Wants::Logprobs) {
+  if (!weighs_ranges(rule)) {
     if (threadIdx.x == 0) memory.count = 0;
     work.each_token_of_row([&](float, std::uint64_t place) {
       if (place >= last) memory.list.places[atomicAdd(&memory.count, 1U)] = place;
     });
-    sort_places(memory, rule.top_k);
-    return tell_alternatives(work, rule.top_k);
+    return draw_from_list(work, rule.top_k);
   }
   if (rule.top_p < sampling::kAllOfIt) {
     std::uint64_t total = work.state.total;
@@ -366,6 +375,7 @@ __global__ void __launch_bounds__(kThreads)
     state.next = Next::Nothing;
     state.tickets[0] = state.tickets[1] = state.tickets[2] = 0;
     state.list_count = 0;
+    state.total = 0;
   }
   if (cuts(job.rule)) {
     for (std::uint32_t i = part * kThreads + threadIdx.x; i < kRanges; i += gridDim.x * kThreads) {

@@ -24,11 +24,6 @@ namespace quire::cuda {
 
 inline constexpr std::uint32_t kMostSampledTokens = 1U << 20;  // of a vocabulary
 
-struct SeenToken {
-  std::int32_t token;
-  std::uint32_t times;  // in the answer; 0: only in the prompt
-};
-
 struct TokenBias {
   std::int32_t token;
   float bias;
@@ -39,7 +34,7 @@ struct TokenBias {
 struct SamplingJob {
   enum class Wants : std::uint32_t {
     Token,     // SamplingResult::token and logit
-    Logprobs,  // SamplingResult::highest and total, and the first rule.top_k tokens. See logprobs_job().
+    Logprobs,  // SamplingResult::sum, and the first rule.top_k tokens. See logprobs_job().
   };
   static constexpr std::uint32_t kNoMask = 0xFFFFFFFF;
 
@@ -79,19 +74,17 @@ struct SamplingInputs {
   const SamplingJob* jobs = nullptr;  // [job_count]
   std::uint32_t job_count = 0;
   bool any_cuts = true;  // false: the caller knows that cuts() is false for all jobs
-  const SeenToken* seen = nullptr;
+  const sampling::Seen* seen = nullptr;
   const TokenBias* biases = nullptr;
   const std::uint32_t* masks = nullptr;  // a bit for each token, the lowest bit of a word first; set: allowed
 };
 
-// The log-probability of a token is logit - highest - ln(total / 2^40), or without the first two terms if they are
-// equal. The host computes it, with its own logarithm, so that it is the same number as that of the host's sampler.
+// The host computes log-probabilities from logit and sum: engine/sampler.h, Sampler::told.
 struct SamplingResult {
   std::int32_t token = -1;         // -1: all logits are NaN, or the mask allows none
   float logit = 0;                 // the model's own
-  float highest = 0;               // the model's own
   std::uint32_t alternatives = 0;  // fewer than wanted if fewer logits are numbers
-  std::uint64_t total = 0;
+  sampling::RowSum sum;
 };
 
 struct SamplingOutputs {
