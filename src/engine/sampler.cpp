@@ -68,7 +68,7 @@ void take_first(std::span<const float> logits, std::size_t k, std::vector<std::u
   places.clear();
   // Ids ascend here: of equal logits the later one is behind.
   each_kept(
-      logits, [&](float logit) { return !(logit <= lowest) & (logit == logit); },
+      logits, [&](float logit) { return !(logit <= lowest) && !std::isnan(logit); },
       [&](std::size_t i) {
         places.push_back(sampling::place(logits[i], static_cast<Token>(i)));
         if (places.size() == room) cut();

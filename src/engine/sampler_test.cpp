@@ -207,7 +207,7 @@ TEST(Sampler, OnlyTokensOfTheMaskArePicked) {
   for (int round = 0; round < 200; ++round) {
     const std::vector<float> logits = row_of_logits(random, 500);
     std::vector<std::uint32_t> mask((logits.size() + 31) / 32);
-    for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random() & random());
+    for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random()) & 0x35B7D1E9U;
     std::vector<float> allowed = logits;
     for (std::size_t i = 0; i < logits.size(); ++i) {
       if ((mask[i / 32] & (1U << (i % 32))) == 0) allowed[i] = kNan;
