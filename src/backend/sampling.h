@@ -157,6 +157,12 @@ struct Penalties {
   float frequency = 0;   // subtracted for each occurrence in the answer
 };
 
+// A token of prompt or answer.
+struct Seen {
+  std::int32_t token;
+  std::uint32_t times;  // in the answer; 0: only in the prompt
+};
+
 // The logit of a token that is in prompt or answer, `times` in the answer (below 2^29). Computed in doubles, where the
 // products of two floats are exact: fused or not, the result is the same.
 QUIRE_HOST_DEVICE constexpr float penalized(float logit, std::uint32_t times, const Penalties& penalties) {
@@ -165,5 +171,14 @@ QUIRE_HOST_DEVICE constexpr float penalized(float logit, std::uint32_t times, co
   if (times > 0) value -= penalties.presence + static_cast<double>(times) * penalties.frequency;
   return static_cast<float>(value);
 }
+
+// --- log-probabilities ---
+
+// What a row says about the probability of its tokens at temperature 1, before penalties, bias and mask. The logarithm
+// is taken by the host: no two libraries agree on it.
+struct RowSum {
+  float highest = 0;        // logit
+  std::uint64_t total = 0;  // weight
+};
 
 }  // namespace quire::sampling

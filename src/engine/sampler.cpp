@@ -68,7 +68,7 @@ void take_first(std::span<const float> logits, std::size_t k, std::vector<std::u
   places.clear();
   // Ids ascend here: of equal logits the later one is behind.
   each_kept(
-      logits, [&](float logit) { return !(logit <= lowest) & (logit == logit); },
+      logits, [&](float logit) { return !(logit <= lowest) && !std::isnan(logit); },
       [&](std::size_t i) {
         places.push_back(sampling::place(logits[i], static_cast<Token>(i)));
         if (places.size() == room) cut();
@@ -177,6 +177,13 @@ Token draw(std::span<const float> logits, const Rule& rule, float highest, std::
   return *token;
 }
 
+sampling::RowSum sum_of(std::span<const float> logits) {
+  sampling::RowSum sum;
+  sum.highest = logits[static_cast<std::size_t>(*first_of(logits))];
+  for (const float logit : logits) sum.total += sampling::weight_of(logit, sum.highest, sampling::rate_of(1));
+  return sum;
+}
+
 using Biases = SharedList<std::pair<Token, float>>;
 
 // The biases by ascending token, each token once.
@@ -266,7 +273,7 @@ void Sampler::see_prompt(std::span<const Token> prompt) {
 
 void Sampler::see(Token token) {
   if (!penalizes_) return;
-  const auto at = std::ranges::lower_bound(seen_, token, {}, &Seen::token);
+  const auto at = std::ranges::lower_bound(seen_, token, {}, &sampling::Seen::token);
   if (at != seen_.end() && at->token == token) {
     ++at->times;
   } else {
@@ -280,7 +287,7 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, std::spa
   if (!penalizes_ && options_.logit_bias.empty() && mask.empty()) return logits;
   std::vector<float>& own = scratch.logits_;
   own.assign(logits.begin(), logits.end());
-  for (const Seen& seen : seen_) {
+  for (const sampling::Seen& seen : seen_) {
     const auto i = static_cast<std::size_t>(seen.token);
     if (i >= own.size()) break;
     own[i] = sampling::penalized(own[i], seen.times, penalties_);
@@ -296,42 +303,54 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, std::spa
   return own;
 }
 
-void Sampler::tell_logprobs(std::span<const float> logits, Sampled& sampled, SamplerScratch& scratch) {
-  const float highest = logits[static_cast<std::size_t>(*first_of(logits))];
-  const float rate = sampling::rate_of(1);
-  std::uint64_t total = 0;
-  for (const float logit : logits) total += sampling::weight_of(logit, highest, rate);
-  const double all = std::log(static_cast<double>(total) / static_cast<double>(sampling::kHighestWeight));
-  const auto logprob = [&](float logit) {
-    const double below = logit == highest ? 0 : static_cast<double>(highest) - logit;
+Sampler::Job Sampler::job(std::uint64_t position) const {
+  return {.rule = rule_,
+          .penalties = penalties_,
+          .random = sampling::random_bits(options_.seed, position),
+          .seen = seen_,
+          .biases = options_.logit_bias,
+          .logprobs = logprobs_};
+}
+
+Sampled Sampler::told(std::optional<Token> token, float logit, const sampling::RowSum& sum,
+                      std::span<const std::uint64_t> places) {
+  Sampled sampled;
+  sampled.token = token;
+  if (!token || logprobs_ < 0) return sampled;
+  const double all = std::log(static_cast<double>(sum.total) / static_cast<double>(sampling::kHighestWeight));
+  const auto logprob = [&](float of) {
+    const double below = of == sum.highest ? 0 : static_cast<double>(sum.highest) - of;
     return static_cast<float>(-below - all);
   };
-  sampled.logprob = logprob(logits[static_cast<std::size_t>(*sampled.token)]);
+  sampled.logprob = logprob(logit);
   alternatives_.clear();
-  if (logprobs_ <= 0) return;
-  take_first(logits, std::min<std::size_t>(static_cast<std::size_t>(logprobs_), logits.size()), scratch.places_);
-  std::ranges::sort(scratch.places_, std::greater());
-  for (const std::uint64_t place : scratch.places_) {
+  for (const std::uint64_t place : places) {
     alternatives_.push_back({sampling::id_at(place), logprob(sampling::logit_at(place))});
   }
   sampled.alternatives = alternatives_;
+  return sampled;
 }
 
 Sampled Sampler::sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch,
                         std::span<const std::uint32_t> mask) {
   QUIRE_CHECK(logits.size() <= scratch.logits_.capacity(), "logits are those of the vocabulary");
   const std::span<const float> own = adjusted(logits, mask, scratch);
-  Sampled sampled;
-  sampled.token = first_of(own);
-  if (!sampled.token) return sampled;
-  const float highest = own[static_cast<std::size_t>(*sampled.token)];
+  std::optional<Token> token = first_of(own);
+  if (!token) return {};
+  const float highest = own[static_cast<std::size_t>(*token)];
   if (options_.temperature > 0 && std::isfinite(highest)) {
     const std::uint64_t last = last_kept(own, rule_, highest, scratch.sums_, scratch.places_);
     const std::uint64_t random = sampling::random_bits(options_.seed, position);
-    sampled.token = draw(own, rule_, highest, last, random, scratch.sums_);
+    token = draw(own, rule_, highest, last, random, scratch.sums_);
   }
-  if (logprobs_ >= 0) tell_logprobs(logits, sampled, scratch);
-  return sampled;
+  const float logit = logits[static_cast<std::size_t>(*token)];
+  if (logprobs_ < 0) return told(token, logit, {}, {});
+  scratch.places_.clear();
+  if (logprobs_ > 0) {
+    take_first(logits, std::min<std::size_t>(static_cast<std::size_t>(logprobs_), logits.size()), scratch.places_);
+    std::ranges::sort(scratch.places_, std::greater());
+  }
+  return told(token, logit, sum_of(logits), scratch.places_);
 }
 
 }  // namespace quire::engine

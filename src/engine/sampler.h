@@ -91,19 +91,26 @@ class Sampler {
   Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch,
                  std::span<const std::uint32_t> mask = {});
 
+  // The same for a device that samples by itself: what it has to know to pick the same token, and the answer from what
+  // it has found. Lists are by ascending token, each token once, and valid until the next call.
+  struct Job {
+    sampling::Rule rule;
+    sampling::Penalties penalties;
+    std::uint64_t random = 0;
+    std::span<const sampling::Seen> seen;
+    std::span<const std::pair<Token, float>> biases;
+    std::int32_t logprobs = -1;  // how many of the first places told() needs; negative: it needs only the token
+  };
+  Job job(std::uint64_t position) const;
+  // `logit` is the token's, `places` those of the alternatives (sampling::place), all before penalties, bias and mask.
+  Sampled told(std::optional<Token> token, float logit, const sampling::RowSum& sum,
+               std::span<const std::uint64_t> places);
+
   const SamplerOptions& options() const { return options_; }
 
  private:
   std::span<const float> adjusted(std::span<const float> logits, std::span<const std::uint32_t> mask,
                                   SamplerScratch& scratch) const;
-  void tell_logprobs(std::span<const float> logits, Sampled& sampled, SamplerScratch& scratch);
-
-  // A choice often has a few hundred different tokens and a vocabulary hundreds of thousands, so this is a list and not
-  // a table by token.
-  struct Seen {
-    Token token;
-    std::uint32_t times;  // in the answer; 0: only in the prompt
-  };
 
   SamplerOptions options_;
   std::int32_t logprobs_ = -1;
@@ -111,7 +118,9 @@ class Sampler {
   bool penalizes_ = false;
   sampling::Rule rule_;
   sampling::Penalties penalties_;
-  std::vector<Seen> seen_;  // sorted by token; empty without penalties
+  // Sorted by token; empty without penalties. A choice often has a few hundred different tokens and a vocabulary
+  // hundreds of thousands, so this is a list and not a table by token.
+  std::vector<sampling::Seen> seen_;
   std::vector<TokenLogprob> alternatives_;
 };
 

@@ -207,7 +207,7 @@ TEST(Sampler, OnlyTokensOfTheMaskArePicked) {
   for (int round = 0; round < 200; ++round) {
     const std::vector<float> logits = row_of_logits(random, 500);
     std::vector<std::uint32_t> mask((logits.size() + 31) / 32);
-    for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random() & random());
+    for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random()) & 0x35B7D1E9U;
     std::vector<float> allowed = logits;
     for (std::size_t i = 0; i < logits.size(); ++i) {
       if ((mask[i / 32] & (1U << (i % 32))) == 0) allowed[i] = kNan;
@@ -220,6 +220,52 @@ TEST(Sampler, OnlyTokensOfTheMaskArePicked) {
     EXPECT_EQ(sampler.sample(logits, 1, scratch, mask).token, unmasked.sample(allowed, 1)) << round;
     std::ranges::fill(mask, 0);
     EXPECT_EQ(sampler.sample(logits, 1, scratch, mask).token, std::nullopt);
+  }
+}
+
+// A device that follows job() and told(), here done the slow way.
+Sampled as_a_device(Sampler& sampler, std::uint64_t position, const std::vector<float>& logits) {
+  const Sampler::Job job = sampler.job(position);
+  std::vector<float> own = logits;
+  for (const auto& [token, times] : job.seen) {
+    float& logit = own[static_cast<std::size_t>(token)];
+    logit = sampling::penalized(logit, times, job.penalties);
+  }
+  for (const auto& [token, bias] : job.biases) own[static_cast<std::size_t>(token)] += bias;
+  const std::optional<Token> token = sampling::token_by_definition(own, job.rule, job.random);
+  std::vector<std::uint64_t> places;
+  for (std::size_t i = 0; i < logits.size(); ++i) places.push_back(sampling::place(logits[i], static_cast<Token>(i)));
+  std::ranges::sort(places, std::greater());
+  sampling::RowSum sum{.highest = sampling::logit_at(places[0])};
+  for (const float logit : logits) sum.total += sampling::weight_of(logit, sum.highest, sampling::rate_of(1));
+  places.resize(static_cast<std::size_t>(std::max(job.logprobs, 0)));
+  return sampler.told(token, logits[static_cast<std::size_t>(*token)], sum, places);
+}
+
+TEST(Sampler, ADeviceThatFollowsTheJobGivesTheSameAnswer) {
+  constexpr std::uint32_t kVocabulary = 300;
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0, 3);
+  SamplerScratch scratch(kVocabulary);
+  for (int round = 0; round < 100; ++round) {
+    SamplerOptions options = any_options(random, kVocabulary);
+    options.repetition_penalty = 1.1 + round % 3;
+    options.frequency_penalty = 0.3 * (round % 2);
+    options.logit_bias = {{70, 3.5f}, {5, 2.0f}, {70, -1.0f}};
+    Sampler host(options, kVocabulary, round % 6 - 1), device(options, kVocabulary, round % 6 - 1);
+    for (Sampler* const sampler : {&host, &device}) sampler->see_prompt(std::vector<Token>{9, 3, 9, 299});
+    for (std::uint64_t position = 4; position < 24; ++position) {
+      std::vector<float> logits(kVocabulary);
+      for (float& logit : logits) logit = normal(random);
+      const Sampled one = host.sample(logits, position, scratch), other = as_a_device(device, position, logits);
+      ASSERT_EQ(one.token, other.token);
+      EXPECT_EQ(one.logprob, other.logprob);
+      EXPECT_TRUE(std::ranges::equal(one.alternatives, other.alternatives, [](const auto& a, const auto& b) {
+        return a.token == b.token && a.logprob == b.logprob;
+      }));
+      EXPECT_EQ(one.alternatives.size(), static_cast<std::size_t>(std::max(round % 6 - 1, 0)));
+      for (Sampler* const sampler : {&host, &device}) sampler->see(*one.token);
+    }
   }
 }
 
