@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kPinned = std::size_t{32} << 20;  // bytes that are pinned at once
 constexpr std::size_t kWords = std::size_t{1} << 14;    // words of one transfer
+constexpr std::size_t kPage = 4096, kCudaAlignment = 256;
 
 // Errors that concern one call. After every other error the context of this process is gone.
 bool is_refusal(cudaError_t error) {
@@ -122,21 +123,28 @@ DeviceMemory CudaDevice::memory() const {
 
 PoolResult<void*> CudaDevice::allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes == 0) return std::unexpected(PoolError::invalid_argument("an allocation of no bytes"));
-  if (alignment > 256) return std::unexpected(PoolError::invalid_argument("alignment to more than 256 bytes"));
+  if (alignment > kPage) return std::unexpected(PoolError::invalid_argument("alignment to more than a page"));
   if (lost_) return std::unexpected(PoolError::device_failure("allocate", bytes));
-  void* memory = nullptr;
-  if (auto ok = submitted(cudaMalloc(&memory, bytes), "allocate", bytes); !ok) return std::unexpected(ok.error());
+  // CUDA aligns to 256 bytes; what wants more is large, and some bytes in front of it do not matter.
+  const std::size_t more = alignment > kCudaAlignment ? alignment : 0;
+  void* base = nullptr;
+  if (auto ok = submitted(cudaMalloc(&base, bytes + more), "allocate", bytes); !ok) return std::unexpected(ok.error());
+  void* const memory =
+      reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(base), std::max(more, kCudaAlignment)));
   if (auto ok = zero(memory, bytes); !ok) {
-    cudaFree(memory);
+    cudaFree(base);
     return std::unexpected(ok.error());
   }
+  if (memory != base) moved_.emplace_back(memory, base);
   return memory;
 }
 
 void CudaDevice::deallocate(void* memory, std::size_t) noexcept {
   if (memory == nullptr) return;
   note(cudaStreamSynchronize(stream_));
-  cudaFree(memory);
+  const auto moved = std::ranges::find(moved_, memory, &std::pair<void*, void*>::first);
+  cudaFree(moved == moved_.end() ? memory : moved->second);
+  if (moved != moved_.end()) moved_.erase(moved);
 }
 
 PoolResult<void*> CudaDevice::allocate_host(std::size_t bytes) {
@@ -159,34 +167,56 @@ void CudaDevice::deallocate_host(void* memory, std::size_t bytes) noexcept {
   Device::deallocate_host(memory, bytes);
 }
 
-// Pins the pieces that a transfer touches. Where that fails, the transfer is slower and nothing else.
-void CudaDevice::pin(const void* memory, std::size_t bytes) {
+// How many bytes from here on one transfer may take: a transfer must not go over the end of a pinned piece, since each
+// piece is pinned by itself. Pins the first piece. Where that fails, the transfer is slower and nothing else.
+std::size_t CudaDevice::pin(const void* memory, std::size_t bytes) {
   const auto* const at = static_cast<const std::byte*>(memory);
   for (HostArea& area : areas_) {
     if (at < area.begin || at >= area.begin + area.bytes) continue;
-    const std::size_t first = static_cast<std::size_t>(at - area.begin) / kPinned;
-    const std::size_t last = static_cast<std::size_t>(at + bytes - 1 - area.begin) / kPinned;
-    for (std::size_t i = first; i <= last; ++i) {
-      if (area.tried[i]) continue;
-      area.tried[i] = true;
-      const std::size_t length = std::min(kPinned, area.bytes - i * kPinned);
-      area.pinned[i] = cudaHostRegister(area.begin + i * kPinned, length, cudaHostRegisterDefault) == cudaSuccess;
-      if (!area.pinned[i]) cudaGetLastError();
+    const auto offset = static_cast<std::size_t>(at - area.begin);
+    const std::size_t piece = offset / kPinned;
+    if (!area.tried[piece]) {
+      area.tried[piece] = true;
+      const std::size_t length = std::min(kPinned, area.bytes - piece * kPinned);
+      area.pinned[piece] =
+          cudaHostRegister(area.begin + piece * kPinned, length, cudaHostRegisterDefault) == cudaSuccess;
+      if (!area.pinned[piece]) cudaGetLastError();
     }
-    return;
+    return std::min(bytes, (piece + 1) * kPinned - offset);
   }
+  return bytes;
 }
 
 PoolResult<void> CudaDevice::upload(void* to, const void* from_host, std::size_t bytes) {
   if (lost_) return std::unexpected(PoolError::device_failure("upload", bytes));
-  pin(from_host, bytes);
-  return submitted(cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, stream_), "upload", bytes);
+  for (std::size_t done = 0; done < bytes;) {
+    const auto* const from = static_cast<const std::byte*>(from_host) + done;
+    const std::size_t some = pin(from, bytes - done);
+    if (auto ok =
+            submitted(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, from, some, cudaMemcpyHostToDevice, stream_),
+                      "upload", bytes);
+        !ok) {
+      return ok;
+    }
+    done += some;
+  }
+  return {};
 }
 
 PoolResult<void> CudaDevice::download(void* to_host, const void* from, std::size_t bytes) {
   if (lost_) return std::unexpected(PoolError::device_failure("download", bytes));
-  pin(to_host, bytes);
-  return submitted(cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, stream_), "download", bytes);
+  for (std::size_t done = 0; done < bytes;) {
+    auto* const to = static_cast<std::byte*>(to_host) + done;
+    const std::size_t some = pin(to, bytes - done);
+    if (auto ok = submitted(
+            cudaMemcpyAsync(to, static_cast<const std::byte*>(from) + done, some, cudaMemcpyDeviceToHost, stream_),
+            "download", bytes);
+        !ok) {
+      return ok;
+    }
+    done += some;
+  }
+  return {};
 }
 
 PoolResult<void> CudaDevice::copy(void* to, const void* from, std::size_t bytes) {

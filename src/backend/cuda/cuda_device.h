@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -76,7 +77,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(CudaFacts facts);
   Result<void> start();
   PoolResult<void> submitted(cudaError_t error, const char* what, std::size_t bytes);
-  void pin(const void* memory, std::size_t bytes);
+  std::size_t pin(const void* memory, std::size_t bytes);
 
   CudaFacts facts_;
   std::string name_;
@@ -85,6 +86,7 @@ class CudaDevice final : public Device {
   bool failed_ = false;  // work since the last fence
   bool lost_ = false;
   std::vector<HostArea> areas_;
+  std::vector<std::pair<void*, void*>> moved_;  // allocations with an alignment of their own, and where CUDA has them
   // Words on their way: two halves, each free again when its event has passed.
   Word* words_host_ = nullptr;
   Word* words_device_ = nullptr;
