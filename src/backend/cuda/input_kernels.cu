@@ -194,6 +194,8 @@ bool is_aligned(const Tensor& x) {
 
 }  // namespace
 
+cudaError_t prepare_inputs() { return want_shared_memory(prepare_kernel); }
+
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
