@@ -5,7 +5,7 @@ namespace quire::cuda {
 
 cudaError_t prepare_split_6_bits() { return prepare_split_of<Packing::Q6x16>(); }
 
-void split_6_bits(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {
+void split_6_bits(cudaStream_t stream, Packing, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {
   split_by_tokens<Packing::Q6x16>(stream, set, tokens, in);
 }
 
