@@ -70,7 +70,7 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
   for (const quire::testing::BackendKind& kind : quire::testing::backend_kinds()) {
     const std::string& variant = kind.name;
     const double tolerance = kind.gpu ? 2e-3 : 1e-3;
-    Loaded loaded(folder + "/model.gguf", kind.make(2), kind.gpu ? ElementType::F16 : ElementType::F32);
+    Loaded loaded(folder + "/model.gguf", kind.make(2), ElementType::F32);
     const std::uint32_t vocabulary = loaded.model->hyperparameters().vocabulary;
     for (const json::value& item : golden.at("cases").as_array()) {
       const auto prompt = tokens_of(item.at("tokens"));

@@ -179,7 +179,7 @@ void launch_mamba2_conv(cudaStream_t stream, Tensor x, Tensor weight, Tensor bia
                       channels,
                       shape.conv_width,
                       reinterpret_cast<const float*>(weight.data),
-                      weight.stride,
+                      channels,  // a vector of the file, without rows of its own
                       reinterpret_cast<const float*>(bias.data),
                       batch.entries,
                       states,
