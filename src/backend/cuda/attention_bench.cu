@@ -4,231 +4,20 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <list>
-#include <numeric>
-#include <random>
-#include <string>
 #include <vector>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
-#include "quire/backend/cuda/attention_kernels.h"
+#include "quire/backend/cuda/attention_bench.h"
 
 namespace {
 
 using namespace quire;
 using namespace quire::cuda;
+using namespace quire::cuda::bench;
 
 int failures = 0;
-std::uint32_t multiprocessors = 1, most_shared = 227 << 10;
-
-void must(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::printf("CUDA: %s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <typename T>
-class Array {
- public:
-  explicit Array(std::size_t count) : count_(count) {
-    must(cudaMalloc(&data_, std::max<std::size_t>(count, 1) * sizeof(T)));
-  }
-  explicit Array(const std::vector<T>& from) : Array(from.size()) {
-    must(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  ~Array() { cudaFree(data_); }
-  T* data() const { return data_; }
-  std::vector<T> host() const {
-    std::vector<T> to(count_);
-    must(cudaMemcpy(to.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return to;
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t count_;
-};
-
-std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<float> to(count);
-  for (float& x : to) x = static_cast<float>(random() >> 8) / 8388608.0f - 1;
-  return to;
-}
-
-struct Shape {
-  std::uint32_t heads, kv_heads, head_dim;
-  ElementType type;
-  std::uint32_t window = 0;
-  float cap = 0;
-  std::uint32_t block = 16;
-  float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
-};
-
-// Pages of some sequences, scattered.
-class Pool {
- public:
-  Pool(const Shape& shape, std::uint32_t sequences, std::uint32_t positions, std::uint32_t layers)
-      : shape_(shape),
-        blocks_((positions + shape.block - 1) / shape.block),
-        row_(row_bytes(shape.type, shape.head_dim)),
-        page_((row_ * shape.block * shape.kv_heads * 2 * layers + 63) / 64 * 64),
-        memory_(page_ * blocks_ * sequences),
-        tables_(table(sequences)) {
-    must(cudaMemset(memory_.data(), 0xFF, page_ * blocks_ * sequences));  // NaN
-  }
-  KvGroupView view() const {
-    const std::uint64_t plane = row_ * shape_.block * shape_.kv_heads;
-    return {.base = memory_.data(),
-            .tables = tables_.data(),
-            .table_stride = blocks_,
-            .block_size = shape_.block,
-            .num_kv_heads = shape_.kv_heads,
-            .head_dim = shape_.head_dim,
-            .type = shape_.type,
-            .page_unit = 64,
-            .layer_stride = 2 * plane,
-            .v_offset = plane,
-            .head_stride = row_ * shape_.block,
-            .token_stride = row_};
-  }
-
- private:
-  std::vector<std::uint32_t> table(std::uint32_t sequences) const {
-    std::vector<std::uint32_t> pages(std::size_t{sequences} * blocks_);
-    std::iota(pages.begin(), pages.end(), 0u);
-    std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
-    for (std::uint32_t& page : pages) page *= static_cast<std::uint32_t>(page_ / 64);
-    return pages;
-  }
-  Shape shape_;
-  std::uint32_t blocks_;
-  std::uint64_t row_, page_;
-  Array<std::byte> memory_;
-  Array<std::uint32_t> tables_;
-};
-
-struct Part {
-  std::uint32_t table, position, rows;
-};
-struct Step {
-  std::vector<DeviceEntry> entries;
-  std::vector<std::uint32_t> positions, row_entry;
-  explicit Step(const std::vector<Part>& parts) {
-    for (const Part& part : parts) {
-      entries.push_back({static_cast<std::uint32_t>(positions.size()), part.rows, part.position, part.table, 0});
-      for (std::uint32_t i = 0; i < part.rows; ++i) {
-        positions.push_back(part.position + i);
-        row_entry.push_back(static_cast<std::uint32_t>(entries.size() - 1));
-      }
-    }
-    rows = static_cast<std::uint32_t>(positions.size());
-    on_device_positions.emplace_back(positions);
-    on_device_positions.emplace_back(row_entry);
-    on_device_entries.emplace_back(entries);
-  }
-  DeviceBatch batch() const {
-    return {.positions = on_device_positions.front().data(),
-            .row_entry = on_device_positions.back().data(),
-            .entries = on_device_entries.front().data(),
-            .rows = rows,
-            .entry_count = static_cast<std::uint32_t>(entries.size())};
-  }
-  std::uint32_t rows = 0;
-  std::list<Array<std::uint32_t>> on_device_positions;
-  std::list<Array<DeviceEntry>> on_device_entries;
-};
-
-Tensor tensor(const Array<float>& array, std::uint32_t rows, std::uint32_t cols) {
-  return {reinterpret_cast<std::byte*>(array.data()), rows, cols, cols, ElementType::F32};
-}
-
-// What CudaAttention does, with what it decides itself as parameters.
-struct Division {
-  std::uint32_t slots, parts = 8192;
-};
-class Attention {
- public:
-  static constexpr std::uint32_t kParts = 8192;
-  Attention(const Shape& shape, std::uint32_t rows)
-      : shape_(shape),
-        sizes_{rows, kParts, shape.heads},
-        plan_(sizes_.bytes()),
-        totals_(std::size_t{kParts} * shape.heads),
-        sums_(std::size_t{kParts} * shape.heads * shape.head_dim) {}
-
-  void plan(const Pool& pool, const Step& step, const Division& division) {
-    const AttendKind kind = attend_kind(shape_.type, shape_.head_dim, most_shared);
-    launch_attention_plan(nullptr,
-                          {.kv = pool.view(),
-                           .batch = step.batch(),
-                           .plan = sizes_.view(plan_.data()),
-                           .per_head = shape_.heads / shape_.kv_heads,
-                           .kv_heads = shape_.kv_heads,
-                           .window = shape_.window,
-                           .wide = wide_queries(kind, shape_.head_dim),
-                           .parts = division.parts,
-                           .slots = division.slots},
-                          true);
-  }
-  AttendCall call(const Pool& pool, const Step& step, const Array<float>& out, const Array<float>& q,
-                  std::uint32_t layer) const {
-    const KvGroupView kv = pool.view();
-    const std::uint64_t all = kv.layer_stride | kv.v_offset | kv.head_stride | kv.token_stride | 16;
-    const std::uint32_t cols = shape_.heads * shape_.head_dim;
-    return {.kv = kv,
-            .batch = step.batch(),
-            .plan = sizes_.view(plan_.data()),
-            .out = tensor(out, step.rows, cols),
-            .q = tensor(q, step.rows, cols),
-            .part_sums = sums_.data(),
-            .part_totals = totals_.data(),
-            .layer = layer,
-            .heads = shape_.heads,
-            .kv_heads = shape_.kv_heads,
-            .per_head = shape_.heads / shape_.kv_heads,
-            .head_dim = shape_.head_dim,
-            .scale = shape_.scale(),
-            .soft_cap = shape_.cap,
-            .window = shape_.window,
-            .copy_bytes = static_cast<std::uint32_t>(all & (~all + 1))};
-  }
-  void run(const AttendCall& call, bool wide) const {
-    launch_attend(nullptr, attend_kind(shape_.type, shape_.head_dim, most_shared), call, multiprocessors, true, wide);
-    launch_attention_merge(nullptr, call, multiprocessors);
-  }
-  AttentionCounts counts() const {
-    AttentionCounts to;
-    must(cudaMemcpy(&to, plan_.data(), sizeof to, cudaMemcpyDeviceToHost));
-    return to;
-  }
-
- private:
-  Shape shape_;
-  PlanSizes sizes_;
-  Array<std::byte> plan_;
-  Array<float2> totals_;
-  Array<float> sums_;
-};
-
-void store(const Shape& shape, const Pool& pool, const Step& step, const Array<float>& k, const Array<float>& v,
-           std::uint32_t layer) {
-  const std::uint32_t cols = shape.kv_heads * shape.head_dim;
-  launch_store_kv(nullptr, {.kv = pool.view(),
-                            .batch = step.batch(),
-                            .q = tensor(k, step.rows, cols),
-                            .k = tensor(k, step.rows, cols),
-                            .v = tensor(v, step.rows, cols),
-                            .layer = layer,
-                            .heads = shape.heads,
-                            .kv_heads = shape.kv_heads,
-                            .head_dim = shape.head_dim});
-}
 
 // --- correctness
 
@@ -302,8 +91,8 @@ std::vector<float> run_step(const Shape& shape, Attention& attention, const Pool
     q.insert(q.end(), from, from + std::ptrdiff_t{part.rows} * cols);
   }
   const Array<float> on_device(q), out(std::vector<float>(q.size(), NAN));
-  attention.plan(pool, step, division);
-  attention.run(attention.call(pool, step, out, on_device, 1), true);
+  attention.plan(nullptr, pool, step, division);
+  attention.run(nullptr, attention.call(pool, step, out, on_device, 1, false), true);
   must(cudaDeviceSynchronize());
   return out.host();
 }
@@ -332,7 +121,7 @@ void check(const Shape& shape, const char* what, double most_error) {
     const Array<float> keys(k), values(v);
     Shape other = shape;
     other.block = block;
-    store(other, pool, step, keys, values, 1);
+    store(nullptr, other, pool, step, keys, values, 1);
     must(cudaDeviceSynchronize());
   };
   Attention attention(shape, 1100);
@@ -365,7 +154,7 @@ void check(const Shape& shape, const char* what, double most_error) {
     same(pool, {{3, 1099, 1}}, division);
   }
   for (const std::uint32_t p : {0u, 63u, 64u, 255u, 256u, 512u, 600u}) same(pool, {{0, p, 1}}, {264});
-  for (std::uint32_t p = 0; p + 17 <= 300; p += 17) same(pool, {{2, p, 17}, {3, 5 * p, 1}}, {264});
+  for (std::uint32_t p = 0; p + 17 <= 300; p += 17) same(pool, {{2, p, 17}, {3, 4 * p, 1}}, {264});
   same(pool, {{3, 800, 256}, {0, 20, 2}, {1, 0, 65}, {3, 1056, 44}}, {264});
   std::vector<Part> sharing;
   for (std::uint32_t i = 0; i < 45; ++i) sharing.push_back({3, 1055 + i, 1});
@@ -410,7 +199,7 @@ void time_case(const Case& one) {
   for (std::uint32_t s = 0; s < tables; ++s) {
     for (std::uint32_t p = 0; p < length; p += 1024) {
       const Step step({{s, p, std::min(1024u, length - p)}});
-      for (std::uint32_t layer = 0; layer < layers; ++layer) store(shape, pool, step, k, v, layer);
+      for (std::uint32_t layer = 0; layer < layers; ++layer) store(nullptr, shape, pool, step, k, v, layer);
       must(cudaDeviceSynchronize());
     }
   }
@@ -421,19 +210,21 @@ void time_case(const Case& one) {
   const Step step(parts);
   const Array<float> q(random_floats(std::size_t{step.rows} * cols, 3)), out(std::size_t{step.rows} * cols);
   Attention attention(shape, step.rows);
+  cudaStream_t stream = nullptr;
   cudaEvent_t events[3];
   for (cudaEvent_t& event : events) must(cudaEventCreate(&event));
   const std::uint32_t rounds = 48;
   const bool wide = one.rows > 1 || one.sequences > 1;
   for (std::uint32_t i = 0; i < 4; ++i) {
-    attention.plan(pool, step, {2 * multiprocessors});
-    attention.run(attention.call(pool, step, out, q, i % layers), wide);
+    attention.plan(stream, pool, step, {2 * multiprocessors});
+    attention.run(stream, attention.call(pool, step, out, q, i % layers, overlap), wide);
   }
-  must(cudaEventRecord(events[0]));
-  for (std::uint32_t i = 0; i < 10; ++i) attention.plan(pool, step, {2 * multiprocessors});
-  must(cudaEventRecord(events[1]));
-  for (std::uint32_t i = 0; i < rounds; ++i) attention.run(attention.call(pool, step, out, q, i % layers), wide);
-  must(cudaEventRecord(events[2]));
+  must(cudaEventRecord(events[0], stream));
+  for (std::uint32_t i = 0; i < 10; ++i) attention.plan(stream, pool, step, {2 * multiprocessors});
+  must(cudaEventRecord(events[1], stream));
+  for (std::uint32_t i = 0; i < rounds; ++i)
+    attention.run(stream, attention.call(pool, step, out, q, i % layers, overlap), wide);
+  must(cudaEventRecord(events[2], stream));
   must(cudaEventSynchronize(events[2]));
   float plan_ms = 0, ms = 0;
   must(cudaEventElapsedTime(&plan_ms, events[0], events[1]));
@@ -449,13 +240,75 @@ void time_case(const Case& one) {
   for (cudaEvent_t event : events) must(cudaEventDestroy(event));
 }
 
+// What the layers of a decode step take, as one graph: keys and values stored, then attention. Without the products
+// between them, so a launch waits for every one before it.
+void time_layers(std::uint32_t sequences, std::uint32_t context) {
+  constexpr std::uint32_t kLayers = 32;
+  const Shape shape{32, 8, 128, ElementType::F16};
+  const Pool pool(shape, sequences, context + 1, kLayers);
+  const std::uint32_t kv_cols = shape.kv_heads * shape.head_dim, cols = shape.heads * shape.head_dim;
+  const Array<float> k(random_floats(std::size_t{1024} * kv_cols, 1)), v(random_floats(std::size_t{1024} * kv_cols, 2));
+  std::vector<Part> parts;
+  for (std::uint32_t s = 0; s < sequences; ++s) {
+    for (std::uint32_t p = 0; p < context; p += 1024) {
+      const Step step({{s, p, std::min(1024u, context - p)}});
+      for (std::uint32_t layer = 0; layer < kLayers; ++layer) store(nullptr, shape, pool, step, k, v, layer);
+      must(cudaDeviceSynchronize());
+    }
+    parts.push_back({s, context, 1});
+  }
+  const Step step(parts);
+  const Array<float> q(random_floats(std::size_t{step.rows} * cols, 3)), out(std::size_t{step.rows} * cols);
+  Attention attention(shape, step.rows);
+  cudaStream_t stream;
+  must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  double us[2] = {};
+  for (int with_attention = 0; with_attention < 2; ++with_attention) {
+    // The first round sets attributes, which a capture cannot.
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    for (int captured = 0; captured < 2; ++captured) {
+      if (captured != 0) must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      attention.plan(stream, pool, step, {2 * multiprocessors});
+      for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+        store(stream, shape, pool, step, k, v, layer);
+        if (with_attention == 0) continue;
+        attention.run(stream, attention.call(pool, step, out, q, layer, overlap), sequences > 1);
+      }
+      if (captured != 0) must(cudaStreamEndCapture(stream, &graph));
+    }
+    must(cudaGraphInstantiate(&executable, graph, 0));
+    cudaEvent_t events[2];
+    for (cudaEvent_t& event : events) must(cudaEventCreate(&event));
+    constexpr int kRounds = 20;
+    for (int i = 0; i < 3; ++i) must(cudaGraphLaunch(executable, stream));
+    must(cudaEventRecord(events[0], stream));
+    for (int i = 0; i < kRounds; ++i) must(cudaGraphLaunch(executable, stream));
+    must(cudaEventRecord(events[1], stream));
+    must(cudaEventSynchronize(events[1]));
+    float ms = 0;
+    must(cudaEventElapsedTime(&ms, events[0], events[1]));
+    us[with_attention] = ms * 1e3 / kRounds / kLayers;
+    for (cudaEvent_t event : events) must(cudaEventDestroy(event));
+    must(cudaGraphExecDestroy(executable));
+    must(cudaGraphDestroy(graph));
+  }
+  must(cudaStreamDestroy(stream));
+  std::printf("a layer of %2u x %5u, in a graph: %6.2f us, of which keys and values %5.2f us\n", sequences, context + 1,
+              us[1], us[0]);
+}
+
 }  // namespace
 
 int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0));
   multiprocessors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   most_shared = static_cast<std::uint32_t>(properties.sharedMemPerBlockOptin);
+  overlap = attention_overlaps();
+  std::printf("%s, %u multiprocessors, kernels overlap: %s\n", properties.name, multiprocessors,
+              overlap ? "yes" : "no");
   using enum ElementType;
   check({32, 8, 128, F16}, "f16", 1e-3);
   check({32, 8, 128, BF16}, "bf16", 1e-4);
@@ -490,6 +343,8 @@ int main() {
                           {"prefill 2048 at 8k", BF16, 1, 8192, 2048, false}}) {
     time_case(one);
   }
+  for (const std::uint32_t context : {99u, 511u, 4095u}) time_layers(1, context);
+  for (const std::uint32_t context : {99u, 511u}) time_layers(64, context);
   std::printf("%s\n", failures == 0 ? "attention: all checks passed" : "attention: WRONG");
   return failures == 0 ? 0 : 1;
 }

@@ -1,9 +1,10 @@
-// Attention for every other kind of keys and head: plain f32 arithmetic, a warp per query. And the kernel that joins
-// parts.
+// Attention for every other kind of keys and head: plain f32 arithmetic, a warp per query.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "quire/backend/cuda/attention_join.h"
 #include "quire/backend/cuda/attention_shape.h"
+#include "quire/backend/cuda/overlap.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -145,13 +146,22 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
   if (place.part == kNone) {
     one.write_result(reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride +
                      place.head * call.head_dim);
+    return;
   }
+  __threadfence();
+  __syncwarp();
+  const bool complete = lane == 0 && complete_parts(call, place, item.section_end - item.section_begin);
+  if (!__any_sync(0xFFFFFFFF, complete)) return;
+  __threadfence();
+  join_parts<1>(call, place);
 }
 
 template <ElementType kType, int kSlices>
 __global__ void __launch_bounds__(kWarps * 32) attend_general(const __grid_constant__ AttendCall call) {
   extern __shared__ float rooms[];  // [warps][head_dim]
   const std::uint32_t warp = threadIdx.x / 32;
+  wait_for_previous();
+  let_next_start();
   const std::uint32_t narrow = call.plan.counts->narrow, items = narrow + call.plan.counts->wide;
   for (std::uint32_t i = blockIdx.x; i < items * call.kv_heads; i += gridDim.x) {
     const std::uint32_t n = i / call.kv_heads;
@@ -167,47 +177,10 @@ void launch_general(cudaStream_t stream, const AttendCall& call, std::uint32_t m
   const std::uint32_t bytes = kWarps * call.head_dim * static_cast<std::uint32_t>(sizeof(float));
   const std::uint32_t blocks = kBlocks * multiprocessors;
   if (call.head_dim <= 128) {
-    attend_general<kType, 4><<<blocks, kWarps * 32, bytes, stream>>>(call);
+    launch(call.overlap, stream, blocks, kWarps * 32, bytes, attend_general<kType, 4>, call);
   } else {
-    attend_general<kType, static_cast<int>(kMostHead / 32)><<<blocks, kWarps * 32, bytes, stream>>>(call);
-  }
-}
-
-// Joins the parts of a row and head, in their order. A block per row and head, a thread per element.
-constexpr std::uint32_t kMergeThreads = 128;
-constexpr std::uint32_t kAhead = 16;  // parts whose loads overlap
-
-__device__ float joined(const AttendCall& call, const AttentionMerge& merge, std::uint32_t head, std::uint32_t d) {
-  float sum = 0, total = 0, highest = -INFINITY;
-  for (std::uint32_t first = 0; first < merge.sections; first += kAhead) {
-    float sums[kAhead];
-    float2 totals[kAhead];
-#pragma unroll
-    for (std::uint32_t i = 0; i < kAhead; ++i) {
-      if (first + i >= merge.sections) continue;
-      const std::uint64_t part = std::uint64_t{merge.part + first + i} * call.heads + head;
-      totals[i] = call.part_totals[part];
-      sums[i] = call.part_sums[part * call.head_dim + d];
-    }
-#pragma unroll
-    for (std::uint32_t i = 0; i < kAhead; ++i) {
-      if (first + i >= merge.sections) continue;
-      const Joint joint = joint_of(highest, totals[i].x);
-      sum = join(joint, sum, sums[i]);
-      total = join(joint, total, totals[i].y);
-      highest = fmaxf(highest, totals[i].x);
-    }
-  }
-  return __fmul_rn(sum, __fdiv_rn(1.0f, total));
-}
-
-__global__ void __launch_bounds__(kMergeThreads) merge_parts(const __grid_constant__ AttendCall call) {
-  const std::uint32_t count = call.plan.counts->merges * call.heads;
-  for (std::uint32_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const AttentionMerge merge = call.plan.merges[i / call.heads];
-    const std::uint32_t head = i % call.heads;
-    float* const to = reinterpret_cast<float*>(call.out.data) + merge.row * call.out.stride + head * call.head_dim;
-    for (std::uint32_t d = threadIdx.x; d < call.head_dim; d += kMergeThreads) to[d] = joined(call, merge, head, d);
+    launch(call.overlap, stream, blocks, kWarps * 32, bytes, attend_general<kType, static_cast<int>(kMostHead / 32)>,
+           call);
   }
 }
 
@@ -221,10 +194,6 @@ void launch_attend_general(cudaStream_t stream, const AttendCall& call, std::uin
     case ElementType::Q8_0: return launch_general<ElementType::Q8_0>(stream, call, multiprocessors);
     case ElementType::I8: return;  // stores() refuses it
   }
-}
-
-void launch_attention_merge(cudaStream_t stream, const AttendCall& call, std::uint32_t multiprocessors) {
-  merge_parts<<<multiprocessors * 8, kMergeThreads, 0, stream>>>(call);
 }
 
 AttendKind attend_kind(ElementType type, std::uint32_t head_dim, std::uint32_t most_shared) {
@@ -247,11 +216,11 @@ std::uint32_t wide_queries(AttendKind kind, std::uint32_t head_dim) {
 void launch_attend(cudaStream_t stream, AttendKind kind, const AttendCall& call, std::uint32_t multiprocessors,
                    bool narrow, bool wide) {
   if (kind == AttendKind::General) return launch_attend_general(stream, call, multiprocessors);
-  const auto launch = kind == AttendKind::F16    ? launch_attend_f16
+  const auto attend = kind == AttendKind::F16    ? launch_attend_f16
                       : kind == AttendKind::BF16 ? launch_attend_bf16
                                                  : launch_attend_q8;
-  if (wide) launch(stream, call, multiprocessors, true);
-  if (narrow) launch(stream, call, multiprocessors, false);
+  if (wide) attend(stream, call, multiprocessors, true);
+  if (narrow) attend(stream, call, multiprocessors, false);
 }
 
 }  // namespace quire::cuda

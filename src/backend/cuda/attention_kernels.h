@@ -30,8 +30,11 @@ struct StoreCall {
   bool neighbours = true;  // pairs of a rotation: (0,1)(2,3)… or (0,n/2)(1,n/2+1)…
   std::uint32_t layer = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool overlap = false;  // may start while the kernel before it ends (overlap.cuh)
 };
 void launch_store_kv(cudaStream_t stream, const StoreCall& call);
+// Whether calls may have `overlap` on the current device.
+bool attention_overlaps();
 
 struct AttendCall {
   KvGroupView kv;
@@ -45,6 +48,9 @@ struct AttendCall {
   float scale = 1, soft_cap = 0;
   std::uint32_t window = 0;
   std::uint32_t copy_bytes = 16;  // every row of keys begins at a multiple of this: 16, 8, 4 or 2
+  // May start while the kernel before it ends. That one must not be the plan's, and must itself have waited for those
+  // before it: items, tables and the keys of earlier steps are read at once.
+  bool overlap = false;
 };
 // Which kernels a call takes. `most_shared`: shared memory that a block can have on this device; the fast kernels take
 // up to 205 KiB, for heads of 128 and F16 140 KiB.
@@ -65,11 +71,9 @@ struct PlanCall {
 };
 void launch_attention_plan(cudaStream_t stream, const PlanCall& call, bool decodes);
 
-// Items of a plan. `narrow` and `wide`: which kinds of items there can be.
+// Items of a plan, and their parts joined. `narrow` and `wide`: which kinds of items there can be.
 void launch_attend(cudaStream_t stream, AttendKind kind, const AttendCall& call, std::uint32_t multiprocessors,
                    bool narrow, bool wide);
-// Joins the parts.
-void launch_attention_merge(cudaStream_t stream, const AttendCall& call, std::uint32_t multiprocessors);
 
 // Of one kind each; launch_attend() chooses.
 void launch_attend_f16(cudaStream_t stream, const AttendCall& call, std::uint32_t multiprocessors, bool wide);

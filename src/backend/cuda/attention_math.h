@@ -57,15 +57,16 @@ __device__ inline float join(const Joint& joint, float before, float part) {
 // A query of an item: its row and head, and what it sees.
 struct QueryPlace {
   std::uint32_t row, head, position;
-  std::uint32_t part;  // of the item's first section; kNone: the item joins its sections itself
+  std::uint32_t part;                  // of the item's first section; kNone: the item joins its sections itself
+  std::uint32_t first_part, sections;  // of all parts
 };
 __device__ inline QueryPlace query_place(const AttendCall& call, const AttentionItem& item, std::uint32_t kv_head,
                                          std::uint32_t i) {
   const std::uint32_t query = item.first_query + i;
   const std::uint32_t index = query / call.per_head, head = kv_head * call.per_head + query % call.per_head;
-  if (item.member == kNone) return {item.first_row + index, head, item.position + index, kNone};
+  if (item.member == kNone) return {item.first_row + index, head, item.position + index, kNone, 0, 0};
   const AttentionMember member = call.plan.members[item.member + index];
-  return {member.row, head, member.position, member.part};
+  return {member.row, head, member.position, member.part, member.first_part, member.sections};
 }
 
 }  // namespace quire::cuda

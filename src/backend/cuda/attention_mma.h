@@ -34,6 +34,11 @@ __device__ inline void load_transposed(Words4& to, const void* row) {
 struct F16Math {
   static constexpr int kTerms = 1;  // halves that a query or a weight is the sum of
   static constexpr std::uint32_t kOnes = 0x3C003C00;
+  // The highest bit of each of two halves that is a NaN or an infinity.
+  __device__ static std::uint32_t nonfinite(std::uint32_t pair) {
+    return ((pair & 0x7C007C00u) + 0x04000400u) & 0x80008000u;
+  }
+  __device__ static float value(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
   __device__ static void multiply(float (&sums)[4], const Words4& a, std::uint32_t b0, std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -49,6 +54,10 @@ struct F16Math {
 struct BF16Math {
   static constexpr int kTerms = 2;
   static constexpr std::uint32_t kOnes = 0x3F803F80;
+  __device__ static std::uint32_t nonfinite(std::uint32_t pair) {
+    return ((pair & 0x7F807F80u) + 0x00800080u) & 0x80008000u;
+  }
+  __device__ static float value(std::uint16_t bits) { return __bfloat162float(__ushort_as_bfloat16(bits)); }
   __device__ static void multiply(float (&sums)[4], const Words4& a, std::uint32_t b0, std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

@@ -71,10 +71,12 @@ __global__ void __launch_bounds__(kThreads) plan_rows(const PlanCall call) {
     if (entry.rows == 0) continue;
     const std::uint32_t sections = sections_seen(entry.position, call.window);
     if (entry.rows == 1 && sections > threshold) {
+      for (std::uint32_t i = lane; i < call.per_head * call.kv_heads; i += 32) {
+        call.plan.done[std::uint64_t{entry.first_row} * call.per_head * call.kv_heads + i] = 0;
+      }
       if (lane == 0) {
         const std::uint32_t part = atomicAdd(&call.plan.counts->parts, sections);
         call.plan.first_part[e] = part;
-        call.plan.merges[atomicAdd(&call.plan.counts->merges, 1u)] = {entry.first_row, part, sections};
         atomicMax(&call.plan.counts->runs, entry.position / kSection / run + 1);
       }
       continue;
@@ -111,7 +113,9 @@ __device__ void put_members(const PlanCall& call, const DeviceEntry& entry, std:
 __device__ AttentionMember member_of(const PlanCall& call, std::uint32_t e, SectionRange sections) {
   const DeviceEntry entry = call.batch.entries[e];
   const std::uint32_t first = first_seen(entry.position, call.window) / kSection;
-  return {entry.first_row, entry.position, call.plan.first_part[e] + sections.begin - first};
+  const std::uint32_t first_part = call.plan.first_part[e];
+  return {entry.first_row, entry.position, first_part + sections.begin - first, first_part,
+          sections_seen(entry.position, call.window)};
 }
 
 // Whether two sequences have the same pages in a run.

@@ -5,8 +5,8 @@
 //   section   256 positions, at multiples of 256. Within a section tiles are done in order with a running maximum;
 //             sections are joined in order. So the result of a query does not depend on who does which section.
 //   item      up to 16 queries (narrow) or 128 (wide) that go over some sections together. A query is a row and a head.
-//   run       neighbouring sections of a decode item. Each section's result is a part, in scratch memory; a second
-//             kernel joins the parts.
+//   run       neighbouring sections of a decode item. Each section's result is a part, in scratch memory; who
+//             completes the last part of a query joins them.
 //
 // A chunk of a prompt, or a decode whose parts would not fit into the scratch memory, goes over its sections in order
 // in one block, joins them there, and needs no parts.
@@ -46,16 +46,11 @@ struct AttentionItem {
 struct AttentionMember {
   std::uint32_t row = 0;
   std::uint32_t position = 0;
-  std::uint32_t part = 0;  // of the item's first section
-};
-// Parts that are joined to the result of one row.
-struct AttentionMerge {
-  std::uint32_t row = 0;
-  std::uint32_t part = 0;
-  std::uint32_t sections = 0;
+  std::uint32_t part = 0;                      // of the item's first section
+  std::uint32_t first_part = 0, sections = 0;  // all parts of the row
 };
 struct AttentionCounts {
-  std::uint32_t narrow = 0, wide = 0, members = 0, merges = 0;
+  std::uint32_t narrow = 0, wide = 0, members = 0;
   std::uint32_t parts = 0;
   std::uint32_t run = 1;   // sections of a run
   std::uint32_t runs = 0;  // that the longest sequence has
@@ -67,8 +62,8 @@ struct AttentionPlanView {
   AttentionItem* narrow = nullptr;
   AttentionItem* wide = nullptr;
   AttentionMember* members = nullptr;
-  AttentionMerge* merges = nullptr;
   std::uint32_t* first_part = nullptr;  // [entries]; kNone: no parts
+  std::uint32_t* done = nullptr;        // [rows][heads]: parts of a row and head that are written
 };
 
 // First position that a query sees.
@@ -127,9 +122,11 @@ struct PlanSizes {
   constexpr std::uint64_t wide_at() const { return narrow_at() + round(items() * sizeof(AttentionItem)); }
   constexpr std::uint64_t narrow_at() const { return round(sizeof(AttentionCounts)); }
   constexpr std::uint64_t members_at() const { return wide_at() + round(items() * sizeof(AttentionItem)); }
-  constexpr std::uint64_t merges_at() const { return members_at() + round(parts * sizeof(AttentionMember)); }
-  constexpr std::uint64_t first_part_at() const { return merges_at() + round(rows * sizeof(AttentionMerge)); }
-  constexpr std::uint64_t bytes() const { return first_part_at() + round(rows * sizeof(std::uint32_t)); }
+  constexpr std::uint64_t first_part_at() const { return members_at() + round(parts * sizeof(AttentionMember)); }
+  constexpr std::uint64_t done_at() const { return first_part_at() + round(rows * sizeof(std::uint32_t)); }
+  constexpr std::uint64_t bytes() const {
+    return done_at() + round(std::uint64_t{rows} * heads * sizeof(std::uint32_t));
+  }
 
   template <typename Byte>
   AttentionPlanView view(Byte* at) const {
@@ -137,8 +134,8 @@ struct PlanSizes {
             reinterpret_cast<AttentionItem*>(at + narrow_at()),
             reinterpret_cast<AttentionItem*>(at + wide_at()),
             reinterpret_cast<AttentionMember*>(at + members_at()),
-            reinterpret_cast<AttentionMerge*>(at + merges_at()),
-            reinterpret_cast<std::uint32_t*>(at + first_part_at())};
+            reinterpret_cast<std::uint32_t*>(at + first_part_at()),
+            reinterpret_cast<std::uint32_t*>(at + done_at())};
   }
 
  private:

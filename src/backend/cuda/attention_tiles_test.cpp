@@ -86,9 +86,9 @@ TEST(AttentionTiles, ThePlacesOfAPlanDoNotOverlap) {
   EXPECT_GE(at(plan.narrow), at(plan.counts) + sizeof(AttentionCounts));
   EXPECT_GE(at(plan.wide), at(plan.narrow + sizes.items()));
   EXPECT_GE(at(plan.members), at(plan.wide + sizes.items()));
-  EXPECT_GE(at(plan.merges), at(plan.members + sizes.parts));
-  EXPECT_GE(at(plan.first_part), at(plan.merges + sizes.rows));
-  EXPECT_GE(sizes.bytes(), at(plan.first_part + sizes.rows));
+  EXPECT_GE(at(plan.first_part), at(plan.members + sizes.parts));
+  EXPECT_GE(at(plan.done), at(plan.first_part + sizes.rows));
+  EXPECT_GE(sizes.bytes(), at(plan.done + sizes.rows * sizes.heads));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ void CudaAttention::prepare(const Backend::Sizes& sizes, std::uint32_t multiproc
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   most_shared_ = static_cast<std::uint32_t>(most);
+  overlap_ = attention_overlaps();
   plan_sizes_ = {sizes.rows, kParts, sizes.heads};
   planned_.assign(sizes.groups, {});
 }
@@ -53,6 +54,7 @@ void CudaAttention::begin(const Batch& batch) {
 void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv, Tensor q,
                              Tensor k, Tensor v, const HeadChanges& changes, const DeviceBatch& batch) {
   if (q.rows == 0) return;
+  plan(stream, shape, kv, batch);
   launch_store_kv(stream, {.kv = kv,
                            .batch = batch,
                            .q = q,
@@ -68,39 +70,47 @@ void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, c
                            .layer = shape.layer,
                            .heads = shape.heads,
                            .kv_heads = shape.kv_heads,
-                           .head_dim = shape.head_dim});
+                           .head_dim = shape.head_dim,
+                           .overlap = overlap_});
+}
+
+AttendKind CudaAttention::kind_of(const AttentionShape& shape, const KvGroupView& kv) const {
+  // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
+  const bool aligned = kv.type == ElementType::Q8_0 || alignment_of(kv) == 16;
+  return aligned ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
+}
+
+bool CudaAttention::plan(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv,
+                         const DeviceBatch& batch) {
+  const std::uint32_t per_head = shape.heads / shape.kv_heads;
+  const std::uint32_t wide = wide_queries(kind_of(shape, kv), shape.head_dim);
+  const Key key{per_head, shape.kv_heads, shape.window, wide};
+  if (planned_[shape.group] == key) return false;
+  planned_[shape.group] = key;
+  launch_attention_plan(stream,
+                        {.kv = kv,
+                         .batch = batch,
+                         .plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes()),
+                         .per_head = per_head,
+                         .kv_heads = shape.kv_heads,
+                         .window = shape.window,
+                         .wide = wide,
+                         .parts = kParts,
+                         .slots = 2 * multiprocessors_},
+                        decodes_);
+  return true;
 }
 
 void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const AttentionShape& shape,
                               const KvGroupView& kv, const DeviceBatch& batch) {
   if (q.rows == 0) return;
+  const bool planned_now = plan(stream, shape, kv, batch);
   const std::uint32_t per_head = shape.heads / shape.kv_heads;
-  const std::uint32_t alignment = alignment_of(kv);
-  // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
-  const bool aligned = kv.type == ElementType::Q8_0 || alignment == 16;
-  const AttendKind kind = aligned ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
-  const std::uint32_t wide = wide_queries(kind, shape.head_dim);
-  const AttentionPlanView plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes());
-  const Key key{per_head, shape.kv_heads, shape.window, wide};
-  if (planned_[shape.group] != key) {
-    planned_[shape.group] = key;
-    launch_attention_plan(stream,
-                          {.kv = kv,
-                           .batch = batch,
-                           .plan = plan,
-                           .per_head = per_head,
-                           .kv_heads = shape.kv_heads,
-                           .window = shape.window,
-                           .wide = wide,
-                           .parts = kParts,
-                           .slots = 2 * multiprocessors_},
-                          decodes_);
-  }
   std::byte* const parts = scratch_ + parts_at();
   const AttendCall call{
       .kv = kv,
       .batch = batch,
-      .plan = plan,
+      .plan = plan_sizes_.view(scratch_ + shape.group * plan_sizes_.bytes()),
       .out = out,
       .q = q,
       .part_sums = reinterpret_cast<float*>(parts + std::uint64_t{kParts} * sizes_.heads * sizeof(float2)),
@@ -113,12 +123,12 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
       .scale = shape.scale,
       .soft_cap = shape.soft_cap,
       .window = shape.window,
-      .copy_bytes = alignment};
+      .copy_bytes = alignment_of(kv),
+      .overlap = overlap_ && !planned_now};
   // A decode row has per_head queries; rows of several sequences that share pages are an item together.
   const bool wide_items = chunks_ || many_ || per_head > kNarrow;
   const bool narrow_items = decodes_ || shortest_ * per_head <= kNarrow;
-  launch_attend(stream, kind, call, multiprocessors_, narrow_items, wide_items);
-  if (decodes_) launch_attention_merge(stream, call, multiprocessors_);
+  launch_attend(stream, kind_of(shape, kv), call, multiprocessors_, narrow_items, wide_items);
 }
 
 }  // namespace quire::cuda

@@ -1,8 +1,8 @@
 // Attention of a step on the GPU: scratch memory, the plan, and the calls of the kernels.
 //
-// The plan (which queries go over which part of the context) is made on the device, by the first attention() of a group
-// in a step: only there are the page tables, which say what sequences share. So there is nothing to upload, and a
-// captured step is right for every later batch with as many entries and rows.
+// The plan (which queries go over which part of the context) is made on the device, by the first store_kv() or
+// attention() of a group in a step: only there are the page tables, which say what sequences share. So there is nothing
+// to upload, and a captured step is right for every later batch with as many entries and rows.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,15 @@ class CudaAttention {
     friend bool operator==(const Key&, const Key&) = default;
   };
   std::uint64_t parts_at() const;
+  AttendKind kind_of(const AttentionShape& shape, const KvGroupView& kv) const;
+  // Makes the group's plan, if this step has none that fits. Before keys are stored, not after: attention() looks into
+  // the plan while store_kv() still runs.
+  bool plan(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv, const DeviceBatch& batch);
 
   Backend::Sizes sizes_;
   std::uint32_t multiprocessors_ = 1;
   std::uint32_t most_shared_ = 0;  // bytes of a block
+  bool overlap_ = false;           // kernels may start while the one before ends
   PlanSizes plan_sizes_;
   std::byte* scratch_ = nullptr;
   std::vector<Key> planned_;                              // [groups]; per_head 0: no plan yet

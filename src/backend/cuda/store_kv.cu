@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "quire/backend/cuda/attention_kernels.h"
+#include "quire/backend/cuda/overlap.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -80,6 +81,8 @@ __device__ void store(ElementType type, std::byte* to, const float* from, std::u
 __global__ void __launch_bounds__(kWarps * 32)
     store_heads(const StoreCall call, std::uint32_t q_heads, std::uint32_t units) {
   extern __shared__ float heads[];  // [warps][head_dim]
+  wait_for_previous();
+  let_next_start();
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = call.head_dim;
   const std::uint32_t unit = blockIdx.x * kWarps + warp, per_row = q_heads + 2 * call.kv_heads;
   if (unit >= units) return;
@@ -123,7 +126,12 @@ void launch_store_kv(cudaStream_t stream, const StoreCall& call) {
   const std::uint32_t units = call.q.rows * (q_heads + 2 * call.kv_heads);
   if (units == 0) return;
   const std::uint32_t bytes = kWarps * call.head_dim * static_cast<std::uint32_t>(sizeof(float));
-  store_heads<<<(units + kWarps - 1) / kWarps, kWarps * 32, bytes, stream>>>(call, q_heads, units);
+  launch(call.overlap, stream, (units + kWarps - 1) / kWarps, kWarps * 32, bytes, store_heads, call, q_heads, units);
+}
+
+bool attention_overlaps() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, store_heads) == cudaSuccess && attributes.ptxVersion >= 90;
 }
 
 }  // namespace quire::cuda
