@@ -12,8 +12,9 @@ namespace quire::cuda {
 
 namespace {
 
-// More tokens than this are multiplied by a GEMM, where launch_split() has no kernel.
-constexpr std::uint32_t kMostStreamed = 64;
+// Up to this many tokens launch_stream() is the fastest: on a device with launch_split() of halves and of quantised
+// weights, and on others.
+constexpr std::uint32_t kStreamedHalves = 8, kStreamedPacked = 16, kStreamedElsewhere = 64;
 // Quantised weights become halves here before a GEMM, as many rows at a time as fit.
 constexpr std::uint64_t kExpandedBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kAlignment = 256;
@@ -90,9 +91,11 @@ cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratc
   prepared_.floats = reinterpret_cast<float*>(take(parts.floats));
   prepared_.inverses = reinterpret_cast<float*>(take(parts.inverses));
   expanded_ = take(kExpandedBytes);
-  cudaError_t error = prepare_gemm(&gemm_);
+  split_ = device_has_split();
+  prepared_.overlap = split_;  // the kernels are compiled for 9.0
+  cudaError_t error = prepare_gemm();
   if (error == cudaSuccess) error = prepare_inputs();
-  prepared_.overlap = gemm_ == GemmKind::Wgmma;  // the kernels are compiled for 9.0
+  if (error == cudaSuccess && split_) error = prepare_split();
   return error;
 }
 
@@ -124,13 +127,6 @@ Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::
 
 // --- products
 
-void CudaProducts::multiply_halves(cudaStream_t stream, const MatrixSet& set, std::uint32_t tokens) const {
-  if (gemm_ == GemmKind::Wgmma && tokens <= most_split_) {
-    return launch_split(stream, Packing::F16, set, tokens, prepared_);
-  }
-  launch_gemm(stream, gemm_, set, tokens, prepared_);
-}
-
 void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set,
                                      std::uint32_t tokens) const {
   const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols);
@@ -139,7 +135,7 @@ void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const
   MatrixSet some;
   std::uint32_t used = 0;  // tiles of the scratch memory
   const auto multiply_some = [&] {
-    multiply_halves(stream, some, tokens);
+    launch_gemm(stream, some, tokens, prepared_);
     some.count = used = 0;
   };
   for (std::uint32_t i = 0; i < set.count; ++i) {
@@ -158,13 +154,17 @@ void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const
   multiply_some();
 }
 
+bool CudaProducts::takes_split(Packing packing, std::uint32_t tokens) const {
+  if (!split_ || !cuda::has_split(packing) || kernels_ == Kernels::Mma) return false;
+  return kernels_ == Kernels::Split || tokens > (packing == Packing::F16 ? kStreamedHalves : kStreamedPacked);
+}
+
 void CudaProducts::multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const {
-  const bool floats = packing == Packing::F32 || packing == Packing::BF16;
-  if (!floats && gemm_ == GemmKind::Wgmma && has_split(packing) && tokens <= std::max(most_split_, kMostStreamed)) {
-    return launch_split(stream, packing, set, tokens, prepared_);
-  }
-  if (floats || tokens <= kMostStreamed) return launch_stream(stream, packing, set, tokens, prepared_);
-  packing == Packing::F16 ? multiply_halves(stream, set, tokens) : multiply_expanded(stream, packing, set, tokens);
+  if (takes_split(packing, tokens)) return launch_split(stream, packing, set, tokens, prepared_);
+  const bool only_streamed = packing == Packing::F32 || packing == Packing::BF16;
+  if (only_streamed || tokens <= kStreamedElsewhere) return launch_stream(stream, packing, set, tokens, prepared_);
+  if (packing == Packing::F16) return launch_gemm(stream, set, tokens, prepared_);
+  multiply_expanded(stream, packing, set, tokens);
 }
 
 void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const {

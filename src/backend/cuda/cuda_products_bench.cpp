@@ -19,6 +19,7 @@ namespace {
 using reference::FileWeight;
 using reference::HostInput;
 using reference::Matrix;
+using Kernels = CudaProducts::Kernels;
 
 constexpr Backend::Sizes kSizes{.rows = 2048, .cols = 14336};
 constexpr std::uint64_t kArena = std::uint64_t{2} << 30;
@@ -108,7 +109,7 @@ struct Shape {
 
 class Check {
  public:
-  explicit Check(Gpu& gpu) : gpu_(gpu), best_(gpu.products.gemm()) {}
+  explicit Check(Gpu& gpu) : gpu_(gpu) {}
 
   bool run(std::uint32_t shapes) {
     for (std::uint32_t i = 0; i < shapes; ++i) one();
@@ -187,14 +188,11 @@ class Check {
     const std::uint32_t tokens = shape.input.x.rows;
     const Weight weight = gpu_.load(shape.file.file());
     const Matrix all = multiply(shape, weight, 0, tokens);
-    if (best_ != GemmKind::Mma) {
-      gpu_.products.use(GemmKind::Mma);
+    for (const Kernels kernels : {Kernels::Split, Kernels::Mma}) {
+      gpu_.products.use(kernels);
       compare(multiply(shape, weight, 0, tokens), all, 0);
-      gpu_.products.use(best_);
-      gpu_.products.split_up_to(0);
-      if (tokens > 64) compare(multiply(shape, weight, 0, tokens), all, 0);
-      gpu_.products.split_up_to(CudaProducts::kMostSplit);
     }
+    gpu_.products.use(Kernels::Best);
     for (const std::uint32_t most : {1u, 9u, 20u, 70u, 140u}) {
       const std::uint32_t first = below(tokens), count = std::min(most, tokens - first);
       compare(multiply(shape, weight, first, count), all, first);
@@ -223,7 +221,6 @@ class Check {
   }
 
   Gpu& gpu_;
-  GemmKind best_;
   std::mt19937 random_{1};
   std::uint32_t zero_ = 0, lost_ = 0;
   std::uint64_t differ_ = 0, wrong_ = 0;
@@ -253,7 +250,7 @@ FileWeight large_weight(gguf::Type type, std::uint32_t rows, std::uint32_t cols)
 
 class Timing {
  public:
-  explicit Timing(Gpu& gpu) : gpu_(gpu), stream_(gpu.stream), best_(gpu.products.gemm()) {
+  explicit Timing(Gpu& gpu) : gpu_(gpu), stream_(gpu.stream) {
     must(cudaEventCreate(&begin_), "event");
     must(cudaEventCreate(&end_), "event");
   }
@@ -328,25 +325,15 @@ class Timing {
           }
           gpu_.products.matmul(stream_, products, Input::plain(input.row_range(0, tokens)));
         };
-        if (other) choose_other(tokens);
+        if (other) gpu_.products.use(tokens <= 16 ? Kernels::Split : Kernels::Mma);
         const double us = time(copies, multiply, tokens > 64 ? 6 : 24);
-        choose_best();
+        gpu_.products.use(Kernels::Best);
         print(us, tokens, tokens <= 64 ? double(bytes_) : work * tokens);
         check(files, x, outs, tokens, first);
         if (std::string_view(group.name) != "head") totals_[{other, tokens}] += us;
       }
       std::printf("\n");
     }
-  }
-
-  // The kernels that are not chosen for this number of tokens.
-  void choose_other(std::uint32_t tokens) {
-    if (tokens <= 64) gpu_.products.use(GemmKind::Mma);
-    gpu_.products.split_up_to(tokens <= CudaProducts::kMostSplit ? 0 : ~0u);
-  }
-  void choose_best() {
-    gpu_.products.use(best_);
-    gpu_.products.split_up_to(CudaProducts::kMostSplit);
   }
 
   static void print(double us, std::uint32_t tokens, double of) {
@@ -414,7 +401,6 @@ class Timing {
 
   Gpu& gpu_;
   cudaStream_t stream_;
-  GemmKind best_;
   std::map<std::pair<bool, std::uint32_t>, double> totals_;  // us of a layer by (other kernels, tokens)
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   std::uint64_t bytes_ = 0;  // of the weights of a group
@@ -425,7 +411,7 @@ class Timing {
 
 int run(int count, char** words) {
   Gpu gpu;
-  std::printf("GEMM kernel: %s\n", gpu.products.gemm() == GemmKind::Wgmma ? "wgmma" : "mma.sync");
+  std::printf("kernels: %s\n", gpu.products.has_split() ? "stream and split" : "stream and GEMM");
   Check check(gpu);
   bool good = check.run(count > 1 ? static_cast<std::uint32_t>(std::strtoul(words[1], nullptr, 10)) : 400);
   std::fflush(stdout);

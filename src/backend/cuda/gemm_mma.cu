@@ -1,7 +1,7 @@
 // Products of many tokens with mma.sync: 128 rows x 128 tokens per block, weights and inputs through shared memory in
 // four stages. Every GPU since compute capability 8.0 has this.
 #include "quire/backend/cuda/fragments.cuh"
-#include "quire/backend/cuda/gemm_launch.h"
+#include "quire/backend/cuda/product_kernels.h"
 
 namespace quire::cuda {
 
@@ -139,13 +139,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-cudaError_t prepare_gemm_mma() {
+cudaError_t prepare_gemm() {
   return cudaFuncSetAttribute(gemm_mma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
 }
 
-void gemm_mma(cudaStream_t stream, const MatrixArgs& matrix, std::uint32_t tokens, const PreparedInput& in) {
-  const dim3 grid((tokens + kBlockTokens - 1) / kBlockTokens, (tiles_of(matrix.rows) + kBlockTiles - 1) / kBlockTiles);
-  gemm_mma_kernel<<<grid, kThreads, kSharedBytes, stream>>>(matrix, in, tokens);
+void launch_gemm(cudaStream_t stream, const MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {
+  for (std::uint32_t i = 0; i < set.count; ++i) {
+    const MatrixArgs& m = set.matrix[i];
+    const dim3 grid((tokens + kBlockTokens - 1) / kBlockTokens, (tiles_of(m.rows) + kBlockTiles - 1) / kBlockTiles);
+    gemm_mma_kernel<<<grid, kThreads, kSharedBytes, stream>>>(m, in, tokens);
+  }
 }
 
 }  // namespace quire::cuda

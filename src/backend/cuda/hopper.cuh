@@ -1,4 +1,4 @@
-// Instructions of compute capability 9.0a that the GEMM kernels share: copies from memory to shared memory that count
+// Instructions of compute capability 9.0a that kernels of products use: copies from memory to shared memory that count
 // bytes on a barrier, clusters of blocks, and wgmma. Only where the compiler makes code for 9.0a.
 #pragma once
 
@@ -48,15 +48,6 @@ __device__ inline void copy_bytes(std::uint32_t to, const std::byte* from, std::
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-// To the same place in every block of `blocks` (a bit for each), and to the same barrier of each.
-__device__ inline void copy_to_blocks(std::uint32_t to, const std::byte* from, std::uint32_t bytes,
-                                      std::uint32_t barrier, std::uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-      "%4;" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
-      : "memory");
-}
 
 // A ring of slots in shared memory. `full`: the copies have arrived. `empty`: all warps have read them.
 struct Ring {
@@ -103,9 +94,6 @@ __device__ inline float4 floats_in_cluster(std::uint32_t at) {
                : "r"(at)
                : "memory");
   return v;
-}
-__device__ inline void arrive_in_cluster(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // --- matrix instructions

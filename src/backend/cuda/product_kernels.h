@@ -68,14 +68,8 @@ void launch_stream(cudaStream_t stream, Packing packing, MatrixSet set, std::uin
 void launch_expand(cudaStream_t stream, Packing packing, const std::byte* tiles, std::uint32_t tile_count,
                    std::uint32_t pieces, std::byte* to);
 
-// Many tokens; tiles are halves.
-enum class GemmKind : std::uint8_t {
-  Mma,   // any GPU since compute capability 8.0
-  Wgmma  // 9.0a
-};
-void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixSet& set, std::uint32_t tokens,
-                 const PreparedInput& in);
-// The best kernel of this device. Also lets all of them use their shared memory.
-cudaError_t prepare_gemm(GemmKind* kind);
+// Many tokens; tiles are halves. For GPUs without launch_split() (split_launch.h).
+void launch_gemm(cudaStream_t stream, const MatrixSet& set, std::uint32_t tokens, const PreparedInput& in);
+cudaError_t prepare_gemm();  // once, before the first launch
 
 }  // namespace quire::cuda

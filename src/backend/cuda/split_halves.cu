@@ -3,6 +3,12 @@
 
 namespace quire::cuda {
 
+bool device_has_split_halves() {
+  cudaFuncAttributes facts{};
+  return cudaFuncGetAttributes(&facts, split_kernel<Packing::F16, 256>) == cudaSuccess &&
+         facts.maxThreadsPerBlock >= static_cast<int>(SplitPlan<Packing::F16, 256>::kThreads);
+}
+
 cudaError_t prepare_split_halves() { return prepare_split_of<Packing::F16>(); }
 
 void split_halves(cudaStream_t stream, Packing, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {

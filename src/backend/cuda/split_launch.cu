@@ -4,6 +4,8 @@ namespace quire::cuda {
 
 bool has_split(Packing packing) { return packing != Packing::F32 && packing != Packing::BF16; }
 
+bool device_has_split() { return device_has_split_halves(); }
+
 cudaError_t prepare_split() {
   for (const auto prepare : {prepare_split_halves, prepare_split_4_bits, prepare_split_4_bits_by_16,
                              prepare_split_5_bits, prepare_split_6_bits, prepare_split_8_bits}) {

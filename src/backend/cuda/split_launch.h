@@ -8,12 +8,15 @@ namespace quire::cuda {
 
 // Whether launch_split() has kernels for this packing: all that multiply halves.
 bool has_split(Packing packing);
-// Lets the kernels use their shared memory. Only where has_gemm_wgmma().
+// Whether this program has these kernels for this device: they are compiled for 9.0a alone.
+bool device_has_split();
+// Lets the kernels use their shared memory. Only where device_has_split().
 cudaError_t prepare_split();
 // All matrices have the same packing and columns.
 void launch_split(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in);
 
 // By packing: each in a file of its own, so that they compile side by side.
+bool device_has_split_halves();
 cudaError_t prepare_split_halves();
 cudaError_t prepare_split_4_bits();
 cudaError_t prepare_split_4_bits_by_16();
