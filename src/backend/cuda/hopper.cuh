@@ -71,6 +71,11 @@ struct Ring {
   }
 };
 
+// Some warps of a block, `threads` in all.
+__device__ inline void bar_sync(std::uint32_t number, std::uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // --- clusters
 
 __device__ inline std::uint32_t cluster_rank() {

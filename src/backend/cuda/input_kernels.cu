@@ -123,6 +123,11 @@ struct Write {
       put_pair(to.halves + at, __float2half_rn(v.x * power), __float2half_rn(v.y * power));
       put_pair(to.halves + at + 64, __float2half_rn(v.z * power), __float2half_rn(v.w * power));
     }
+    if (forms.rows) {
+      std::uint16_t* const row = to.rows + std::uint64_t{token} * pieces * kPieceCols + c;
+      put_pair(row, __float2half_rn(v.x * power), __float2half_rn(v.y * power));
+      put_pair(row + 2, __float2half_rn(v.z * power), __float2half_rn(v.w * power));
+    }
     if (forms.bf16) {
       const float value[4] = {v.x, v.y, v.z, v.w};
       __nv_bfloat16 high[4], low[4];
@@ -217,7 +222,7 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
   most = over_block(
       most, [](float a, float b) { return fmaxf(a, b); }, room);
   const int exponent = exponent_for(most);
-  if (threadIdx.x == 0 && forms.halves) to.inverses[token] = power_of_two(-exponent);
+  if (threadIdx.x == 0 && (forms.halves || forms.rows)) to.inverses[token] = power_of_two(-exponent);
   const Write write{to, forms, token, pieces, power_of_two(exponent)};
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeld; ++h) {
