@@ -12,7 +12,7 @@ namespace {
 
 // Small enough that a block finds room beside those of the product before it.
 constexpr std::uint32_t kMostThreads = 512;
-constexpr std::uint32_t kAhead = 2;  // quads of norm weights that a thread reads before the input is there
+constexpr std::uint32_t kFew = 16;  // tokens: more of them take the kernel with more blocks on a multiprocessor
 
 struct Row {
   InputKind kind;
@@ -178,10 +178,13 @@ __device__ void compute_norms(const Row& row, const InputArgs& input, const floa
 }
 
 // kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
-template <std::uint32_t kHeld>
-__global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
+// kMany: a token is mostly waiting, so many tokens need many blocks on a multiprocessor, which leaves each few
+// registers.
+template <std::uint32_t kHeld, bool kMany>
+__global__ void __launch_bounds__(kMostThreads, kMany ? (kHeld > 2 ? 2 : 3) : (kHeld > 4 ? 1 : 2))
     prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
-  extern __shared__ float norms[];  // of the groups
+  constexpr std::uint32_t kAhead = 2;  // quads of norm weights that few tokens read before the input is there
+  extern __shared__ float norms[];     // of the groups
   __shared__ float room[32];
   let_next_start();
   const std::uint32_t token = blockIdx.x, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
   for (std::uint32_t h = 0; h < kAhead; ++h) {
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     weights[h] = {0, 0, 0, 0};
-    if (normed(row.kind) && i < quads) weights[h] = floats_at(row.weight, column_of(i), cols, aligned);
+    if (!kMany && normed(row.kind) && i < quads) weights[h] = floats_at(row.weight, column_of(i), cols, aligned);
   }
   wait_for_previous();
 #pragma unroll
@@ -213,7 +216,8 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     if (normed(row.kind) && i < quads) {
       const std::uint32_t c = column_of(i);
-      held[h] = quad_after(row, held[h], c, h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
+      held[h] = quad_after(row, held[h], c,
+                           !kMany && h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
     }
     most = fmaxf(most, most_of(held[h]));
   }
@@ -239,16 +243,25 @@ bool is_aligned(const Tensor& x) {
 }  // namespace
 
 cudaError_t prepare_inputs() {
-  const cudaError_t error = want_shared_memory(prepare_kernel<2>);
-  return error != cudaSuccess ? error : want_shared_memory(prepare_kernel<8>);
+  for (const cudaError_t error :
+       {want_shared_memory(prepare_kernel<2, false>), want_shared_memory(prepare_kernel<8, false>),
+        want_shared_memory(prepare_kernel<2, true>), want_shared_memory(prepare_kernel<4, true>),
+        want_shared_memory(prepare_kernel<8, true>)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
   const bool aligned = is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
-  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float),
-         quads <= 2 * kMostThreads ? prepare_kernel<2> : prepare_kernel<8>, input, to, forms, aligned);
+  const bool many = input.x.rows > kFew;
+  const auto kernel = quads <= 2 * kMostThreads   ? (many ? prepare_kernel<2, true> : prepare_kernel<2, false>)
+                      : !many                     ? prepare_kernel<8, false>
+                      : quads <= 4 * kMostThreads ? prepare_kernel<4, true>
+                                                  : prepare_kernel<8, true>;
+  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float), kernel, input, to, forms, aligned);
 }
 
 }  // namespace quire::cuda

@@ -132,33 +132,47 @@ __device__ void multiply_part(const SplitTask& task, Ring weights, Ring inputs, 
   for (int i = 0; i < kTokens / 2; ++i) to[(i / 4 * 8 + i % 2) * Plan::kStride + i / 2 % 2 * 8] = sums[i];
 }
 
-// Adds the parts in order. Each block of the cluster has some of the tokens.
+// Adds the parts in order. Each block of the cluster has some of the tokens, each thread always the same four rows. It
+// reads what it needs for several tokens, then writes them: each read takes long.
 template <Packing kPacking, int kTokens>
 __device__ void add_parts(const MatrixArgs& m, const PreparedInput& in, std::uint32_t tokens, const SplitTask& task,
                           std::uint32_t rank, std::uint32_t sums) {
   using Plan = SplitPlan<kPacking, kTokens>;
-  const std::uint32_t own = kTokens / m.parts;
-  for (std::uint32_t i = threadIdx.x; i < own * Plan::kRows / 4; i += Plan::kWarps * 32) {
-    const std::uint32_t r = i % (Plan::kRows / 4) * 4, column = rank * own + i / (Plan::kRows / 4);
-    const std::uint32_t row = task.tile * kTileRows + r, token = task.first_token + column;
-    if (token >= tokens) break;
-    if (row >= m.rows) continue;
-    const std::uint32_t at = sums + (column * Plan::kStride + r) * 4;
-    float4 part[kMostParts];
+  constexpr std::uint32_t kThreads = Plan::kRows / 4;                // of a token
+  constexpr std::uint32_t kAtOnce = Plan::kWarps * 32 / kThreads;    // tokens of all threads
+  constexpr int kHeld = kTokens >= 128 ? 4 : kTokens == 64 ? 2 : 1;  // of one thread
+  const std::uint32_t r = threadIdx.x % kThreads * 4, row = task.tile * kTileRows + r, own = kTokens / m.parts;
+  if (row >= m.rows) return;
+  for (std::uint32_t first = threadIdx.x / kThreads; first < own; first += kHeld * kAtOnce) {
+    float4 part[kHeld][kMostParts], old[kHeld];
+    float inverse[kHeld];
 #pragma unroll
-    for (std::uint32_t p = 0; p < kMostParts; ++p) {
-      if (p < m.parts) part[p] = floats_in_cluster(in_block(at, p));
-    }
-    float total[4] = {0, 0, 0, 0};
+    for (int i = 0; i < kHeld; ++i) {
+      const std::uint32_t column = rank * own + first + i * kAtOnce, token = task.first_token + column;
+      if (first + i * kAtOnce >= own || token >= tokens) continue;
+      const std::uint32_t at = sums + (column * Plan::kStride + r) * 4;
 #pragma unroll
-    for (std::uint32_t p = 0; p < kMostParts; ++p) {
-      if (p >= m.parts) continue;
-      total[0] = __fadd_rn(total[0], part[p].x);
-      total[1] = __fadd_rn(total[1], part[p].y);
-      total[2] = __fadd_rn(total[2], part[p].z);
-      total[3] = __fadd_rn(total[3], part[p].w);
+      for (std::uint32_t p = 0; p < kMostParts; ++p) {
+        if (p < m.parts) part[i][p] = floats_in_cluster(in_block(at, p));
+      }
+      inverse[i] = in.inverses[token];
+      old[i] = old_4(m, token, row);
     }
-    put_4(m, token, row, total, in.inverses[token]);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const std::uint32_t token = task.first_token + rank * own + first + i * kAtOnce;
+      if (first + i * kAtOnce >= own || token >= tokens) continue;
+      float total[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (std::uint32_t p = 0; p < kMostParts; ++p) {
+        if (p >= m.parts) continue;
+        total[0] = __fadd_rn(total[0], part[i][p].x);
+        total[1] = __fadd_rn(total[1], part[i][p].y);
+        total[2] = __fadd_rn(total[2], part[i][p].z);
+        total[3] = __fadd_rn(total[3], part[i][p].w);
+      }
+      put_4(m, token, row, total, inverse[i], old[i]);
+    }
   }
 }
 
