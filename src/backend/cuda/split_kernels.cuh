@@ -25,10 +25,15 @@ struct SplitPlan {
   // Blocks on a multiprocessor. Unpacking takes more warps than reading halves.
   static constexpr std::uint32_t kBlocks = kTokens > 64 ? 1 : kTokens > 16 ? 2 : Weights::kHalves ? 3 : 4;
   static constexpr std::uint32_t kRoom = (kBlocks == 4 ? 55 : kBlocks == 3 ? 74 : kBlocks == 2 ? 113 : 226) * 1024;
-  // Slots: a portion of all tiles; a quarter of a piece of all tokens
-  static constexpr std::uint32_t kWeightBytes = kWarps * Weights::kPortionBytes;
-  static constexpr std::uint32_t kInputBytes = kQuarter * kTokens * 32;
-  static constexpr std::uint32_t kInputSlots = kTokens == 8 ? 8 : 4;
+  // Slots: some steps of all tiles; those steps of all tokens that are multiplied at a time. With 256 tokens a copy
+  // takes as long as several groups of instructions, so what counts is bytes on their way: small slots, soon free
+  // again.
+  static constexpr int kGroup = kTokens == 256 ? 2 : kQuarter;  // steps
+  static constexpr int kSlotSteps = kTokens >= 64 && Weights::kHalves ? kQuarter : Weights::kPortionSteps;
+  static constexpr std::uint32_t kTileBytes = Weights::kPortionBytes * kSlotSteps / Weights::kPortionSteps;
+  static constexpr std::uint32_t kWeightBytes = kWarps * kTileBytes;
+  static constexpr std::uint32_t kInputBytes = kGroup * kTokens * 32;
+  static constexpr std::uint32_t kInputSlots = kTokens == 256 ? 9 : kTokens == 128 || kTokens == 8 ? 8 : 4;
   static constexpr std::uint32_t kFit = (kRoom - kHeaderBytes - kInputSlots * kInputBytes) / kWeightBytes;
   static constexpr std::uint32_t kWeightSlots = kFit < kMostSlots ? kFit : kMostSlots;
   static_assert(kWeightSlots >= 2);
@@ -55,16 +60,16 @@ __device__ void copy_weights(const MatrixArgs& m, const SplitTask& task, Ring ri
   const std::uint32_t tile = min(task.tile + lane % Plan::kWarps, task.tiles - 1);
   const std::byte* from =
       m.tiles + (std::uint64_t{tile} * task.pieces + task.begin) * Weights::kPortions * Weights::kPortionBytes;
-  for (std::uint32_t i = task.begin * Weights::kPortions; i < task.end * Weights::kPortions; ++i, ring.next()) {
+  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += Plan::kSlotSteps, ring.next()) {
     if (lane == 0) {
       wait_for(ring.empty(), ring.parity ^ 1);
       expect_bytes(ring.full(), Plan::kWeightBytes);
     }
     __syncwarp();
     if (lane < Plan::kWarps) {
-      copy_bytes(ring.data() + lane * Weights::kPortionBytes, from, Weights::kPortionBytes, ring.full());
+      copy_bytes(ring.data() + lane * Plan::kTileBytes, from, Plan::kTileBytes, ring.full());
     }
-    from += Weights::kPortionBytes;
+    from += Plan::kTileBytes;
   }
 }
 
@@ -74,16 +79,17 @@ __device__ void copy_inputs(const PreparedInput& in, const SplitTask& task, Ring
   constexpr std::uint32_t kStep = kTokenGroup / kTokenTile * 256;  // bytes of a step of 256 tokens
   const std::byte* from =
       reinterpret_cast<const std::byte*>(in.halves) +
-      ((std::uint64_t{task.first_token / kTokenGroup} * task.pieces + task.begin) * kSteps + lane % kQuarter) * kStep +
+      ((std::uint64_t{task.first_token / kTokenGroup} * task.pieces + task.begin) * kSteps + lane % Plan::kGroup) *
+          kStep +
       task.first_token % kTokenGroup / kTokenTile * 256;
-  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += kQuarter, ring.next()) {
+  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += Plan::kGroup, ring.next()) {
     if (lane == 0) {
       wait_for(ring.empty(), ring.parity ^ 1);
       expect_bytes(ring.full(), Plan::kInputBytes);
     }
     __syncwarp();
-    if (lane < kQuarter) copy_bytes(ring.data() + lane * kTokens * 32, from, kTokens * 32, ring.full());
-    from += kQuarter * kStep;
+    if (lane < Plan::kGroup) copy_bytes(ring.data() + lane * kTokens * 32, from, kTokens * 32, ring.full());
+    from += Plan::kGroup * kStep;
   }
 }
 
@@ -96,24 +102,31 @@ __device__ void multiply_part(const SplitTask& task, Ring weights, Ring inputs, 
   float sums[kTokens / 2];
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
-  Weights packed;
-  uint4 a[2][kQuarter];  // registers are in use until their instructions are done: quarters take turns
+  [[maybe_unused]] Weights packed;
+  constexpr int kGroup = Plan::kGroup;
+  uint4 a[2][kGroup];  // registers are in use until their instructions are done: groups take turns
   std::uint32_t before = 0;
-  const std::uint32_t portions = (task.end - task.begin) * Weights::kPortions;
-  for (std::uint32_t portion = 0; portion < portions; ++portion) {
+  const std::uint32_t slots = (task.end - task.begin) * (kSteps / Plan::kSlotSteps);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
     wait_for(weights.full(), weights.parity);
-    const std::uint32_t data = weights.data() + warp * Weights::kPortionBytes;
+    const std::uint32_t data = weights.data() + warp * Plan::kTileBytes;
 #pragma unroll
-    for (int quarter = 0; quarter < Weights::kPortionSteps / kQuarter; ++quarter) {
-      load_quarter(packed, quarter, data, lane);
+    for (int step = 0; step < Plan::kSlotSteps; step += kGroup) {
+      uint4(&now)[kGroup] = a[step / kGroup % 2];
+      if constexpr (Weights::kHalves) {
 #pragma unroll
-      for (int i = 0; i < kQuarter; ++i) a[quarter % 2][i] = packed.step(quarter * kQuarter + i);
+        for (int i = 0; i < kGroup; ++i) now[i] = shared_16(data + ((step + i) * 32 + lane) * 16);
+      } else {
+        if (step % kQuarter == 0) load_quarter(packed, step / kQuarter, data, lane);
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) now[i] = packed.step(step + i);
+      }
       wait_for(inputs.full(), inputs.parity);
       const std::uint32_t x = inputs.data();
       begin_multiply();
 #pragma unroll
-      for (int i = 0; i < kQuarter; ++i) {
-        multiply_async<kTokens>(sums, a[quarter % 2][i], input_descriptor(x + i * kTokens * 32));
+      for (int i = 0; i < kGroup; ++i) {
+        multiply_async<kTokens>(sums, now[i], input_descriptor(x + i * kTokens * 32));
       }
       end_multiply();
       wait_multiply<1>();
