@@ -92,6 +92,11 @@ __device__ inline std::uint32_t in_block(std::uint32_t at, std::uint32_t rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
   return there;
 }
+__device__ inline float float_in_cluster(std::uint32_t at) {
+  float v;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+  return v;
+}
 __device__ inline float4 floats_in_cluster(std::uint32_t at) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"

@@ -18,7 +18,9 @@ constexpr std::uint32_t kSumBytes = 2 * kMostWarps * kRingTokens * kStride * 4;
 // A lane reads 64 neighbouring columns of the input. 16 bytes between these runs keep lanes from sharing banks.
 constexpr std::uint32_t kRunBytes = kLaneCols * 2 + 16;
 constexpr std::uint32_t kPieceRuns = kPieceCols / kLaneCols;
-constexpr std::uint32_t kRoom = 227 * 1024;
+// Leaves room for a block of the input kernel of the next product, which can then start before this one ends; half of
+// the registers too.
+constexpr std::uint32_t kRoom = 224 * 1024;
 
 constexpr std::uint32_t input_bytes(std::uint32_t tokens, std::uint32_t pieces) {
   return tokens * pieces * kPieceRuns * kRunBytes;
@@ -122,7 +124,7 @@ __device__ void put_tile(const Tile& at, const PreparedInput& in, std::uint32_t 
 #endif
 
 template <Packing kPacking>
-__global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 1)
+__global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
     ring_kernel(__grid_constant__ const MatrixSet set, PreparedInput in, std::uint32_t tokens, std::uint32_t slots) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Weights = Fragments<kPacking>;
