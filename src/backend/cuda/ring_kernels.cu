@@ -93,32 +93,46 @@ __device__ void copy_rows(const PreparedInput& in, std::uint32_t tokens, std::ui
   }
 }
 
-// sums += weights * inputs, for a portion. `x`: the lane's columns of this portion, in shared memory.
+// sums += weights * inputs, for a quarter of a piece. `x`: the lane's columns of the portion, in shared memory.
 template <Packing kPacking>
-__device__ void multiply_portion(float (&sums)[4], const Fragments<kPacking>& weights, std::uint32_t x, bool wanted) {
+__device__ void multiply_quarter(float (&sums)[4], const Fragments<kPacking>& weights, int quarter, std::uint32_t x,
+                                 bool wanted) {
 #pragma unroll
-  for (int step = 0; step < Fragments<kPacking>::kPortionSteps; step += 2) {
+  for (int step = quarter * kQuarter; step < (quarter + 1) * kQuarter; step += 2) {
     const uint4 b = wanted ? shared_16(x + step * 8) : uint4{0, 0, 0, 0};
     multiply<false>(sums, weights.step(step), {b.x, b.y});
     multiply<false>(sums, weights.step(step + 1), {b.z, b.w});
   }
 }
 
-// The sums of one tile's parts, in order, to the output.
-__device__ void put_tile(const Tile& at, const PreparedInput& in, std::uint32_t tokens, std::uint32_t warp,
-                         std::uint32_t lane, const float* sums) {
-  const MatrixArgs& m = *at.m;
-  const std::uint32_t part = warp % m.parts;
-  sums += (warp - part) * kRingTokens * kStride;
-  for (std::uint32_t i = part * 32 + lane; i < tokens * kTileRows; i += m.parts * 32) {
-    const std::uint32_t r = i % kTileRows, token = i / kTileRows, row = at.tile * kTileRows + r;
-    if (row >= m.rows) continue;
-    float total = 0;
-    for (std::uint32_t p = 0; p < m.parts; ++p) {
-      total = __fadd_rn(total, sums[(p * kRingTokens + token) * kStride + r]);
-    }
-    put(m, token, row, total, in.inverses[token]);
+// The element of a tile that a thread writes: row r of token n. What it needs besides the sums is read when the tile
+// begins, so that no warp waits for it at the end. Threads of a tile with one part have two elements.
+struct Element {
+  const MatrixArgs& m;
+  std::uint32_t row, token;
+  bool there;
+  float row_inverse = 0, old = 0;
+
+  __device__ Element(const MatrixArgs& matrix, std::uint32_t first_row, std::uint32_t n, std::uint32_t r,
+                     std::uint32_t tokens)
+      : m(matrix), row(first_row + r), token(n), there(row < m.rows && n < tokens) {
+    if (!there) return;
+    row_inverse = m.inverses[row];
+    if (m.add) old = m.out[token * m.out_stride + row];
   }
+  // As put() does it.
+  __device__ void write(float total, float inverse) const {
+    float value = __fmul_rn(__fmul_rn(total, inverse), row_inverse);
+    if (m.bias != nullptr) value = __fadd_rn(value, m.bias[row]);
+    m.out[token * m.out_stride + row] = m.add ? fmaf(value, m.scale, old) : value;
+  }
+};
+
+// The parts of row r, in order. `sums`: of the tile's first warp and the token.
+__device__ float total_of(const float* sums, std::uint32_t parts, std::uint32_t r) {
+  float total = 0;
+  for (std::uint32_t p = 0; p < parts; ++p) total = __fadd_rn(total, sums[p * kRingTokens * kStride + r]);
+  return total;
 }
 
 #endif
@@ -160,30 +174,45 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
       base + kBarrierBytes + kSumBytes + (lane / 4 * pieces * kPieceRuns + lane % kPieceRuns) * kRunBytes;
   auto* sums = reinterpret_cast<float*>(shared + kBarrierBytes);
   std::uint32_t slot = 0, parity = 0;
+  const std::uint32_t r = lane % kTileRows, token = part * 2 + lane / kTileRows;
+  const float inverse = token < tokens ? in.inverses[token] : 0.0f;
   for (std::uint32_t number = task.first; number < task.last; number += task.step) {
     float own[4] = {};
+    const Tile tile = tile_of(set, number);
+    const Element element(*tile.m, tile.tile * kTileRows, token, r, tokens);
     for (std::uint32_t portion = task.begin; portion < task.end; ++portion) {
       const std::uint32_t data = ring + slot * Weights::kPortionBytes;
       wait_for(barriers + slot * 8, parity);
+      const std::uint32_t inputs = x + portion / Weights::kPortions * kPieceRuns * kRunBytes +
+                                   portion % Weights::kPortions * Weights::kPortionSteps * 8;
+      constexpr int kQuarters = Weights::kPortionSteps / kQuarter;
       Weights weights;
+      load_quarter(weights, 0, data, lane);
 #pragma unroll
-      for (int i = 0; i < Weights::kPortionSteps / kQuarter; ++i) load_quarter(weights, i, data, lane);
-      __syncwarp();  // all have read the slot
-      if (copies.left()) copies.next(data, barriers + slot * 8);
-      multiply_portion(own, weights,
-                       x + portion / Weights::kPortions * kPieceRuns * kRunBytes +
-                           portion % Weights::kPortions * Weights::kPortionSteps * 8,
-                       wanted);
+      for (int quarter = 0; quarter < kQuarters; ++quarter) {
+        if (quarter + 1 < kQuarters) {
+          load_quarter(weights, quarter + 1, data, lane);
+        } else {
+          __syncwarp();  // all have read the slot
+          if (copies.left()) copies.next(data, barriers + slot * 8);
+        }
+        multiply_quarter(own, weights, quarter, inputs, wanted);
+      }
       if (++slot == slots) slot = 0, parity ^= 1;
     }
 #pragma unroll
     for (std::uint32_t i = 0; i < 4; ++i) {
-      const std::uint32_t token = lane % 4 * 2 + i % 2;
-      if (token < tokens) sums[(warp * kRingTokens + token) * kStride + lane / 4 + i / 2 * 8] = own[i];
+      const std::uint32_t n = lane % 4 * 2 + i % 2;
+      if (n < tokens) sums[(warp * kRingTokens + n) * kStride + lane / 4 + i / 2 * 8] = own[i];
     }
     // The warps of this tile; no more than 8 such groups have more than one.
     parts == 1 ? __syncwarp() : bar_sync(1 + warp / parts, parts * 32);
-    put_tile(tile_of(set, number), in, tokens, warp, lane, sums);
+    const float* of_tile = sums + ((warp - part) * kRingTokens + token) * kStride;
+    if (element.there) element.write(total_of(of_tile, parts, r), inverse);
+    if (parts == 1 && tokens > 2) {
+      const Element other(*tile.m, tile.tile * kTileRows, token + 2, r, tokens);
+      if (other.there) other.write(total_of(of_tile + 2 * kStride, 1, r), in.inverses[token + 2]);
+    }
     sums = reinterpret_cast<float*>(shared + kBarrierBytes) +
            (sums == reinterpret_cast<float*>(shared + kBarrierBytes) ? kMostWarps * kRingTokens * kStride : 0);
   }
