@@ -1,6 +1,8 @@
 // One block per multiprocessor, which has its share of the row tiles. A warp has one part of the columns of every few
 // tiles, and a ring of slots in shared memory for packed weights, which it fills and reads by itself. The warps of a
 // tile add their parts in order.
+#include <algorithm>
+
 #include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/ring_launch.h"
 #include "quire/backend/cuda/shared_fragments.cuh"
@@ -236,11 +238,13 @@ void start_ring(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const
   }
   set.first_block[set.count] = tiles;
   const std::uint32_t blocks = tiles < processors ? tiles : processors, parts = set.matrix[0].parts;
-  // Fewer warps have longer rings.
+  // Fewer warps have longer rings, but none longer than all that a warp reads: what is left is for other kernels.
   const std::uint32_t most = (tiles + blocks - 1) / blocks * parts, warps = most < kMostWarps ? most : kMostWarps;
-  const std::uint32_t before = slots_at(tokens, pieces_of(set.matrix[0].cols));
+  const std::uint32_t pieces = pieces_of(set.matrix[0].cols), before = slots_at(tokens, pieces);
+  const std::uint32_t all =
+      (most + warps - 1) / warps * ((pieces + parts - 1) / parts) * Fragments<kPacking>::kPortions;
   const std::uint32_t each = warps * Fragments<kPacking>::kPortionBytes, fit = (kRoom - before) / each;
-  const std::uint32_t slots = fit < kMostSlots ? fit : kMostSlots;
+  const std::uint32_t slots = std::min({fit, kMostSlots, all});
   launch(in.overlap, stream, dim3(blocks), warps * 32, before + slots * each, ring_kernel<kPacking>, set, in, tokens,
          slots);
 }
