@@ -68,7 +68,10 @@ class ConformanceOfRecurrentLayers : public Conformance {
   Run run(const Mamba2Shape& shape, const Layer& layer, std::span<const Inputs> inputs, const Schedule& schedule,
           ElementType type = ElementType::F32) {
     StatePool pool(backend().device(), shape, kLayers, static_cast<std::uint32_t>(inputs.size()), type);
-    const Tensor conv_weight = tensors().put(layer.conv_weight), dt_bias = tensors().put(layer.dt_bias);
+    // A model has it as one row: the loader knows no matrices but those of products.
+    const std::uint32_t taps = layer.conv_weight.rows * layer.conv_weight.cols;
+    const Tensor conv_weight{tensors().put(layer.conv_weight).data, 1, taps, taps};
+    const Tensor dt_bias = tensors().put(layer.dt_bias);
     const Tensor conv_bias = layer.conv_bias.values.empty() ? Tensor{} : tensors().put(layer.conv_bias);
     const Tensor a = tensors().put(layer.a), d = tensors().put(layer.d);
     Run out;

@@ -143,7 +143,7 @@ class Subject {
                     .num_kv_heads = group.num_kv_heads,
                     .head_dim = group.head_dim,
                     .type = group.type,
-                    .page_unit = 1,
+                    .page_unit = 64,  // pages are aligned to this
                     .layer_stride = 2 * plane,
                     .v_offset = plane,
                     .head_stride = row * kCapacity,
@@ -154,7 +154,7 @@ class Subject {
     if (layout.has_recurrent()) {
       state.emplace(*SequenceState::create(backend_->device(), layout.recurrent));
       states = {.base = state->data(),
-                .unit = 1,
+                .unit = 64,
                 .layer_stride = layout.recurrent.layer_stride(),
                 .ssm_offset = layout.recurrent.conv_stride(),
                 .num_layers = layout.recurrent.num_layers,

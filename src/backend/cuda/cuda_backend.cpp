@@ -202,7 +202,7 @@ void CudaBackend::launch_all() {
 // The first time a sequence of operations comes, its kernels are launched one by one. The second time it is recorded as
 // a graph. From then on it is one launch.
 void CudaBackend::launch_collected() {
-  Graph* const graph = find_graph();
+  Graph* const graph = no_graphs_ ? nullptr : find_graph();
   if (graph == nullptr) return launch_all();
   graph->last_use = steps_;
   if (graph->executable == nullptr) record(*graph);
@@ -233,18 +233,23 @@ CudaBackend::Graph* CudaBackend::find_graph() {
 void CudaBackend::record(Graph& graph) {
   const cudaStream_t stream = device_->stream();
   device_->note_launches();
-  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
-    cudaGetLastError();
-    return;
-  }
-  launch_all();
   cudaGraph_t captured = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
-  if (ended == cudaSuccess && cudaGraphInstantiate(&graph.executable, captured, 0) != cudaSuccess) {
-    graph.executable = nullptr;
+  cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  if (error == cudaSuccess) {
+    launch_all();
+    const cudaError_t launched = cudaGetLastError();
+    error = cudaStreamEndCapture(stream, &captured);
+    if (error == cudaSuccess) error = launched;
   }
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&graph.executable, captured, 0);
   if (captured != nullptr) cudaGraphDestroy(captured);
-  cudaGetLastError();  // without a graph the kernels are launched one by one
+  if (error == cudaSuccess) return;
+  // Without a graph the kernels are launched one by one, from now on.
+  graph.executable = nullptr;
+  cudaGetLastError();
+  if (!std::exchange(no_graphs_, true)) {
+    fmt::print(stderr, "quire: steps are not recorded as CUDA graphs: {}\n", cudaGetErrorString(error));
+  }
 }
 
 void CudaBackend::forget_graphs() {

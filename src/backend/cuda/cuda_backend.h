@@ -163,6 +163,7 @@ class CudaBackend final : public Backend {
   bool collecting_ = false;
   std::vector<Operation> operations_;
   std::vector<Graph> graphs_;
+  bool no_graphs_ = false;  // recording failed
   std::uint64_t steps_ = 0;
 };
 

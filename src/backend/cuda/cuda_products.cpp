@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "quire/backend/cuda/arrange.h"
+#include "quire/backend/cuda/split_launch.h"
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
 
@@ -11,7 +12,7 @@ namespace quire::cuda {
 
 namespace {
 
-// More tokens than this are multiplied by the GEMM.
+// More tokens than this are multiplied by a GEMM, where launch_split() has no kernel.
 constexpr std::uint32_t kMostStreamed = 64;
 // Quantised weights become halves here before a GEMM, as many rows at a time as fit.
 constexpr std::uint64_t kExpandedBytes = std::uint64_t{128} << 20;
@@ -37,7 +38,7 @@ MatrixArgs args_of(const Product& product) {
   args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
   args.rows = weight.rows;
   args.cols = weight.cols;
-  args.parts = parts_of(weight.rows, weight.cols);
+  args.parts = parts_of(weight.cols);
   args.out = reinterpret_cast<float*>(product.out.data);
   args.out_stride = product.out.stride;
   args.bias = floats_of(product.bias);
@@ -89,7 +90,8 @@ cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratc
   prepared_.floats = reinterpret_cast<float*>(take(parts.floats));
   prepared_.inverses = reinterpret_cast<float*>(take(parts.inverses));
   expanded_ = take(kExpandedBytes);
-  const cudaError_t error = prepare_gemm(&gemm_);
+  cudaError_t error = prepare_gemm(&gemm_);
+  if (error == cudaSuccess) error = prepare_inputs();
   prepared_.overlap = gemm_ == GemmKind::Wgmma;  // the kernels are compiled for 9.0
   return error;
 }
@@ -122,17 +124,47 @@ Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::
 
 // --- products
 
-void CudaProducts::multiply_many(cudaStream_t stream, const MatrixArgs& args, Packing packing,
-                                 std::uint32_t tokens) const {
-  if (packing == Packing::F16) return launch_gemm(stream, gemm_, args, tokens, prepared_);
-  const std::uint32_t pieces = pieces_of(args.cols), tiles = tiles_of(args.rows);
-  const std::uint64_t from_bytes = tile_bytes(packing, args.cols), to_bytes = tile_bytes(Packing::F16, args.cols);
-  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(kExpandedBytes / to_bytes, 1));
-  for (std::uint32_t first = 0; first < tiles; first += most) {
-    const std::uint32_t count = std::min(most, tiles - first);
-    launch_expand(stream, packing, args.tiles + first * from_bytes, count, pieces, expanded_);
-    launch_gemm(stream, gemm_, tiles_from(args, first, count, expanded_), tokens, prepared_);
+void CudaProducts::multiply_halves(cudaStream_t stream, const MatrixSet& set, std::uint32_t tokens) const {
+  if (gemm_ == GemmKind::Wgmma && tokens <= most_split_) {
+    return launch_split(stream, Packing::F16, set, tokens, prepared_);
   }
+  launch_gemm(stream, gemm_, set, tokens, prepared_);
+}
+
+void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set,
+                                     std::uint32_t tokens) const {
+  const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols);
+  const std::uint64_t from_bytes = tile_bytes(packing, cols), to_bytes = tile_bytes(Packing::F16, cols);
+  const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(kExpandedBytes / to_bytes, 1));
+  MatrixSet some;
+  std::uint32_t used = 0;  // tiles of the scratch memory
+  const auto multiply_some = [&] {
+    multiply_halves(stream, some, tokens);
+    some.count = used = 0;
+  };
+  for (std::uint32_t i = 0; i < set.count; ++i) {
+    const MatrixArgs& args = set.matrix[i];
+    const std::uint32_t tiles = tiles_of(args.rows);
+    for (std::uint32_t first = 0; first < tiles;) {
+      if (used == most || some.count == kMostTogether) multiply_some();
+      const std::uint32_t count = std::min(most - used, tiles - first);
+      std::byte* const to = expanded_ + used * to_bytes;
+      launch_expand(stream, packing, args.tiles + first * from_bytes, count, pieces, to);
+      some.matrix[some.count++] = tiles_from(args, first, count, to);
+      used += count;
+      first += count;
+    }
+  }
+  multiply_some();
+}
+
+void CudaProducts::multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const {
+  const bool floats = packing == Packing::F32 || packing == Packing::BF16;
+  if (!floats && gemm_ == GemmKind::Wgmma && has_split(packing) && tokens <= std::max(most_split_, kMostStreamed)) {
+    return launch_split(stream, packing, set, tokens, prepared_);
+  }
+  if (floats || tokens <= kMostStreamed) return launch_stream(stream, packing, set, tokens, prepared_);
+  packing == Packing::F16 ? multiply_halves(stream, set, tokens) : multiply_expanded(stream, packing, set, tokens);
 }
 
 void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const {
@@ -154,20 +186,15 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Packing packing = packing_of(products[i].weight->type);
     const auto same = [&](const Product& other) { return packing_of(other.weight->type) == packing; };
-    const MatrixArgs args = args_of(products[i]);
-    if (tokens > kMostStreamed && packing != Packing::F32 && packing != Packing::BF16) {
-      multiply_many(stream, args, packing, tokens);
-      continue;
-    }
     if (std::ranges::any_of(products.first(i), same)) continue;  // went with an earlier one
     for (std::size_t k = i; k < products.size(); ++k) {
       if (!same(products[k])) continue;
       set.matrix[set.count++] = args_of(products[k]);
       if (set.count < kMostTogether) continue;
-      launch_stream(stream, packing, set, tokens, prepared_);
+      multiply(stream, packing, set, tokens);
       set.count = 0;
     }
-    if (set.count > 0) launch_stream(stream, packing, set, tokens, prepared_);
+    if (set.count > 0) multiply(stream, packing, set, tokens);
     set.count = 0;
   }
 }

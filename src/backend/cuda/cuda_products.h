@@ -39,18 +39,25 @@ class CudaProducts {
   static Weight weight(const FileMatrix& matrix, WeightUse use, const std::byte* device);
 
   GemmKind gemm() const { return gemm_; }
-  // For tests: another kernel for many tokens than the best one of this device. The bits are the same.
+  // For tests: other kernels than the best ones of this device. The bits are the same.
   void use(GemmKind gemm) { gemm_ = gemm; }
+  // More tokens than this take launch_gemm() rather than launch_split().
+  void split_up_to(std::uint32_t tokens) { most_split_ = tokens; }
+  static constexpr std::uint32_t kMostSplit = 512;
 
   void matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const;
 
  private:
-  void multiply_many(cudaStream_t stream, const MatrixArgs& args, Packing packing, std::uint32_t tokens) const;
+  // All matrices of a set have the same packing and columns.
+  void multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;
+  void multiply_halves(cudaStream_t stream, const MatrixSet& set, std::uint32_t tokens) const;
+  void multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;
 
   Backend::Sizes sizes_;
   PreparedInput prepared_;         // where inputs are made ready
   std::byte* expanded_ = nullptr;  // kExpandedBytes, for quantised weights as halves
   GemmKind gemm_ = GemmKind::Mma;
+  std::uint32_t most_split_ = kMostSplit;
 };
 
 }  // namespace quire::cuda

@@ -3,6 +3,7 @@
 //   timing
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string_view>
 #include <thread>
 
@@ -186,10 +187,13 @@ class Check {
     const std::uint32_t tokens = shape.input.x.rows;
     const Weight weight = gpu_.load(shape.file.file());
     const Matrix all = multiply(shape, weight, 0, tokens);
-    if (best_ != GemmKind::Mma && tokens > 64) {
+    if (best_ != GemmKind::Mma) {
       gpu_.products.use(GemmKind::Mma);
       compare(multiply(shape, weight, 0, tokens), all, 0);
       gpu_.products.use(best_);
+      gpu_.products.split_up_to(0);
+      if (tokens > 64) compare(multiply(shape, weight, 0, tokens), all, 0);
+      gpu_.products.split_up_to(CudaProducts::kMostSplit);
     }
     for (const std::uint32_t most : {1u, 9u, 20u, 70u, 140u}) {
       const std::uint32_t first = below(tokens), count = std::min(most, tokens - first);
@@ -249,7 +253,7 @@ FileWeight large_weight(gguf::Type type, std::uint32_t rows, std::uint32_t cols)
 
 class Timing {
  public:
-  explicit Timing(Gpu& gpu) : gpu_(gpu), stream_(gpu.stream) {
+  explicit Timing(Gpu& gpu) : gpu_(gpu), stream_(gpu.stream), best_(gpu.products.gemm()) {
     must(cudaEventCreate(&begin_), "event");
     must(cudaEventCreate(&end_), "event");
   }
@@ -260,7 +264,9 @@ class Timing {
       std::printf(tokens <= 64 ? "  %4u: us GB/s" : "  %4u: us TFLOP/s", tokens);
     std::printf("\n");
     for (const gguf::Type type : {gguf::Type::F16, gguf::Type::Q8_0, gguf::Type::Q4_K, gguf::Type::Q6_K}) {
+      totals_.clear();
       for (const Group& group : kGroups) line(type, group);
+      for (const bool other : {false, true}) total_line(type, other);
     }
     std::printf(
         "first token: %lu values differ between numbers of tokens; %lu of %lu values are wrong, worst error %.3f "
@@ -270,7 +276,7 @@ class Timing {
   }
 
  private:
-  static constexpr std::uint32_t kTokens[] = {1, 2, 7, 8, 16, 32, 64, 128, 512, 2048};
+  static constexpr std::uint32_t kTokens[] = {1, 8, 16, 32, 64, 96, 128, 256, 512, 1024, 2048};
   const std::vector<Group> kGroups = {{"q,k,v", {4096, 1024, 1024}, 4096},
                                       {"output", {4096}, 4096},
                                       {"gate,up", {14336, 14336}, 4096},
@@ -311,25 +317,49 @@ class Timing {
     }
     double work = 0;
     for (const std::uint32_t rows : group.rows) work += 2.0 * rows * group.cols;
-    std::printf("%-5s %-10s", std::string(gguf::type_name(type)).c_str(), group.name);
     std::vector<Matrix> first;
-    for (const std::uint32_t tokens : kTokens) {
-      const auto multiply = [&](const std::vector<Weight>& weights) {
-        std::vector<Product> products;
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-          products.push_back({.out = outs[i].row_range(0, tokens), .weight = &weights[i]});
-        }
-        gpu_.products.matmul(stream_, products, Input::plain(input.row_range(0, tokens)));
-      };
-      const double us = time(copies, multiply, tokens > 64 ? 6 : 24);
-      if (tokens <= 64) {
-        std::printf("  %7.1f %6.0f", us, double(bytes_) / us / 1e3);
-      } else {
-        std::printf("  %7.1f %8.0f", us, work * tokens / us / 1e6);
+    for (const bool other : {false, true}) {
+      std::printf("%-5s %-10s", std::string(gguf::type_name(type)).c_str(), other ? " (other)" : group.name);
+      for (const std::uint32_t tokens : kTokens) {
+        const auto multiply = [&](const std::vector<Weight>& weights) {
+          std::vector<Product> products;
+          for (std::size_t i = 0; i < weights.size(); ++i) {
+            products.push_back({.out = outs[i].row_range(0, tokens), .weight = &weights[i]});
+          }
+          gpu_.products.matmul(stream_, products, Input::plain(input.row_range(0, tokens)));
+        };
+        if (other) choose_other(tokens);
+        const double us = time(copies, multiply, tokens > 64 ? 6 : 24);
+        choose_best();
+        print(us, tokens, tokens <= 64 ? double(bytes_) : work * tokens);
+        check(files, x, outs, tokens, first);
+        if (std::string_view(group.name) != "head") totals_[{other, tokens}] += us;
       }
-      check(files, x, outs, tokens, first);
+      std::printf("\n");
+    }
+  }
+
+  // The kernels that are not chosen for this number of tokens.
+  void choose_other(std::uint32_t tokens) {
+    if (tokens <= 64) gpu_.products.use(GemmKind::Mma);
+    gpu_.products.split_up_to(tokens <= CudaProducts::kMostSplit ? 0 : ~0u);
+  }
+  void choose_best() {
+    gpu_.products.use(best_);
+    gpu_.products.split_up_to(CudaProducts::kMostSplit);
+  }
+
+  static void print(double us, std::uint32_t tokens, double of) {
+    tokens <= 64 ? std::printf("  %7.1f %6.0f", us, of / us / 1e3) : std::printf("  %7.1f %8.0f", us, of / us / 1e6);
+  }
+
+  void total_line(gguf::Type type, bool other) {
+    std::printf("%-5s %-10s", std::string(gguf::type_name(type)).c_str(), other ? " (other)" : "LAYER");
+    for (const std::uint32_t tokens : kTokens) {
+      std::printf(tokens <= 64 ? "  %7.1f       " : "  %7.1f         ", totals_[{other, tokens}]);
     }
     std::printf("\n");
+    std::fflush(stdout);
   }
 
   template <typename Multiply>
@@ -384,6 +414,8 @@ class Timing {
 
   Gpu& gpu_;
   cudaStream_t stream_;
+  GemmKind best_;
+  std::map<std::pair<bool, std::uint32_t>, double> totals_;  // us of a layer by (other kernels, tokens)
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   std::uint64_t bytes_ = 0;  // of the weights of a group
   std::mt19937 random_{2};

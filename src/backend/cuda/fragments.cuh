@@ -118,12 +118,41 @@ __device__ inline void multiply(float* sums, const uint4& a, uint2 b) {
   }
 }
 
-// What becomes of a finished sum. `inverse` is that of the token's power of two.
+// A finished sum without its powers of two. `inverse` is that of the token's.
+__device__ inline float finished(const MatrixArgs& m, std::uint32_t row, float sum, float inverse) {
+  return __fmul_rn(__fmul_rn(sum, inverse), m.inverses == nullptr ? 1.0f : m.inverses[row]);
+}
+// What becomes of a finished sum.
 __device__ inline void put(const MatrixArgs& m, std::uint32_t token, std::uint32_t row, float sum, float inverse) {
-  float value = __fmul_rn(__fmul_rn(sum, inverse), m.inverses == nullptr ? 1.0f : m.inverses[row]);
+  float value = finished(m, row, sum, inverse);
   if (m.bias != nullptr) value = __fadd_rn(value, m.bias[row]);
   float* out = m.out + token * m.out_stride + row;
   *out = m.add ? fmaf(value, m.scale, *out) : value;
+}
+
+// The same for four neighbouring rows of which at least the first is there.
+__device__ inline void put_4(const MatrixArgs& m, std::uint32_t token, std::uint32_t row, const float (&sums)[4],
+                             float inverse) {
+  float* out = m.out + token * m.out_stride + row;
+  if (row + 4 > m.rows || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) {
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if (row + i < m.rows) put(m, token, row + i, sums[i], inverse);
+    }
+    return;
+  }
+  float4 v = {finished(m, row, sums[0], inverse), finished(m, row + 1, sums[1], inverse),
+              finished(m, row + 2, sums[2], inverse), finished(m, row + 3, sums[3], inverse)};
+  if (m.bias != nullptr) {
+    v = {__fadd_rn(v.x, m.bias[row]), __fadd_rn(v.y, m.bias[row + 1]), __fadd_rn(v.z, m.bias[row + 2]),
+         __fadd_rn(v.w, m.bias[row + 3])};
+  }
+  auto* at = reinterpret_cast<float4*>(out);
+  if (m.add) {
+    const float4 old = *at;
+    v = {fmaf(v.x, m.scale, old.x), fmaf(v.y, m.scale, old.y), fmaf(v.z, m.scale, old.z), fmaf(v.w, m.scale, old.w)};
+  }
+  *at = v;
 }
 
 }  // namespace quire::cuda

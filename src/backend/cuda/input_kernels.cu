@@ -10,8 +10,9 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr std::uint32_t kMostThreads = 1024;
-constexpr std::uint32_t kHeld = 4;  // quads of columns that a thread keeps in registers
+// Small enough that a block finds room beside those of the product before it.
+constexpr std::uint32_t kMostThreads = 512;
+constexpr std::uint32_t kAhead = 2;  // quads of norm weights that a thread reads before the input is there
 
 struct Row {
   InputKind kind;
@@ -46,42 +47,50 @@ __device__ float after_norm(const Row& row, float value, std::uint32_t c, float 
   return __fmul_rn(__fmul_rn(value, row.norms[c / row.part]), weight);
 }
 
-// Columns c to c + 3. Those past the end are zeros.
-__device__ float4 quad(const Row& row, std::uint32_t c) {
+__device__ float4 floats_at(const float* from, std::uint32_t c, std::uint32_t cols, bool aligned) {
+  if (aligned && c + 4 <= cols) return *reinterpret_cast<const float4*>(from + c);
   float4 v = {0, 0, 0, 0};
   float* value = &v.x;
-  if (row.aligned && c + 4 <= row.cols) {
-    const float4 x = *reinterpret_cast<const float4*>(row.x + c);
-    const float4 gate = has_gate(row) ? *reinterpret_cast<const float4*>(row.gate + c) : v;
-    const float4 w = normed(row.kind) ? *reinterpret_cast<const float4*>(row.weight + c) : v;
-    const float xs[4] = {x.x, x.y, x.z, x.w}, gates[4] = {gate.x, gate.y, gate.z, gate.w}, ws[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      value[i] = gated(row, xs[i], gates[i]);
-      if (normed(row.kind)) value[i] = after_norm(row, value[i], c + i, ws[i]);
-    }
-    return v;
-  }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (c + i >= row.cols) continue;
-    value[i] = before_norm(row, c + i);
-    if (normed(row.kind)) value[i] = after_norm(row, value[i], c + i, row.weight[c + i]);
+    if (c + i < cols) value[i] = from[c + i];
   }
   return v;
 }
+// Columns c to c + 3 before a norm. Those past the end are zeros.
+__device__ float4 quad_before(const Row& row, std::uint32_t c) {
+  const float4 x = floats_at(row.x, c, row.cols, row.aligned);
+  if (!has_gate(row)) return x;
+  const float4 gate = floats_at(row.gate, c, row.cols, row.aligned);
+  return {gated(row, x.x, gate.x), gated(row, x.y, gate.y), gated(row, x.z, gate.z), gated(row, x.w, gate.w)};
+}
+__device__ float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
+  if (!normed(row.kind) || c >= row.cols) return v;
+  const std::uint32_t last = row.cols - 1;  // padding has no group
+  return {after_norm(row, v.x, c, weight.x), after_norm(row, v.y, min(c + 1, last), weight.y),
+          after_norm(row, v.z, min(c + 2, last), weight.z), after_norm(row, v.w, min(c + 3, last), weight.w)};
+}
+__device__ float4 quad(const Row& row, std::uint32_t c) {
+  const float4 v = quad_before(row, c);
+  return normed(row.kind) ? quad_after(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
+}
+__device__ float squares(float4 v, float sum) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
+}
 
-// The same tree for every warp and block of this many threads; all threads get the result.
+// The same tree for every warp and block of this many threads; all threads get the result. No value is negative or
+// changes when it is joined with 0.
 template <typename Join>
-__device__ float over_block(float value, Join join, float* room) {
+__device__ float over_block(float value, Join join, float (&room)[32]) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value = join(value, __shfl_xor_sync(~0u, value, distance));
+  __syncthreads();
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
   __syncthreads();
-  float all = room[0];
-  for (std::uint32_t warp = 1; warp < blockDim.x / 32; ++warp) all = join(all, room[warp]);
-  __syncthreads();
-  return all;
+  value = threadIdx.x % 32 < blockDim.x / 32 ? room[threadIdx.x % 32] : 0.0f;
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value = join(value, __shfl_xor_sync(~0u, value, distance));
+  return value;
 }
 
 __device__ float most_of(float4 v) { return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))); }
@@ -138,11 +147,38 @@ __device__ const float* row_at(const Tensor& x, std::uint32_t i) {
   return reinterpret_cast<const float*>(x.data) + i * x.stride;
 }
 
-__global__ void prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
+// 1 / rms of each group. `held`: the quads of this thread before the norm.
+template <std::uint32_t kHeld>
+__device__ void compute_norms(const Row& row, const InputArgs& input, const float4 (&held)[kHeld], std::uint32_t quads,
+                              float (&room)[32], float* norms) {
+  for (std::uint32_t group = 0; group < input.groups; ++group) {
+    float sum = 0;
+    if (input.groups == 1) {
+#pragma unroll
+      for (std::uint32_t h = 0; h < kHeld; ++h) sum = squares(held[h], sum);
+      for (std::uint32_t i = kHeld * blockDim.x + threadIdx.x; i < quads; i += blockDim.x) {
+        sum = squares(quad_before(row, column_of(i)), sum);
+      }
+    } else {
+      for (std::uint32_t c = threadIdx.x; c < row.part; c += blockDim.x) {
+        const float value = before_norm(row, group * row.part + c);
+        sum = fmaf(value, value, sum);
+      }
+    }
+    sum = over_block(
+        sum, [](float a, float b) { return __fadd_rn(a, b); }, room);
+    if (threadIdx.x == 0) norms[group] = 1.0f / sqrtf(sum / static_cast<float>(row.part) + input.epsilon);
+  }
+  __syncthreads();
+}
+
+// kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
+template <std::uint32_t kHeld>
+__global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
+    prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
   extern __shared__ float norms[];  // of the groups
   __shared__ float room[32];
   let_next_start();
-  wait_for_previous();
   const std::uint32_t token = blockIdx.x, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
   const Row row{input.kind,
                 row_at(input.x, token),
@@ -152,28 +188,31 @@ __global__ void prepare_kernel(InputArgs input, PreparedInput to, InputForms for
                 cols / input.groups,
                 norms,
                 aligned};
-  if (normed(input.kind)) {
-    for (std::uint32_t group = 0; group < input.groups; ++group) {
-      float sum = 0;
-      for (std::uint32_t c = threadIdx.x; c < row.part; c += blockDim.x) {
-        const float value = before_norm(row, group * row.part + c);
-        sum = fmaf(value, value, sum);
-      }
-      sum = over_block(
-          sum, [](float a, float b) { return __fadd_rn(a, b); }, room);
-      if (threadIdx.x == 0) norms[group] = 1.0f / sqrtf(sum / static_cast<float>(row.part) + input.epsilon);
-    }
-    __syncthreads();
+  float4 held[kHeld], weights[kAhead];
+#pragma unroll
+  for (std::uint32_t h = 0; h < kAhead; ++h) {
+    const std::uint32_t i = h * blockDim.x + threadIdx.x;
+    weights[h] = {0, 0, 0, 0};
+    if (normed(row.kind) && i < quads) weights[h] = floats_at(row.weight, column_of(i), cols, aligned);
   }
-  float4 held[kHeld];
+  wait_for_previous();
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) {
+    const std::uint32_t i = h * blockDim.x + threadIdx.x;
+    held[h] = i < quads ? quad_before(row, column_of(i)) : float4{0, 0, 0, 0};
+  }
+  if (normed(row.kind)) compute_norms(row, input, held, quads, room, norms);
   float most = 0;
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeld; ++h) {
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
-    held[h] = i < quads ? quad(row, column_of(i)) : float4{0, 0, 0, 0};
+    if (normed(row.kind) && i < quads) {
+      const std::uint32_t c = column_of(i);
+      held[h] = quad_after(row, held[h], c, h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
+    }
     most = fmaxf(most, most_of(held[h]));
   }
-  const std::uint32_t others = kHeld * blockDim.x + threadIdx.x;  // of very wide rows: computed twice
+  const std::uint32_t others = kHeld * blockDim.x + threadIdx.x;
   for (std::uint32_t i = others; i < quads; i += blockDim.x) most = fmaxf(most, most_of(quad(row, column_of(i))));
   most = over_block(
       most, [](float a, float b) { return fmaxf(a, b); }, room);
@@ -194,12 +233,17 @@ bool is_aligned(const Tensor& x) {
 
 }  // namespace
 
+cudaError_t prepare_inputs() {
+  const cudaError_t error = want_shared_memory(prepare_kernel<2>);
+  return error != cudaSuccess ? error : want_shared_memory(prepare_kernel<8>);
+}
+
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
   const bool aligned = is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
-  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float), prepare_kernel, input, to, forms,
-         aligned);
+  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float),
+         quads <= 2 * kMostThreads ? prepare_kernel<2> : prepare_kernel<8>, input, to, forms, aligned);
 }
 
 }  // namespace quire::cuda

@@ -23,6 +23,12 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
+// Kernels run side by side only if they divide a multiprocessor's memory into cache and shared memory in the same way.
+template <typename... Parameters>
+cudaError_t want_shared_memory(void (*kernel)(Parameters...)) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 // `overlap` only if the kernel is compiled for 9.0 or later: otherwise it would not wait.
 template <typename... Parameters, typename... Arguments>
 void launch(bool overlap, cudaStream_t stream, dim3 grid, std::uint32_t threads, std::size_t shared_bytes,

@@ -1,7 +1,7 @@
 // The kernels of products. Launchers only launch: they check nothing, allocate nothing and never wait.
 //
-// A call of matmul() is: launch_prepare() once, then for each kind of weights one launch with all products of that kind
-// (few tokens), or one launch per product (many tokens).
+// A call of matmul() is: launch_prepare() once, then for each kind of weights one launch with all products of that
+// kind. Which launcher depends on the GPU, the kind and the number of tokens (cuda_products.cpp).
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,7 @@ struct PreparedInput {
 struct InputForms {
   bool halves = false, bf16 = false, floats = false;
 };
+cudaError_t prepare_inputs();  // once, before the first launch
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms);
 
 // --- products
@@ -72,7 +73,7 @@ enum class GemmKind : std::uint8_t {
   Mma,   // any GPU since compute capability 8.0
   Wgmma  // 9.0a
 };
-void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixArgs& matrix, std::uint32_t tokens,
+void launch_gemm(cudaStream_t stream, GemmKind kind, const MatrixSet& set, std::uint32_t tokens,
                  const PreparedInput& in);
 // The best kernel of this device. Also lets all of them use their shared memory.
 cudaError_t prepare_gemm(GemmKind* kind);

@@ -85,13 +85,13 @@ QUIRE_BOTH constexpr PackingInfo packing_info(Packing packing) {
 QUIRE_BOTH constexpr std::uint32_t tiles_of(std::uint32_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 QUIRE_BOTH constexpr std::uint32_t pieces_of(std::uint32_t cols) { return (cols + kPieceCols - 1) / kPieceCols; }
 
-// Sums over the columns are cut into parts, which are summed by themselves and then added in order. That gives small
-// matrices enough warps. Bits depend on it, so it is decided by the shape of the matrix alone.
-inline constexpr std::uint32_t kMostParts = 8;
-QUIRE_BOTH constexpr std::uint32_t parts_of(std::uint32_t rows, std::uint32_t cols) {
-  constexpr std::uint32_t kEnoughWarps = 1536;
+// Sums over the columns are cut into parts, which are summed by themselves and then added in order, so that several
+// warps or blocks can share the columns. Bits depend on it: the columns alone decide. (Each part costs a GEMM of many
+// tokens time, and products of few tokens need four to fill the GPU.)
+inline constexpr std::uint32_t kMostParts = 4;
+QUIRE_BOTH constexpr std::uint32_t parts_of(std::uint32_t cols) {
   std::uint32_t parts = 1;
-  while (parts < kMostParts && tiles_of(rows) * parts < kEnoughWarps && 2 * parts <= pieces_of(cols)) parts *= 2;
+  while (parts < kMostParts && 2 * parts <= pieces_of(cols)) parts *= 2;
   return parts;
 }
 // The first piece of a part; that of part `parts` is the end.

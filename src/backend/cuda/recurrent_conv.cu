@@ -1,6 +1,8 @@
 // The convolution of Mamba-2: depth-wise, causal, in place. A result is silu(bias + w[0] x[t-3] + ... + w[3] x[t]),
 // added in this order by fused multiply-adds, in every kernel here.
+#include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/recurrent_kernels.h"
+#include "quire/backend/cuda/row_kernels.h"
 
 namespace quire::cuda {
 namespace {
@@ -49,6 +51,8 @@ struct Taps {
 // A thread per channel and entry, token by token: for entries of few tokens.
 constexpr std::uint32_t kFewThreads = 128;
 __global__ void __launch_bounds__(kFewThreads) conv_few_kernel(Convolution c) {
+  let_next_start();
+  wait_for_previous();
   const std::uint32_t channel = blockIdx.x * kFewThreads + threadIdx.x;
   if (channel >= c.channels) return;
   const DeviceEntry entry = c.entries[blockIdx.y];
@@ -88,6 +92,8 @@ __device__ void load_run(float (&in)[kKeep + kRun], const float* x, std::uint64_
 }
 
 __global__ void __launch_bounds__(kWarps * 32) conv_many_kernel(Convolution c) {
+  let_next_start();
+  wait_for_previous();
   __shared__ float carried[2][kKeep][32];  // the last inputs of a tile, for the next one
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DeviceEntry entry = c.entries[blockIdx.y];
@@ -138,6 +144,8 @@ __global__ void __launch_bounds__(kWarps * 32) conv_many_kernel(Convolution c) {
 
 // Any number of taps: a lane per channel, token by token, with the last inputs in a ring in shared memory.
 __global__ void __launch_bounds__(32) conv_general_kernel(Convolution c) {
+  let_next_start();
+  wait_for_previous();
   extern __shared__ float ring[];  // [taps - 1][32]
   const std::uint32_t lane = threadIdx.x, channel = blockIdx.x * 32 + lane, keep = c.taps - 1;
   const DeviceEntry entry = c.entries[blockIdx.y];
@@ -179,18 +187,20 @@ void launch_mamba2_conv(cudaStream_t stream, Tensor x, Tensor weight, Tensor bia
                       channels,
                       shape.conv_width,
                       reinterpret_cast<const float*>(weight.data),
-                      weight.stride,
+                      channels,  // a vector of the file, without rows of its own
                       reinterpret_cast<const float*>(bias.data),
                       batch.entries,
                       states,
                       shape.layer};
+  const bool overlap = kernels_overlap();
   const dim3 by_lanes(divide_up(channels, 32), batch.entry_count);
   if (shape.conv_width != kTaps) {
-    conv_general_kernel<<<by_lanes, 32, (shape.conv_width - 1) * 32 * sizeof(float), stream>>>(c);
+    launch(overlap, stream, by_lanes, 32, (shape.conv_width - 1) * 32 * sizeof(float), conv_general_kernel, c);
   } else if (batch.rows > batch.entry_count) {
-    conv_many_kernel<<<by_lanes, kWarps * 32, 0, stream>>>(c);
+    launch(overlap, stream, by_lanes, kWarps * 32, 0, conv_many_kernel, c);
   } else {
-    conv_few_kernel<<<dim3(divide_up(channels, kFewThreads), batch.entry_count), kFewThreads, 0, stream>>>(c);
+    launch(overlap, stream, dim3(divide_up(channels, kFewThreads), batch.entry_count), kFewThreads, 0, conv_few_kernel,
+           c);
   }
 }
 

@@ -1,8 +1,10 @@
 // The scan of Mamba-2, token by token with the state in registers. A warp has kRows rows of a head's state; a lane has
 // kPer neighbouring elements of each. For an output, a lane adds up its elements in order, then lanes are added in
 // pairs 16, 8, 4, 2 and 1 apart. That order is the same for one token and for many.
+#include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/recurrent_kernels.h"
 #include "quire/backend/cuda/recurrent_scan.cuh"
+#include "quire/backend/cuda/row_kernels.h"
 
 namespace quire::cuda {
 namespace {
@@ -133,6 +135,8 @@ struct Place {
 // Entries of few tokens. Everything comes directly from device memory.
 template <ElementType kType, int kPer>
 __global__ void __launch_bounds__(kWarps * 32) scan_few_kernel(Scan scan) {
+  let_next_start();
+  wait_for_previous();
   constexpr int kRows = Tiling<kPer>::kRows;
   const DeviceEntry entry = scan.entries[blockIdx.y];
   const Place<kPer> at(scan);
@@ -241,6 +245,8 @@ __device__ float advance_group(WarpState<kType, kPer>& state, const float* stage
 // the step of one of 32 tokens.
 template <ElementType kType, int kPer>
 __global__ void __launch_bounds__(kWarps * 32) scan_many_kernel(Scan scan) {
+  let_next_start();
+  wait_for_previous();
   using T = Tiling<kPer>;
   __shared__ alignas(16) float stages[T::kStages * T::kStage];
   const DeviceEntry entry = scan.entries[blockIdx.y];
@@ -304,6 +310,8 @@ __global__ void __launch_bounds__(kWarps * 32) scan_many_kernel(Scan scan) {
 // Any size of state. A warp has one row; a lane has every 32nd element of it, in memory.
 template <ElementType kType>
 __global__ void __launch_bounds__(kWarps * 32) scan_general_kernel(Scan scan) {
+  let_next_start();
+  wait_for_previous();
   using Bits = typename StateType<kType>::Bits;
   const DeviceEntry entry = scan.entries[blockIdx.y];
   const std::uint32_t lane = threadIdx.x % 32, channel = blockIdx.x * kWarps + threadIdx.x / 32;
@@ -334,9 +342,9 @@ void launch_tiled(cudaStream_t stream, const Scan& scan, const DeviceBatch& batc
   constexpr std::uint32_t kBlockRows = Tiling<kPer>::kBlockRows;
   const dim3 grid((scan.head_dim + kBlockRows - 1) / kBlockRows * scan.heads, batch.entry_count);
   if (batch.rows > batch.entry_count) {
-    scan_many_kernel<kType, kPer><<<grid, kWarps * 32, 0, stream>>>(scan);
+    launch(kernels_overlap(), stream, grid, kWarps * 32, 0, scan_many_kernel<kType, kPer>, scan);
   } else {
-    scan_few_kernel<kType, kPer><<<grid, kWarps * 32, 0, stream>>>(scan);
+    launch(kernels_overlap(), stream, grid, kWarps * 32, 0, scan_few_kernel<kType, kPer>, scan);
   }
 }
 
@@ -350,7 +358,7 @@ void launch_for(cudaStream_t stream, const Scan& scan, const DeviceBatch& batch)
     default: break;
   }
   const dim3 grid((scan.heads * scan.head_dim + kWarps - 1) / kWarps, batch.entry_count);
-  scan_general_kernel<kType><<<grid, kWarps * 32, 0, stream>>>(scan);
+  launch(kernels_overlap(), stream, grid, kWarps * 32, 0, scan_general_kernel<kType>, scan);
 }
 
 const float* floats(Tensor t) { return reinterpret_cast<const float*>(t.data); }

@@ -1,3 +1,4 @@
+#include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/row_kernels.h"
 
 namespace quire::cuda {
@@ -23,6 +24,8 @@ __device__ std::uint32_t column() { return blockIdx.y * kThreads + threadIdx.x; 
 // One block per row. A thread adds up the columns that are its own modulo kThreads, then warps and the block add up
 // their threads: always in this order.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(Rows out, Rows x, const float* weight, float epsilon) {
+  let_next_start();
+  wait_for_previous();
   const float* from = x.row(blockIdx.x);
   float* to = out.row(blockIdx.x);
   float sum = 0;
@@ -41,16 +44,22 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(Rows out, Rows x, co
 }
 
 __global__ void __launch_bounds__(kThreads) gather_kernel(Rows out, Rows x, const std::uint32_t* wanted) {
+  let_next_start();
+  wait_for_previous();
   const std::uint32_t col = column();
   if (col < out.cols) out.row(blockIdx.x)[col] = x.row(wanted[blockIdx.x])[col];
 }
 
 __global__ void __launch_bounds__(kThreads) add_kernel(Rows x, Rows y, float scale) {
+  let_next_start();
+  wait_for_previous();
   const std::uint32_t col = column();
   if (col < x.cols) x.row(blockIdx.x)[col] = __fmaf_rn(y.row(blockIdx.x)[col], scale, x.row(blockIdx.x)[col]);
 }
 
 __global__ void __launch_bounds__(kThreads) cap_kernel(Rows x, float cap, float scale) {
+  let_next_start();
+  wait_for_previous();
   const std::uint32_t col = column();
   if (col >= x.cols) return;
   float value = x.row(blockIdx.x)[col];
@@ -74,26 +83,42 @@ __global__ void __launch_bounds__(kThreads)
   if (i < count) to[words[i].index] = words[i].value;
 }
 
+__global__ void probe_kernel() {}
+
 }  // namespace
+
+bool kernels_overlap() {
+  constexpr int kDevices = 64;
+  static signed char known[kDevices] = {};  // by device: 1 yes, -1 no
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
+  if (known[device] == 0) {
+    cudaFuncAttributes attributes{};
+    const bool found = cudaFuncGetAttributes(&attributes, probe_kernel) == cudaSuccess;
+    known[device] = found && attributes.ptxVersion >= 90 ? 1 : -1;
+  }
+  return known[device] > 0;
+}
 
 void launch_rms_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, float epsilon) {
   if (empty(x)) return;
-  rms_norm_kernel<<<x.rows, kThreads, 0, stream>>>(rows_of(out), rows_of(x), rows_of(weight).data, epsilon);
+  launch(kernels_overlap(), stream, x.rows, kThreads, 0, rms_norm_kernel, rows_of(out), rows_of(x),
+         rows_of(weight).data, epsilon);
 }
 
 void launch_gather_wanted(cudaStream_t stream, Tensor out, Tensor x, const DeviceBatch& batch) {
   if (empty(out)) return;
-  gather_kernel<<<grid_for(out), kThreads, 0, stream>>>(rows_of(out), rows_of(x), batch.wanted);
+  launch(kernels_overlap(), stream, grid_for(out), kThreads, 0, gather_kernel, rows_of(out), rows_of(x), batch.wanted);
 }
 
 void launch_add(cudaStream_t stream, Tensor x, Tensor y, float scale) {
   if (empty(x)) return;
-  add_kernel<<<grid_for(x), kThreads, 0, stream>>>(rows_of(x), rows_of(y), scale);
+  launch(kernels_overlap(), stream, grid_for(x), kThreads, 0, add_kernel, rows_of(x), rows_of(y), scale);
 }
 
 void launch_cap_and_scale(cudaStream_t stream, Tensor x, float cap, float scale) {
   if (empty(x)) return;
-  cap_kernel<<<grid_for(x), kThreads, 0, stream>>>(rows_of(x), cap, scale);
+  launch(kernels_overlap(), stream, grid_for(x), kThreads, 0, cap_kernel, rows_of(x), cap, scale);
 }
 
 void launch_rope_angles(cudaStream_t stream, Tensor cosines, Tensor sines, Tensor frequencies,

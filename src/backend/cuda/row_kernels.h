@@ -11,6 +11,10 @@
 
 namespace quire::cuda {
 
+// Whether kernels may start while the one before them ends (overlap.cuh) on the current device: those of this program
+// were compiled for 9.0 or later.
+bool kernels_overlap();
+
 // out = x / rms(x) * weight, row by row; x and out may be the same
 void launch_rms_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, float epsilon);
 // out[i] = x[wanted[i]], for out.rows rows

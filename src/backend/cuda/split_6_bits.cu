@@ -1,0 +1,12 @@
+#include "quire/backend/cuda/split_kernels.cuh"
+#include "quire/backend/cuda/split_launch.h"
+
+namespace quire::cuda {
+
+cudaError_t prepare_split_6_bits() { return prepare_split_of<Packing::Q6x16>(); }
+
+void split_6_bits(cudaStream_t stream, Packing, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {
+  split_by_tokens<Packing::Q6x16>(stream, set, tokens, in);
+}
+
+}  // namespace quire::cuda
