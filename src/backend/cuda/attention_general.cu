@@ -153,7 +153,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
   const bool complete = lane == 0 && complete_parts(call, place, item.section_end - item.section_begin);
   if (!__any_sync(0xFFFFFFFF, complete)) return;
   __threadfence();
-  join_parts<1>(call, place);
+  join_parts<1, 8>(call, place);
 }
 
 template <ElementType kType, int kSlices>
