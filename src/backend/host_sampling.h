@@ -15,6 +15,7 @@ namespace quire::sampling {
 class Scratch {
  public:
   explicit Scratch(std::uint32_t vocabulary);
+  Scratch(Scratch&&) = default;  // a copy would have no room
 
  private:
   friend Picked pick(std::span<const float> logits, const Job& job, Scratch& scratch);

@@ -35,4 +35,38 @@ struct Picked {
   std::span<const std::uint64_t> places = {};  // place(): the first tokens, as many as were asked for and are numbers
 };
 
+// The most that Backend::sample() may be asked for in one step. A backend takes its memory for these.
+struct Limits {
+  std::uint32_t vocabulary = 0;  // logits of a row; at most kMostTokens
+  std::uint32_t jobs = 0;
+  std::uint32_t listed = 0;    // tokens in the lists of all jobs: seen and biases
+  std::uint32_t reported = 0;  // tokens that all jobs report: Job::logprobs
+};
+
+inline constexpr std::uint32_t kMostTokens = 1U << 20;  // of a vocabulary
+inline constexpr std::uint32_t kMostReported = 1024;    // by one job
+
+// Counts what the jobs of a step take of the limits.
+class Budget {
+ public:
+  Budget() = default;
+  explicit Budget(const Limits& limits) : limits_(limits) {}
+  void clear() { used_ = {}; }
+  // False: the job does not fit any more. It is not counted then.
+  bool take(const Job& job) {
+    const std::uint64_t listed = used_.listed + std::uint64_t{job.seen.size()} + job.biases.size();
+    const std::uint32_t own = job.logprobs > 0 ? static_cast<std::uint32_t>(job.logprobs) : 0;
+    const std::uint64_t reported = std::uint64_t{used_.reported} + own;
+    if (used_.jobs == limits_.jobs || listed > limits_.listed) return false;
+    if (own > kMostReported || reported > limits_.reported) return false;
+    ++used_.jobs;
+    used_.listed = static_cast<std::uint32_t>(listed);
+    used_.reported = static_cast<std::uint32_t>(reported);
+    return true;
+  }
+
+ private:
+  Limits limits_, used_;
+};
+
 }  // namespace quire::sampling
