@@ -85,6 +85,20 @@ TEST_P(Conformance, TheHostSeesWhatItReadAfterTheStep) {
   for (std::uint32_t k = 0; k < 5; ++k) EXPECT_EQ(some.row(1)[k], 2 * x.at(5, 10 + k));
 }
 
+TEST_P(Conformance, TheHostSeesTheRowsThatItReadAndTheyKeepTheirNumbers) {
+  const Matrix x = random_matrix(12, 30, 1);
+  const Tensor a = tensors().put_within(x, 3, 4);
+  const std::vector<std::uint32_t> rows = {0, 3, 4, 5, 9, 11};
+  HostRows some, none;
+  step(rows_alone(12), [&] {
+    some = backend().read_rows(a, rows);
+    none = backend().read_rows(a, {});
+  });
+  ASSERT_EQ(some.rows, 12u);
+  ASSERT_EQ(some.cols, 30u);
+  for (const std::uint32_t i : rows) EXPECT_TRUE(same_bits(some.row(i), x.row(i))) << i;
+}
+
 // Tensors stay valid for the next step. Only the rows for the host end with their step.
 TEST_P(Conformance, TensorsOutliveSteps) {
   const Matrix x = random_matrix(3, 30, 1);

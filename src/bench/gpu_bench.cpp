@@ -117,12 +117,15 @@ class Subject {
   Token random_token() { return static_cast<Token>(random_() % host_.executor().vocabulary()); }
   void step() {
     must(host_.pool().reserve(batch_.entries()));
-    must(host_.executor().forward(batch_));
+    jobs_.clear();  // greedy
+    for (std::uint32_t i = 0; i < batch_.wanted().size(); ++i) jobs_.push_back({.row = i});
+    must(host_.executor().forward(batch_, {.jobs = jobs_, .logits = {}}));
     must(host_.pool().commit(batch_));
   }
 
   engine::HostedModel& host_;
   Batch batch_;
+  std::vector<sampling::Job> jobs_;
   std::mt19937_64 random_{1};
 };
 
