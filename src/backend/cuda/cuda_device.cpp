@@ -102,7 +102,7 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::note(cudaError_t error) {
   if (error == cudaSuccess) return;
   failed_ = true;
-  error_text_ = describe(error);
+  why_ = cudaGetErrorString(error);
   if (!is_refusal(error)) lost_ = true;
 }
 
@@ -110,7 +110,7 @@ void CudaDevice::note(cudaError_t error) {
 PoolResult<void> CudaDevice::submitted(cudaError_t error, const char* what, std::size_t bytes) {
   if (error == cudaSuccess) return {};
   cudaGetLastError();  // this call was refused; later ones may succeed
-  error_text_ = describe(error);
+  why_ = cudaGetErrorString(error);
   if (!is_refusal(error)) lost_ = true;
   return std::unexpected(PoolError::device_failure(what, bytes));
 }
@@ -232,7 +232,7 @@ PoolResult<void> CudaDevice::zero(void* to, std::size_t bytes) {
 PoolResult<void> CudaDevice::fence() {
   note(cudaStreamSynchronize(stream_));
   note(cudaGetLastError());
-  if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence());
+  if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence(why_));
   return {};
 }
 

@@ -5,8 +5,8 @@
 //
 // Who may call: one thread.
 // How it fails: an allocation that does not fit is refused. An error of the GPU itself (a fault in a kernel, a lost
-//   device) cannot be undone within a process: the device is lost then. It refuses every later call, and error_text()
-//   says why.
+//   device) cannot be undone within a process: the device is lost then. It refuses every later call, and
+//   every fence says why.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,6 @@ class CudaDevice final : public Device {
   // Takes note of an error of submitted work; the next fence reports it.
   void note(cudaError_t error);
   bool lost() const { return lost_; }
-  // The last error of the GPU, for people; empty: none.
-  const std::string& error_text() const { return error_text_; }
 
   const char* name() const override { return name_.c_str(); }
   DeviceMemory memory() const override;
@@ -81,9 +79,9 @@ class CudaDevice final : public Device {
 
   CudaFacts facts_;
   std::string name_;
-  std::string error_text_;
   cudaStream_t stream_ = nullptr;
-  bool failed_ = false;  // work since the last fence
+  bool failed_ = false;   // work since the last fence
+  const char* why_ = "";  // the last error, in CUDA's words
   bool lost_ = false;
   std::vector<HostArea> areas_;
   std::vector<std::pair<void*, void*>> moved_;  // allocations with an alignment of their own, and where CUDA has them
