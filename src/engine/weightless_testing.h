@@ -117,7 +117,11 @@ class Weightless final : public Executor {
     sampling::Budget budget(limits_);
     std::uint64_t* places = places_.data();
     for (const sampling::Job& job : jobs) {
-      if (!budget.take(job)) complain("more to sample than it takes");
+      if (!budget.take(job)) {
+        complain("more to sample than it takes");
+        picked_.push_back({});
+        continue;
+      }
       const auto row = std::span(logits_).subspan(std::size_t{job.row} * vocabulary_, vocabulary_);
       sampling::Picked picked = sampling::pick(row, job, scratch_);
       std::ranges::copy(picked.places, places);
