@@ -130,6 +130,7 @@ void launch_store_kv(cudaStream_t stream, const StoreCall& call) {
 }
 
 bool attention_overlaps() {
+  want_shared_memory(store_heads);  // as attention has it
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, store_heads) == cudaSuccess && attributes.ptxVersion >= 90;
 }
