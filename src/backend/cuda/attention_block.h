@@ -93,10 +93,11 @@ struct FastBlock : FastScores<Shape> {
         most[1] = fmaxf(most[1], highest_of(w)[lane / 4 + 8]);
       }
     }
-    float shrink[2], reference[2];
+    float shrink[2], reference[2], slopes[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float now = fmaxf(highest[half], most[half]);
+      slopes[half] = this->slope(half);
+      const float now = fmaxf(highest[half], __fmul_rn(most[half], slopes[half]));
       reference[half] = reference_of(now);
       shrink[half] = weight_of(highest[half], reference[half]);
       highest[half] = now;
@@ -114,7 +115,10 @@ struct FastBlock : FastScores<Shape> {
 #pragma unroll
     for (int g = 0; g < Shape::kGroups; ++g) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) scores[g][i / 4][i % 4] = weight_of(scores[g][i / 4][i % 4], reference[i % 4 / 2]);
+      for (int i = 0; i < 8; ++i) {
+        const int half = i % 4 / 2;
+        scores[g][i / 4][i % 4] = power_of_two(__fmaf_rn(scores[g][i / 4][i % 4], slopes[half], -reference[half]));
+      }
     }
   }
 
@@ -176,12 +180,16 @@ struct FastBlock : FastScores<Shape> {
   // What add_values<true>() left out: the products with such numbers, for the queries that see them. The sums become
   // infinite or NaN, so their order is of no importance.
   __device__ void add_nonfinite(std::uint32_t tile, const float (&scores)[Shape::kGroups][2][4]) {
+    // A copy that may be in memory: the scores themselves stay in registers.
+    float kept[Shape::kGroups * 8];
+#pragma unroll
+    for (int i = 0; i < Shape::kGroups * 8; ++i) kept[i] = scores[i / 8][i / 4 % 2][i % 4];
 #pragma unroll 1
     for (int p = 0; p < static_cast<int>(kTile); ++p) {
       const std::uint32_t position = tile * kTile + static_cast<std::uint32_t>(p);
       if (position >= most_begin && position < least_end) continue;
       std::uint16_t weights[2][Math::kTerms];
-      load_weights(scores, p, weights);
+      load_weights(kept, p, weights);
 #pragma unroll 1
       for (int at = 0; at < Shape::kSlices * 4; ++at) {
         const std::uint16_t value = (this->halves(tile, 1) + p * Shape::kStride)[element(at / 4, at / 2 % 2) + at % 2];
@@ -206,23 +214,15 @@ struct FastBlock : FastScores<Shape> {
     }
   }
   // The rounded weights of key p for rows lane / 4 and lane / 4 + 8.
-  __device__ void load_weights(const float (&scores)[Shape::kGroups][2][4], int p,
-                               std::uint16_t (&to)[2][Math::kTerms]) {
-    float own[2] = {};
-    if constexpr (!kNarrowItem) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {  // registers have no index
-        if (i == p / 8 * 2 + p % 2)
-          own[0] = scores[i / 4][i / 2 % 2][i % 2], own[1] = scores[i / 4][i / 2 % 2][2 + i % 2];
-      }
-    }
+  __device__ void load_weights(const float (&kept)[Shape::kGroups * 8], int p, std::uint16_t (&to)[2][Math::kTerms]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if constexpr (kNarrowItem) {
 #pragma unroll
         for (int term = 0; term < Math::kTerms; ++term) to[half][term] = weights_at(term, lane / 4 + 8 * half)[p];
       } else {
-        Math::round(__shfl_sync(0xFFFFFFFF, own[half], lane / 4 * 4 + p % 8 / 2), to[half]);
+        const float own = kept[p / 8 * 4 + 2 * half + p % 2];
+        Math::round(__shfl_sync(0xFFFFFFFF, own, lane / 4 * 4 + p % 8 / 2), to[half]);
       }
     }
   }
@@ -305,7 +305,7 @@ struct FastBlock : FastScores<Shape> {
       const int row = first_row + lane / 4 + 8 * half;
       if (static_cast<std::uint32_t>(row) >= item.queries) continue;
       const QueryPlace place = places()[row];
-      const std::uint64_t part = std::uint64_t{place.part + section - item.section_begin} * call.heads + place.head;
+      const std::uint64_t part = std::uint64_t{place.part + section - item.part_section} * call.heads + place.head;
       if (lane % 4 == 0 && (!kNarrowItem || warp == 0)) {
         call.part_totals[part] = float2{highest[half], total[2 * half]};
       }
@@ -358,9 +358,10 @@ struct FastBlock : FastScores<Shape> {
       }
       __syncthreads();
       if constexpr (Shape::kStages > 1) this->start_copy(tile + Shape::kStages - 1);
-      this->find_rows(tile + Shape::kStages);
+      const std::uint32_t page = this->find_page(tile + Shape::kStages);
       if constexpr (Shape::kQ8) this->widen(tile);
       attend(tile);
+      this->put_row(tile + Shape::kStages, page);
       if ((tile + 1) % kSectionTiles == 0 || tile + 1 == tile_end) end_section(tile / kSectionTiles);
       if constexpr (Shape::kStages == 1) __syncthreads();
     }

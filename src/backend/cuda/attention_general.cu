@@ -140,7 +140,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
     if (place.part == kNone) {
       one.end_section();
     } else {
-      one.write_part(place.part + tile / kSectionTiles - item.section_begin, place.head);
+      one.write_part(place.part + tile / kSectionTiles - item.part_section, place.head);
     }
   }
   if (place.part == kNone) {

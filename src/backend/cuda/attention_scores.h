@@ -33,32 +33,47 @@ struct FastScores : FastCopies<Shape> {
 
   // A query is multiplied by a power of two, so that its largest element is in [2^14, 2^15), and its scores are
   // multiplied back: a half has room for every query then.
-  __device__ void load_query(int row) {
+  __device__ void load_query(int row, float (&x)[Shape::kElements / 32]) {
     const bool valid = static_cast<std::uint32_t>(row) < item.queries;
     QueryPlace place{0, 0, 0, kNone, 0, 0};
     if (valid) place = query_place(call, item, kv_head, static_cast<std::uint32_t>(row));
+    if (lane == 0) places()[row] = place;
     const float* const from =
         reinterpret_cast<const float*>(call.q.data) + place.row * call.q.stride + place.head * call.head_dim;
-    float x[Shape::kElements / 32];
-    std::uint32_t largest = 0;  // as bits, whose order is that of the numbers; a NaN is above all
 #pragma unroll
     for (int i = 0; i < Shape::kElements / 32; ++i) {
       const std::uint32_t d = static_cast<std::uint32_t>(lane + 32 * i);
       x[i] = valid && d < call.head_dim ? from[d] : 0.0f;
-      largest = max(largest, __float_as_uint(x[i]) & 0x7FFFFFFFu);
     }
+  }
+  __device__ void round_query(int row, const float (&x)[Shape::kElements / 32]) {
+    std::uint32_t largest = 0;  // as bits, whose order is that of the numbers; a NaN is above all
+#pragma unroll
+    for (int i = 0; i < Shape::kElements / 32; ++i) largest = max(largest, __float_as_uint(x[i]) & 0x7FFFFFFFu);
     largest = __reduce_max_sync(0xFFFFFFFF, largest);
     const std::uint32_t exponent = min(max(largest >> 23, 15u), 254u);
-    const float up = __uint_as_float((268 - exponent) << 23), down = __uint_as_float((exponent - 14) << 23);
+    const float up = copysignf(__uint_as_float((268 - exponent) << 23), scale.scale);
+    const float down = __uint_as_float((exponent - 14) << 23);
 #pragma unroll
     for (int i = 0; i < Shape::kElements / 32; ++i) {
       std::uint16_t rounded[Math::kTerms];
       Math::round(__fmul_rn(x[i], up), rounded);
       for (int term = 0; term < Math::kTerms; ++term) queries_at(term, row)[lane + 32 * i] = rounded[term];
     }
-    if (lane == 0) {
-      places()[row] = place;
-      factors()[row] = __fmul_rn(scale.scale, down);
+    // Above 0, so that the largest product is the largest score and -infinity stays what it is.
+    if (lane == 0) factors()[row] = fmaxf(__fmul_rn(fabsf(scale.scale), down), 1.4e-45f);
+  }
+  // Several rows at a time: their loads overlap.
+  __device__ void load_all_queries() {
+    constexpr int kAtOnce = 4, kRows = Shape::kQueries / Shape::kWarps;
+    static_assert(kRows % kAtOnce == 0);
+#pragma unroll 1
+    for (int first = 0; first < kRows; first += kAtOnce) {
+      float x[kAtOnce][Shape::kElements / 32];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) load_query(warp + (first + i) * Shape::kWarps, x[i]);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) round_query(warp + (first + i) * Shape::kWarps, x[i]);
     }
   }
 
@@ -66,7 +81,11 @@ struct FastScores : FastCopies<Shape> {
   // old tiles can be on their way.
   __device__ void start_item(const AttentionItem& next, std::uint32_t head, bool wait) {
     this->set_item(next, head);
-    for (int i = 0; i < Shape::kStages; ++i) this->find_rows(tile_begin + static_cast<std::uint32_t>(i));
+    std::uint32_t pages[Shape::kStages];
+#pragma unroll
+    for (int i = 0; i < Shape::kStages; ++i) pages[i] = this->find_page(tile_begin + static_cast<std::uint32_t>(i));
+#pragma unroll
+    for (int i = 0; i < Shape::kStages; ++i) this->put_row(tile_begin + static_cast<std::uint32_t>(i), pages[i]);
     __syncthreads();
     const auto wait_once = [&] {
       if (!wait) return;
@@ -79,7 +98,7 @@ struct FastScores : FastCopies<Shape> {
       this->start_copy(tile_begin + static_cast<std::uint32_t>(i));
     }
     wait_once();
-    for (int row = warp; row < Shape::kQueries; row += Shape::kWarps) load_query(row);
+    load_all_queries();
     __syncthreads();
     busy = static_cast<std::uint32_t>(first_row) < item.queries;
     // Rows without a query compute something that nobody reads. They need no mask.
@@ -124,7 +143,8 @@ struct FastScores : FastCopies<Shape> {
     return most_begin > tile * kTile || least_end < (tile + 1) * kTile;
   }
 
-  // Scores of the warp's keys: group g has keys 16 (first_group + g) to + 15.
+  // Scores of the warp's keys: group g has keys 16 (first_group + g) to + 15. Without a cap they are still products,
+  // which weigh() multiplies by slope().
   __device__ void score(std::uint32_t tile, float (&scores)[Shape::kGroups][2][4]) {
     const int first_group = kNarrowItem ? warp : 0;
 #pragma unroll
@@ -150,22 +170,31 @@ struct FastScores : FastCopies<Shape> {
         }
       }
     }
-    const bool masked = is_masked(tile);
+    // Each of these is seldom needed, so it is a branch around all numbers, not one for each.
+    if (scale.cap != 0) {
 #pragma unroll
-    for (int g = 0; g < Shape::kGroups; ++g) {
+      for (int g = 0; g < Shape::kGroups; ++g) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int half = i % 4 / 2;
-        float s = score_of(scores[g][i / 4][i % 4], factor[half], scale.cap);
-        if (masked) {
+        for (int i = 0; i < 8; ++i) {
+          scores[g][i / 4][i % 4] = capped(__fmul_rn(scores[g][i / 4][i % 4], factor[i % 4 / 2]), scale.cap);
+        }
+      }
+    }
+    if (is_masked(tile)) {
+#pragma unroll
+      for (int g = 0; g < Shape::kGroups; ++g) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int half = i % 4 / 2;
           const std::uint32_t position =
               tile * kTile + static_cast<std::uint32_t>((first_group + g) * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2);
-          if (position < begin[half] || position >= end[half]) s = -INFINITY;
+          const bool seen = position >= begin[half] && position < end[half];
+          scores[g][i / 4][i % 4] = seen ? scores[g][i / 4][i % 4] : -INFINITY;
         }
-        scores[g][i / 4][i % 4] = s;
       }
     }
   }
+  __device__ float slope(int half) const { return scale.cap != 0 ? 1.0f : factor[half]; }
 };
 
 }  // namespace quire::cuda
