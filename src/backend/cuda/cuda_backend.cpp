@@ -34,10 +34,13 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(std::uint32_t number) {
 }
 
 CudaBackend::CudaBackend(std::unique_ptr<CudaDevice> device)
-    : device_(std::move(device)), team_(std::min(available_cores(), 16u)) {}
+    : device_(std::move(device)), team_(std::min(available_cores(), 16u)) {
+  device_->before_work([this] { stop_collecting(); });
+}
 
 CudaBackend::~CudaBackend() {
   static_cast<void>(device_->fence());
+  device_->before_work({});
   forget_graphs();
   cudaFreeHost(batch_host_);
   cudaFreeHost(read_host_);
@@ -218,6 +221,14 @@ PoolResult<void> CudaBackend::finish() {
 void CudaBackend::submit(const Operation& operation) {
   if (!collecting_) return launch(operation);
   operations_.push_back(operation);
+}
+
+// The device is about to submit something in the middle of a step: what was collected goes first, and the rest of the
+// step is submitted as it comes.
+void CudaBackend::stop_collecting() {
+  if (!std::exchange(collecting_, false) || device_->lost()) return;
+  launch_all();
+  operations_.clear();
 }
 
 void CudaBackend::launch_all() {

@@ -134,6 +134,7 @@ class CudaBackend final : public Backend {
   void launch(const Operation& operation);
   void launch_collected();
   void launch_all();
+  void stop_collecting();
   Graph* find_graph();
   void record(Graph& graph);
   void forget_graphs();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,6 +46,8 @@ class CudaDevice final : public Device {
   cudaStream_t stream() const { return stream_; }
   // Kernels were submitted directly: takes note of an error at their launch. The next fence reports it.
   void note_launches() { note(cudaGetLastError()); }
+  // Called before the device submits anything, so that work which the backend has collected goes first.
+  void before_work(std::function<void()> submit_collected) { before_work_ = std::move(submit_collected); }
   // Takes note of an error of submitted work; the next fence reports it.
   void note(cudaError_t error);
   bool lost() const { return lost_; }
@@ -83,6 +86,7 @@ class CudaDevice final : public Device {
   bool failed_ = false;   // work since the last fence
   const char* why_ = "";  // the last error, in CUDA's words
   bool lost_ = false;
+  std::function<void()> before_work_;
   std::vector<HostArea> areas_;
   std::vector<std::pair<void*, void*>> moved_;  // allocations with an alignment of their own, and where CUDA has them
   // Words on their way: two halves, each free again when its event has passed.
