@@ -4,7 +4,7 @@
 //
 // Order and errors
 // - Operations go to one stream. They run in the order of the calls and may still be running when a call returns.
-//   read() asks for rows that the host wants to see; the host may look at them after finish().
+//   read() and sample() ask for what the host wants to see; the host may look at it after finish().
 // - An operation by itself does not fail. An error is reported once, by finish(). The step is void then, and nothing of
 //   it may be committed.
 // - device() uses the same stream: its copies are in order with the operations.
@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 
+#include "quire/backend/sampling_job.h"
 #include "quire/backend/tensor.h"
 #include "quire/gguf/types.h"
 #include "quire/state/batch.h"
@@ -183,7 +184,8 @@ class Backend {
     std::uint32_t attention_cols = 0;  // of all heads
     std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
-    std::uint64_t read = 0;  // elements that the host reads
+    std::uint64_t read = 0;     // elements that the host reads
+    sampling::Limits sampling;  // of sample()
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
 
@@ -193,11 +195,18 @@ class Backend {
   // Copies a matrix there. `to` is device memory, weight_bytes() long and aligned to 64 bytes.
   virtual PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) = 0;
 
-  // A step: begin(), operations, read(), finish().
+  // A step: begin(), operations, read() and sample(), finish().
   virtual void begin(const Batch& batch) = 0;
   // Asks for rows that the host wants to see. They are valid after finish() and until the next begin(). No later
   // operation of this step may write to them.
   virtual HostRows read(Tensor x) = 0;
+  // The same for some rows, in ascending order. The other rows of the result must not be looked at.
+  virtual HostRows read_rows(Tensor x, std::span<const std::uint32_t> rows) = 0;
+  // Picks a token from a row of logits for each job. The answers are in the order of the jobs, valid after finish() and
+  // until the next begin(). They do not depend on the device: the same logits give the same answer, to the last bit.
+  // At most once in a step, within Sizes::sampling. What the jobs point to must stay until finish(), and no later
+  // operation of this step may write to the logits.
+  virtual std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) = 0;
   // Waits for all work since begin(), and reports the error if any of it failed.
   virtual PoolResult<void> finish() = 0;
 

@@ -193,6 +193,48 @@ TEST_P(ConformanceOfAttention, LargeScoresDoNotOverflow) {
                  rows);
 }
 
+// A row sees no later token of its prompt: a NaN or an infinity there must not reach it, not even times 0.
+TEST_P(ConformanceOfAttention, NonFiniteNumbersOfATokenDoNotReachEarlierRows) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr std::uint32_t kLength = 110, kPoisoned = 75;
+  AttentionShape shapes[] = {{.heads = 4, .kv_heads = 1, .head_dim = 64},
+                             {.heads = 6, .kv_heads = 2, .head_dim = 80},
+                             {.heads = 2, .kv_heads = 2, .head_dim = 128, .window = 30},
+                             {.heads = 8, .kv_heads = 1, .head_dim = 256},
+                             {.heads = 3, .kv_heads = 1, .head_dim = 33}};
+  for (AttentionShape& shape : shapes) {
+    shape.group = 1;
+    shape.scale = 0.1f;
+    const std::vector<Context> clean = random_contexts(shape, std::span(&kLength, 1));
+    for (const ElementType type : types_stored_by(backend())) {
+      const auto expected = attend_all(shape, {.type = type}, clean, {{{0, kLength}}});
+      for (const float value : {kNan, -kInfinity}) {
+        SCOPED_TRACE(describe(shape, {.type = type}) + ", " + std::to_string(value));
+        std::vector<Context> values = clean, keys = clean;
+        for (std::uint32_t d = 0; d < values[0].v.cols; d += 7) values[0].v.at(kPoisoned, d) = value;
+        keys[0].k.at(kPoisoned, 2) = value;
+        const auto chunk = attend_all(shape, {.type = type}, values, {{{0, kLength}}});
+        const auto alone = attend_all(shape, {.type = type}, values, token_by_token(std::span(&kLength, 1)));
+        const auto other = attend_all(shape, {.type = type}, keys, {{{0, kLength}}});
+        const std::uint32_t unseen = shape.window == 0 ? kLength : kPoisoned + shape.window;
+        for (std::uint32_t i = 0; i < kLength; ++i) {
+          if (i < kPoisoned || i >= unseen) {
+            EXPECT_TRUE(same_bits(chunk[0].row(i), expected[0].row(i))) << "values, position " << i;
+            EXPECT_TRUE(same_bits(other[0].row(i), expected[0].row(i))) << "keys, position " << i;
+            continue;
+          }
+          // Those that see it have it, in the same elements as alone.
+          EXPECT_FALSE(std::isfinite(chunk[0].at(i, 0))) << "position " << i;
+          for (std::uint32_t d = 0; d < chunk[0].cols; ++d) {
+            const float a = chunk[0].at(i, d), b = alone[0].at(i, d);
+            EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << "position " << i << ", element " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ConformanceOfAttention, GoesOverLongContexts) {
   const std::uint32_t lengths[] = {2000, 1500, 700};
   for (const ElementType type : types_stored_by(backend())) {

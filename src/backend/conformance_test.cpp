@@ -43,24 +43,26 @@ TEST_P(Conformance, OperationsAreDoneInTheOrderOfTheCalls) {
   expect_close(tensors().get(b), reference::add(half, Matrix(7, 30), 0), 10 * tolerance().floats);
 }
 
-// The device uses the same stream.
+// The device uses the same stream, also in a step of single tokens, whose operations a backend may collect.
 TEST_P(Conformance, CopiesOfTheDeviceAreInOrderWithOperations) {
   const Matrix x = random_matrix(7, 30, 1), y = random_matrix(7, 30, 2);
-  const Tensor a = tensors().put(x), b = tensors().put(y), between = tensors().room(7, 30);
   const std::size_t bytes = x.values.size() * sizeof(float);
-  step(rows_alone(7), [&] {
-    backend().cap_and_scale(a, 0, 2);
-    must(backend().device().copy(between.data, a.data, bytes));
-    must(backend().device().upload(b.data, x.values.data(), bytes));
-    backend().add(a, b, 1);
-    must(backend().device().zero(b.data, bytes));
-  });
-  const Matrix copied = tensors().get(between), added = tensors().get(a);
-  for (std::size_t i = 0; i < x.values.size(); ++i) {
-    EXPECT_EQ(copied.values[i], 2 * x.values[i]);
-    EXPECT_EQ(added.values[i], 3 * x.values[i]);
+  for (const Batch& batch : {rows_alone(7), make_batch(std::vector<Part>(7))}) {
+    const Tensor a = tensors().put(x), b = tensors().put(y), between = tensors().room(7, 30);
+    step(batch, [&] {
+      backend().cap_and_scale(a, 0, 2);
+      must(backend().device().copy(between.data, a.data, bytes));
+      must(backend().device().upload(b.data, x.values.data(), bytes));
+      backend().add(a, b, 1);
+      must(backend().device().zero(b.data, bytes));
+    });
+    const Matrix copied = tensors().get(between), added = tensors().get(a);
+    for (std::size_t i = 0; i < x.values.size(); ++i) {
+      EXPECT_EQ(copied.values[i], 2 * x.values[i]);
+      EXPECT_EQ(added.values[i], 3 * x.values[i]);
+    }
+    EXPECT_EQ(tensors().get(b).values, Matrix(7, 30).values);
   }
-  EXPECT_EQ(tensors().get(b).values, Matrix(7, 30).values);
 }
 
 TEST_P(Conformance, TheHostSeesWhatItReadAfterTheStep) {
@@ -83,6 +85,20 @@ TEST_P(Conformance, TheHostSeesWhatItReadAfterTheStep) {
   ASSERT_EQ(some.rows, 2u);
   ASSERT_EQ(some.cols, 5u);
   for (std::uint32_t k = 0; k < 5; ++k) EXPECT_EQ(some.row(1)[k], 2 * x.at(5, 10 + k));
+}
+
+TEST_P(Conformance, TheHostSeesTheRowsThatItReadAndTheyKeepTheirNumbers) {
+  const Matrix x = random_matrix(12, 30, 1);
+  const Tensor a = tensors().put_within(x, 3, 4);
+  const std::vector<std::uint32_t> rows = {0, 3, 4, 5, 9, 11};
+  HostRows some, none;
+  step(rows_alone(12), [&] {
+    some = backend().read_rows(a, rows);
+    none = backend().read_rows(a, {});
+  });
+  ASSERT_EQ(some.rows, 12u);
+  ASSERT_EQ(some.cols, 30u);
+  for (const std::uint32_t i : rows) EXPECT_TRUE(same_bits(some.row(i), x.row(i))) << i;
 }
 
 // Tensors stay valid for the next step. Only the rows for the host end with their step.

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "quire/backend/sampling.h"
+#include "quire/backend/sampling_job.h"
 
 namespace quire::sampling {
 
@@ -49,6 +51,33 @@ inline std::optional<std::int32_t> token_by_definition(std::span<const float> lo
     rest -= weight(one);
   }
   return std::nullopt;  // never: the place is below the sum
+}
+
+// The whole answer to a job. `places` gets the memory of Picked::places.
+inline Picked picked_by_definition(std::span<const float> logits, const Job& job, std::vector<std::uint64_t>& places) {
+  std::vector<float> own(logits.begin(), logits.end());
+  for (const auto& [token, times] : job.seen) {
+    float& logit = own[static_cast<std::size_t>(token)];
+    logit = penalized(logit, times, job.penalties);
+  }
+  for (const auto& [token, bias] : job.biases) own[static_cast<std::size_t>(token)] += bias;
+  for (std::size_t i = 0; i < own.size() && !job.mask.empty(); ++i) {
+    if ((job.mask[i / 32] & (1U << (i % 32))) == 0) own[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const std::optional<std::int32_t> token = token_by_definition(own, job.rule, job.random);
+  if (!token) return {};
+  Picked picked{.token = *token, .logit = logits[static_cast<std::size_t>(*token)]};
+  if (job.logprobs < 0) return picked;
+  places.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isnan(logits[i])) places.push_back(place(logits[i], static_cast<std::int32_t>(i)));
+  }
+  std::sort(places.begin(), places.end(), std::greater<>());
+  picked.sum.highest = logit_at(places[0]);
+  for (const float logit : logits) picked.sum.total += weight_of(logit, picked.sum.highest, rate_of(1));
+  places.resize(std::min(places.size(), static_cast<std::size_t>(job.logprobs)));
+  picked.places = places;
+  return picked;
 }
 
 }  // namespace quire::sampling

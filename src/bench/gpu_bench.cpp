@@ -1,6 +1,6 @@
 // What a GPU reaches with models of published shapes and random weights: decode of one and of 64 sequences, prefill,
-// and sequences that share a prefix. Beside it the limits of this GPU: the time to read the weights (and the keys and
-// values) once, at the speed of a copy within its memory measured in the same run.
+// the engine's part of a step, and sequences that share a prefix. Beside it the limits of this GPU: the time to read
+// the weights (and the keys and values) once, at the speed of a copy within its memory measured in the same run.
 //
 //   gpu_bench [shape:type]...          default: those of docs/cuda.md
 #include <algorithm>
@@ -108,6 +108,32 @@ class Subject {
     }
     return best;
   }
+  // Steps of the engine in which 64 answers grow, sampled with the default options.
+  struct EngineStep {
+    double seconds = 0;
+    double outside = 0;  // of it, seconds outside the model
+  };
+  EngineStep engine_time() {
+    constexpr std::uint32_t kWarm = 8, kSteps = 48;
+    engine::Engine& engine = host_.engine();
+    for (std::uint32_t i = 0; i < kSequences; ++i) {
+      engine::Request request{.prompt = random_prompt(kContext), .max_tokens = 1024, .reuse = false};
+      request.sampling.seed = i;
+      if (auto id = engine.submit(std::move(request), nullptr); !id) give_up(id.error().message);
+    }
+    const auto decoding = [&] {
+      const auto all = engine.sequences();
+      return std::ranges::count(all, engine::SequenceInfo::State::Decode, &engine::SequenceInfo::state) == kSequences;
+    };
+    while (!decoding()) engine.step();
+    for (std::uint32_t i = 0; i < kWarm; ++i) engine.step();
+    const engine::EngineStats before = engine.stats();
+    for (std::uint32_t i = 0; i < kSteps; ++i) engine.step();
+    const engine::EngineStats after = engine.stats();
+    engine.cancel_all();
+    const double total = (after.total_seconds - before.total_seconds) / kSteps;
+    return {total, total - (after.model_seconds - before.model_seconds) / kSteps};
+  }
   void release(std::vector<SequenceId>& ids) {
     for (const SequenceId id : ids) must(host_.pool().release(id));
     ids.clear();
@@ -117,12 +143,15 @@ class Subject {
   Token random_token() { return static_cast<Token>(random_() % host_.executor().vocabulary()); }
   void step() {
     must(host_.pool().reserve(batch_.entries()));
-    must(host_.executor().forward(batch_));
+    jobs_.clear();  // greedy
+    for (std::uint32_t i = 0; i < batch_.wanted().size(); ++i) jobs_.push_back({.row = i});
+    must(host_.executor().forward(batch_, {.jobs = jobs_, .logits = {}}));
     must(host_.pool().commit(batch_));
   }
 
   engine::HostedModel& host_;
   Batch batch_;
+  std::vector<sampling::Job> jobs_;
   std::mt19937_64 random_{1};
 };
 
@@ -152,6 +181,10 @@ void measure(const std::string& shape_name, const std::string& type, double copy
   const double weights = static_cast<double>((*host)->model().weight_bytes());
   fmt::print("{:<16} {:<7} decode {:7.1f} tok/s (limit {:7.1f}, {:.2f})   64 sequences {:8.0f}   prefill {:8.0f}\n",
              shape_name, type, 1 / one, copy / weights, weights / copy / one, kSequences / many, kPrompt / prefill);
+  std::fflush(stdout);
+  const Subject::EngineStep step = subject.engine_time();
+  fmt::print("{:<16} {:<7} 64 answers of the engine: {:.3f} ms a step, {:.0f} us ({:.1f} %) of it outside the model\n",
+             shape_name, type, 1e3 * step.seconds, 1e6 * step.outside, 100 * step.outside / step.seconds);
   std::fflush(stdout);
   if (shape_name != "mistral-7b" || type != "F16") return;
 

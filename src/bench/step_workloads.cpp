@@ -98,7 +98,7 @@ class Steps {
 
   Result<void> step() {
     if (auto ok = host_.pool().reserve(batch_.entries()); !ok) return fail(ok.error().message());
-    if (const auto logits = host_.executor().forward(batch_); !logits) return fail(logits.error().message());
+    if (const auto output = host_.executor().forward(batch_, {}); !output) return fail(output.error().message());
     if (auto ok = host_.pool().commit(batch_); !ok) return fail(ok.error().message());
     return {};
   }

@@ -60,7 +60,9 @@ void add_type(CLI::App& command, const std::string& option, ElementType& value, 
 
 void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory) {
   // make_backend() knows the names and refuses others.
-  command.add_option("--device", options.device, "Device to compute on; 'quire info --devices' lists them (default: auto,\na GPU if there is one)")
+  command
+      .add_option("--device", options.device,
+                  "Device to compute on; 'quire info --devices' lists them (default: auto,\na GPU if there is one)")
       ->type_name("auto|cpu|cuda[:N]");
   constexpr std::uint32_t kMostThreads = 1024;
   add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},

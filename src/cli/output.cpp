@@ -8,6 +8,7 @@
 namespace quire::cli {
 
 std::error_code DescriptorOutput::write(std::string_view text) {
+  const std::scoped_lock lock(writing_);
   while (!text.empty()) {
     const ssize_t count = ::write(fd_, text.data(), text.size());
     if (count >= 0) {

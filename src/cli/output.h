@@ -3,6 +3,7 @@
 // How it fails: write() returns the system's error. A part of the text may have been written.
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,7 +21,7 @@ class Output {
   virtual bool ready() { return true; }
 };
 
-// Writes everything immediately, without a buffer.
+// Writes everything immediately, without a buffer. Threads may write at the same time; their texts do not mix.
 class DescriptorOutput : public Output {
  public:
   explicit DescriptorOutput(int fd) : fd_(fd) {}
@@ -28,6 +29,7 @@ class DescriptorOutput : public Output {
   bool ready() override;
 
  private:
+  std::mutex writing_;
   int fd_;
 };
 

@@ -67,7 +67,8 @@ struct Choice {
   Sampler sampler;
   std::unique_ptr<TextStream> text;
   StopMatcher stop;
-  std::optional<Sampled> picked;  // sampled in this step, not committed yet
+  std::optional<std::uint32_t> job;  // of this step's sampling; empty: the host samples
+  std::optional<Sampled> picked;     // sampled in this step, not committed yet
   double logprob_sum = 0;
   bool done = false;
 

@@ -46,7 +46,13 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
 
 Engine::Engine(Executor& executor, SequencePool& pool, std::unique_ptr<HostArena> host_arena,
                const EngineOptions& options)
-    : executor_(&executor), pool_(&pool), options_(options), scratch_(executor.vocabulary()) {
+    : executor_(&executor),
+      pool_(&pool),
+      options_(options),
+      budget_(executor.sampling_limits()),
+      scratch_(executor.vocabulary()) {
+  wanted_jobs_.reserve(executor.sampling_limits().jobs);
+  wanted_logits_.reserve(executor.max_logits());
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
   // A decoding sequence takes one token of every step, so the budget limits how many can run.
@@ -251,15 +257,16 @@ bool Engine::step() {
     end_failed();  // this may end choices of the planned step, so the next call schedules again
   } else if (!step.batch.empty()) {
     note_admissions(step);
+    const model::StepWants wants = ask(step);
     const Clock::time_point computing = now();
-    const auto logits = executor_->forward(step.batch);
+    const auto output = executor_->forward(step.batch, wants);
     const double model_seconds = seconds(now() - computing);
-    if (logits) {
+    if (output) {
       scheduler_->measure(model_seconds);
-      sample(step, *logits);
+      take(step, *output);
       commit(step);
     } else {
-      lose_step(step, logits.error());
+      lose_step(step, output.error());
     }
     ++stats_.steps;
     stats_.model_seconds += model_seconds;
@@ -282,47 +289,6 @@ void Engine::note_admissions(const Step& step) {
     job.admitted = true;
     job.usage.hit = choice->hit;
     job.usage.queued_seconds = seconds(now() - job.submitted);
-  }
-}
-
-void Engine::sample(const Step& step, const HostRows& logits) {
-  std::uint32_t row = 0;  // one past the last row of the entry
-  for (std::size_t i = 0; i < step.choices.size(); ++i) {
-    const BatchEntry& entry = step.batch.entries()[i];
-    if (entry.logits == Logits::None) continue;
-    row += entry.logits == Logits::All ? entry.rows : 1;
-    Choice& choice = *step.choices[i];
-    if (choice.position + entry.rows < choice.tokens.size()) continue;  // the prompt goes on
-    Job& job = *jobs_.at(choice.request);
-    // The other choices of a request begin where the prompt of the first one ends. Each samples its own token.
-    const bool first = !job.siblings_started;
-    for (std::uint32_t c = 0; c < (first ? job.choices.size() : 1); ++c) {
-      Choice& picks = first ? *job.choices[c] : choice;
-      if (first && c > 0) equip(job, picks);
-      if (picks.max_tokens == picks.prompt_tokens) continue;  // max_tokens of the request is 0
-      picks.picked = picks.sampler.sample(logits.row(row - 1), picks.tokens.size(), scratch_);
-    }
-  }
-  tell_prompt_logits(step, logits);
-}
-
-void Engine::tell_prompt_logits(const Step& step, const HostRows& logits) {
-  std::uint32_t row = 0;
-  for (std::size_t i = 0; i < step.choices.size(); ++i) {
-    const BatchEntry& entry = step.batch.entries()[i];
-    const Choice& choice = *step.choices[i];
-    const std::uint32_t count = entry.logits == Logits::All ? entry.rows : entry.logits == Logits::Last ? 1 : 0;
-    Job& job = *jobs_.at(choice.request);
-    const bool wanted = job.request.prompt_logits != Logits::None && !job.siblings_started;
-    for (std::uint32_t t = 0; wanted && t < count; ++t) {
-      const std::uint32_t position = choice.position + entry.rows - count + t;
-      tell(job, {.kind = Event::Kind::PromptLogits,
-                 .choice = choice.index,
-                 .index = position,
-                 .token = choice.tokens[position],
-                 .logits = logits.row(row + t)});
-    }
-    row += count;
   }
 }
 

@@ -4,10 +4,10 @@
 //   auto id = (*engine)->submit(request, listener);    // or a refusal with its reason
 //   while ((*engine)->step()) {}                       // events reach the listener in here
 //
-// A step schedules, computes, samples and commits. Decoding sequences get their token first. The rest of the step's
-// token budget goes to prefill, in the order of rank: time of arrival, less some seconds for each level of priority. If
-// another request is computing the same prefix right now, a prompt waits for those pages instead of computing them
-// again.
+// A step schedules, computes, samples and commits. The executor computes and samples. Decoding sequences get their
+// token first. The rest of the step's token budget goes to prefill, in the order of rank: time of arrival, less some
+// seconds for each level of priority. If another request is computing the same prefix right now, a prompt waits for
+// those pages instead of computing them again.
 //
 // When memory is full, the pool first evicts cached pages and checkpoints. Then the engine suspends the running
 // sequence that is cheapest to resume. What it alone holds is copied to host memory, or all of it is recomputed later,
@@ -144,9 +144,11 @@ class Engine {
 
   void expire(Clock::time_point now);
   void note_admissions(const Step& step);
-  void sample(const Step& step, const HostRows& logits);
+  model::StepWants ask(const Step& step);
+  bool ask_for_tokens(Choice& choice, std::uint32_t row);
+  void take(const Step& step, const model::StepOutput& output);
+  void tell_prompt_logits(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const HostRows& logits);
   void commit(const Step& step);
-  void tell_prompt_logits(const Step& step, const HostRows& logits);
   void end_failed();
   void lose_step(const Step& step, const PoolError& error);
   void recover();
@@ -175,8 +177,12 @@ class Engine {
   std::vector<RequestId> ended_;  // jobs to remove after the step
   Clock::time_point next_deadline_ = Clock::time_point::max();
   RequestId last_id_ = 0;
-  SamplerScratch scratch_;
-  EngineStats stats_;  // without what the scheduler counts
+  // What a step wants of the executor.
+  std::vector<sampling::Job> wanted_jobs_;
+  std::vector<std::uint32_t> wanted_logits_;
+  sampling::Budget budget_;
+  SamplerScratch scratch_;  // for what the executor does not sample
+  EngineStats stats_;       // without what the scheduler counts
 };
 
 }  // namespace quire::engine

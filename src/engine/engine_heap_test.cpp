@@ -47,6 +47,9 @@ TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
   for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid}) {
     Fixture fixture({.kind = kind, .engine = {}});
     expect_no_allocation(*fixture.engine, 16, 100);
+    Fixture sampling(
+        {.kind = kind, .sampling = {.vocabulary = 32, .jobs = 10, .listed = 500, .reported = 30}, .engine = {}});
+    expect_no_allocation(*sampling.engine, 16, 100);
   }
 }
 

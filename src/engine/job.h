@@ -26,6 +26,16 @@ struct Engine::Job {
   std::string text;  // scratch: the text of the latest token
 
   bool tells_at_once() const { return choices.size() == request.n; }
+  bool tells_prompt_logits() const { return request.prompt_logits != Logits::None && !siblings_started; }
+
+  // Calls call() for the choices that pick a token where `choice` stands. The other choices of a request begin where
+  // the prompt of the first one ends, and each samples a token of its own there.
+  template <typename Call>
+  void each_picking(Choice& choice, const Call& call) {
+    if (choice.max_tokens == choice.prompt_tokens) return;  // max_tokens of the request is 0
+    if (siblings_started) return call(choice);
+    for (const auto& each : choices) call(*each);
+  }
 };
 
 inline double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }

@@ -3,9 +3,9 @@
 namespace quire::engine {
 
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(model::Model& model, SequencePool& pool) {
-  const auto runner = model::Runner::create(model, pool);
+  auto runner = model::Runner::create(model, pool);
   if (!runner) return std::unexpected(runner.error());
-  return std::unique_ptr<ModelExecutor>(new ModelExecutor(model, *runner));
+  return std::unique_ptr<ModelExecutor>(new ModelExecutor(model, std::move(*runner)));
 }
 
 }  // namespace quire::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "quire/engine/executor.h"
 #include "quire/model/runner.h"
@@ -16,10 +17,13 @@ class ModelExecutor final : public Executor {
   std::uint32_t vocabulary() const override { return model_->hyperparameters().vocabulary; }
   std::uint32_t max_rows() const override { return model_->max_rows(); }
   std::uint32_t max_logits() const override { return model_->max_logits(); }
-  PoolResult<HostRows> forward(Batch& batch) override { return runner_.forward(batch); }
+  sampling::Limits sampling_limits() const override { return model_->sampling_limits(); }
+  PoolResult<model::StepOutput> forward(Batch& batch, const model::StepWants& wants) override {
+    return runner_.forward(batch, wants);
+  }
 
  private:
-  ModelExecutor(model::Model& model, model::Runner runner) : model_(&model), runner_(runner) {}
+  ModelExecutor(model::Model& model, model::Runner runner) : model_(&model), runner_(std::move(runner)) {}
 
   model::Model* model_;
   model::Runner runner_;

@@ -24,7 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "quire/backend/sampling.h"
+#include "quire/backend/host_sampling.h"
+#include "quire/backend/sampling_job.h"
 #include "quire/base/error.h"
 #include "quire/base/shared_list.h"
 #include "quire/state/ids.h"
@@ -60,16 +61,7 @@ struct Sampled {
 };
 
 // Scratch buffers for sampling. All samplers of a thread can share one.
-class SamplerScratch {
- public:
-  explicit SamplerScratch(std::uint32_t vocabulary);
-
- private:
-  friend class Sampler;
-  std::vector<float> logits_;          // adjusted
-  std::vector<std::uint64_t> places_;  // see sampling::place
-  std::vector<std::uint64_t> sums_;    // of weights: by part of the row, or by range of weights
-};
+using SamplerScratch = sampling::Scratch;
 
 class Sampler {
  public:
@@ -91,27 +83,14 @@ class Sampler {
   Sampled sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch,
                  std::span<const std::uint32_t> mask = {});
 
-  // The same for a device that samples by itself: what it has to know to pick the same token, and the answer from what
-  // it has found. Lists are by ascending token, each token once, and valid until the next call.
-  struct Job {
-    sampling::Rule rule;
-    sampling::Penalties penalties;
-    std::uint64_t random = 0;
-    std::span<const sampling::Seen> seen;
-    std::span<const std::pair<Token, float>> biases;
-    std::int32_t logprobs = -1;  // how many of the first places told() needs; negative: it needs only the token
-  };
-  Job job(std::uint64_t position) const;
-  // `logit` is the token's, `places` those of the alternatives (sampling::place), all before penalties, bias and mask.
-  Sampled told(std::optional<Token> token, float logit, const sampling::RowSum& sum,
-               std::span<const std::uint64_t> places);
+  // The same for a backend that samples by itself: what it has to know to pick the same token (all but the row), and
+  // the answer from what it has found. Lists of the job are valid until the next call.
+  sampling::Job job(std::uint64_t position, std::span<const std::uint32_t> mask = {}) const;
+  Sampled told(const sampling::Picked& picked);
 
   const SamplerOptions& options() const { return options_; }
 
  private:
-  std::span<const float> adjusted(std::span<const float> logits, std::span<const std::uint32_t> mask,
-                                  SamplerScratch& scratch) const;
-
   SamplerOptions options_;
   std::int32_t logprobs_ = -1;
   std::uint32_t vocabulary_ = 0;

@@ -225,21 +225,8 @@ TEST(Sampler, OnlyTokensOfTheMaskArePicked) {
 
 // A device that follows job() and told(), here done the slow way.
 Sampled as_a_device(Sampler& sampler, std::uint64_t position, const std::vector<float>& logits) {
-  const Sampler::Job job = sampler.job(position);
-  std::vector<float> own = logits;
-  for (const auto& [token, times] : job.seen) {
-    float& logit = own[static_cast<std::size_t>(token)];
-    logit = sampling::penalized(logit, times, job.penalties);
-  }
-  for (const auto& [token, bias] : job.biases) own[static_cast<std::size_t>(token)] += bias;
-  const std::optional<Token> token = sampling::token_by_definition(own, job.rule, job.random);
   std::vector<std::uint64_t> places;
-  for (std::size_t i = 0; i < logits.size(); ++i) places.push_back(sampling::place(logits[i], static_cast<Token>(i)));
-  std::ranges::sort(places, std::greater());
-  sampling::RowSum sum{.highest = sampling::logit_at(places[0])};
-  for (const float logit : logits) sum.total += sampling::weight_of(logit, sum.highest, sampling::rate_of(1));
-  places.resize(static_cast<std::size_t>(std::max(job.logprobs, 0)));
-  return sampler.told(token, logits[static_cast<std::size_t>(*token)], sum, places);
+  return sampler.told(sampling::picked_by_definition(logits, sampler.job(position), places));
 }
 
 TEST(Sampler, ADeviceThatFollowsTheJobGivesTheSameAnswer) {

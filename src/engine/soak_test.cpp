@@ -47,6 +47,8 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
                    .vocabulary = kVocabulary,
                    .rows = 128,
                    .journal = journal.get(),
+                   // Enough for most steps; in the others the engine samples the rest.
+                   .sampling = {.vocabulary = kVocabulary, .jobs = 40, .listed = 250, .reported = 40},
                    .engine = {.queue_limit = kOutstanding, .priority_worth = std::chrono::milliseconds(2)}});
   std::mt19937_64 random(7);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };

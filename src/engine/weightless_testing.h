@@ -3,8 +3,10 @@
 // anywhere is reported or changes the answer. It is cheap enough for millions of steps.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,8 +56,12 @@ inline StateLayout weightless_layout(Kind kind, std::uint32_t block_size = 8) {
 
 class Weightless final : public Executor {
  public:
-  Weightless(SequencePool& pool, std::uint32_t vocabulary, std::uint32_t max_rows)
-      : pool_(&pool), vocabulary_(vocabulary), max_rows_(max_rows) {
+  // `sampling`: what it samples by itself; nothing: the engine does.
+  Weightless(SequencePool& pool, std::uint32_t vocabulary, std::uint32_t max_rows,
+             const sampling::Limits& sampling = {})
+      : pool_(&pool), vocabulary_(vocabulary), max_rows_(max_rows), limits_(sampling), scratch_(vocabulary) {
+    picked_.reserve(sampling.jobs);
+    places_.resize(sampling.reported);
     logits_.resize(std::size_t{max_rows} * vocabulary);
     history_.reserve(pool.config().max_tokens);
   }
@@ -63,7 +69,9 @@ class Weightless final : public Executor {
   std::uint32_t max_rows() const override { return max_rows_; }
   std::uint32_t max_logits() const override { return max_rows_; }
 
-  PoolResult<HostRows> forward(Batch& batch) override {
+  sampling::Limits sampling_limits() const override { return limits_; }
+
+  PoolResult<model::StepOutput> forward(Batch& batch, const model::StepWants& wants) override {
     ++steps;
     const std::string before = problem;
     if (auto ok = pool_->bind(batch); !ok) return std::unexpected(ok.error());
@@ -87,18 +95,51 @@ class Weightless final : public Executor {
       problem = before;  // the step is void, so what it read means nothing
       return std::unexpected(ok.error());
     }
-    return HostRows{logits_.data(), rows, vocabulary_, vocabulary_};
+    sample(wants.jobs);
+    hide_logits(rows, wants.logits);
+    return model::StepOutput{picked_, {logits_.data(), rows, vocabulary_, vocabulary_}};
   }
 
   std::string problem;  // the first one that was seen
   std::uint64_t steps = 0, tokens_computed = 0;
-  std::uint32_t most_tokens = 0;  // in one step
+  std::uint32_t most_tokens = 0;                // in one step
+  std::uint64_t sampled = 0, logits_shown = 0;  // jobs and rows
   std::function<void(const Batch&)> on_step;
   std::function<void()> before_kernels;  // for a device that executes its work late
 
  private:
   void complain(std::string what) {
     if (problem.empty()) problem = std::move(what);
+  }
+
+  void sample(std::span<const sampling::Job> jobs) {
+    picked_.clear();
+    sampling::Budget budget(limits_);
+    std::uint64_t* places = places_.data();
+    for (const sampling::Job& job : jobs) {
+      if (!budget.take(job)) {
+        complain("more to sample than it takes");
+        picked_.push_back({});
+        continue;
+      }
+      const auto row = std::span(logits_).subspan(std::size_t{job.row} * vocabulary_, vocabulary_);
+      sampling::Picked picked = sampling::pick(row, job, scratch_);
+      std::ranges::copy(picked.places, places);
+      picked.places = {places, picked.places.size()};
+      places += picked.places.size();
+      picked_.push_back(picked);
+    }
+    sampled += jobs.size();
+  }
+
+  // Nobody may look at logits that were not asked for.
+  void hide_logits(std::uint32_t rows, std::span<const std::uint32_t> shown) {
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      if (std::ranges::binary_search(shown, i)) continue;
+      std::ranges::fill(std::span(logits_).subspan(std::size_t{i} * vocabulary_, vocabulary_),
+                        std::numeric_limits<float>::quiet_NaN());
+    }
+    logits_shown += shown.size();
   }
 
   void step(const Batch& batch, const BatchEntry& entry) {
@@ -150,6 +191,10 @@ class Weightless final : public Executor {
   std::uint32_t max_rows_;
   std::vector<std::uint64_t> history_;
   std::vector<float> logits_;
+  sampling::Limits limits_;
+  sampling::Scratch scratch_;
+  std::vector<sampling::Picked> picked_;
+  std::vector<std::uint64_t> places_;
 };
 
 // The expected answer, computed without engine or pool.
@@ -248,6 +293,7 @@ struct Fixture {
     std::uint32_t checkpoint_unit = 0;  // 0: a block
     Device* device = nullptr;           // null: host memory
     PoolJournal* journal = nullptr;
+    sampling::Limits sampling = {};  // of the model; nothing: the engine samples
     EngineOptions engine{.check_integrity = true};
   };
   explicit Fixture(const Options& options) {
@@ -262,7 +308,7 @@ struct Fixture {
     config.event_capacity = 64;
     config.journal = options.journal;
     pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);
-    model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows);
+    model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows, options.sampling);
     engine = *Engine::create(*model, *pool, options.engine);
   }
   std::shared_ptr<Collector> submit(Request request) {

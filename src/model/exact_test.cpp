@@ -168,7 +168,9 @@ class Subject {
       batch.add(SequenceId{}, std::span(prompt).subspan(done, chunk), Logits::All);
       batch.bind(kv, states)[0].position = done;
       batch.set_positions();
-      append(bits, *model_->forward(batch));
+      std::vector<std::uint32_t> rows(chunk);
+      std::iota(rows.begin(), rows.end(), 0);
+      append(bits, model_->forward(batch, {.jobs = {}, .logits = rows})->logits);
       done += chunk;
     }
     return bits;

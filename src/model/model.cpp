@@ -41,6 +41,17 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
   }
 }
 
+// A step in which every row of logits gives a token. Penalties and biases can be long lists, so the first ones have
+// more room than the others.
+sampling::Limits limits_for(std::uint32_t max_logits, std::uint32_t vocabulary) {
+  constexpr std::uint32_t kListed = 1024, kFirstListed = 1 << 16, kReported = 32, kFirstReported = 1024;
+  if (vocabulary > sampling::kMostTokens) return {};
+  return {.vocabulary = vocabulary,
+          .jobs = max_logits,
+          .listed = kFirstListed + max_logits * kListed,
+          .reported = kFirstReported + max_logits * kReported};
+}
+
 }  // namespace
 
 std::vector<JoinedBlock> make_blocks(const Hyperparameters& model) {
@@ -107,11 +118,13 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   const auto layout = state_layout(hyperparameters_);
   if (!layout) return std::unexpected(layout.error());
   max_rows_ = max_logits_ = 0;  // nothing can be run until everything is there
+  sampling_limits_ = limits_for(max_logits, hyperparameters_.vocabulary);
   backend_ = &backend;
   Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
                        .cols = hyperparameters_.embedding,
                        .groups = static_cast<std::uint32_t>(layout->groups.size()),
-                       .read = std::uint64_t{max_logits} * hyperparameters_.vocabulary};
+                       .read = std::uint64_t{max_logits} * hyperparameters_.vocabulary,
+                       .sampling = sampling_limits_};
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
     const bool has_state = joined.block->state(ElementType::F16, ElementType::F32).kind != LayerDesc::Kind::Stateless;
@@ -173,7 +186,7 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
   return {};
 }
 
-PoolResult<HostRows> Model::forward(const Batch& batch) {
+PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants) {
   const std::uint32_t width = hyperparameters_.embedding;
   const Tensor x = buffer(kResidual, batch.rows(), width);
   backend_->begin(batch);
@@ -181,17 +194,18 @@ PoolResult<HostRows> Model::forward(const Batch& batch) {
   walk_layers(begin_step(batch), x);
 
   const auto wanted = static_cast<std::uint32_t>(batch.wanted().size());
-  HostRows rows{.cols = hyperparameters_.vocabulary};
+  StepOutput output{.picked = {}, .logits = {.cols = hyperparameters_.vocabulary}};
   if (wanted > 0) {
     const Tensor last = buffer(kLast, wanted, width), logits = buffer(kLogits, wanted, hyperparameters_.vocabulary);
     backend_->gather_wanted(last, x);
     const Product product{.out = logits, .weight = &output_};
     backend_->matmul({&product, 1}, Input::normed(last, norm_, constants_.epsilon));
     backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
-    rows = backend_->read(logits);
+    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs);
+    if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
-  return rows;
+  return output;
 }
 
 // What all layers share: the rotary angles of the step's positions.

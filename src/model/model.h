@@ -3,7 +3,7 @@
 //
 //   auto model = Model::load(path);
 //   auto ok = model->prepare(backend, 256, 32);       // the largest step: rows, and rows with logits
-//   auto logits = model->forward(batch);              // of a batch that the pool has bound
+//   auto output = model->forward(batch, wants);       // of a batch that the pool has bound
 //
 // Who may call: one thread at a time. forward() uses the buffers that prepare() took, and allocates nothing.
 // How it fails: load() and prepare() with one line that names the file and what is wrong; forward() with the device's
@@ -18,6 +18,7 @@
 #include "quire/model/block.h"
 #include "quire/model/constants.h"
 #include "quire/model/hyperparameters.h"
+#include "quire/model/step.h"
 #include "quire/model/tensor_table.h"
 #include "quire/state/layout.h"
 
@@ -59,10 +60,12 @@ class Model {
   std::uint64_t weight_bytes() const { return weights_.size(); }  // device memory that the weights take
   std::uint32_t max_rows() const { return max_rows_; }
   std::uint32_t max_logits() const { return max_logits_; }
+  // What a step may be asked to sample.
+  const sampling::Limits& sampling_limits() const { return sampling_limits_; }
 
-  // Runs a batch that the pool has bound, and writes its keys, values and states. Returns the logits that the batch
-  // wants, in its order: [wanted][vocabulary]. They are valid until the next step.
-  PoolResult<HostRows> forward(const Batch& batch);
+  // Runs a batch that the pool has bound, and writes its keys, values and states. Logits are computed for the rows that
+  // the batch wants. Tokens are sampled on the device, and only logits that were asked for are read back.
+  PoolResult<StepOutput> forward(const Batch& batch, const StepWants& wants);
 
  private:
   explicit Model(gguf::File file) : file_(std::move(file)) {}
@@ -106,6 +109,7 @@ class Model {
   DeviceBuffer scratch_;
   std::uint32_t max_rows_ = 0;
   std::uint32_t max_logits_ = 0;
+  sampling::Limits sampling_limits_;
 };
 
 }  // namespace quire::model

@@ -1,8 +1,13 @@
 #include "quire/model/runner.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace quire::model {
+
+Runner::Runner(Model& model, SequencePool& pool) : model_(&model), pool_(&pool), all_rows_(model.max_logits()) {
+  std::iota(all_rows_.begin(), all_rows_.end(), 0);
+}
 
 Result<Runner> Runner::create(Model& model, SequencePool& pool) {
   if (model.max_rows() == 0) return fail("the model has not been prepared for any step");
@@ -34,19 +39,19 @@ PoolResult<void> Runner::check(const Batch& batch) const {
   return {};
 }
 
-PoolResult<HostRows> Runner::forward(Batch& batch) {
+PoolResult<StepOutput> Runner::forward(Batch& batch, const StepWants& wants) {
   if (auto ok = check(batch); !ok) return std::unexpected(ok.error());
   if (auto ok = pool_->bind(batch); !ok) return std::unexpected(ok.error());
-  return model_->forward(batch);
+  return model_->forward(batch, wants);
 }
 
 PoolResult<HostRows> Runner::run(Batch& batch) {
   if (auto ok = check(batch); !ok) return std::unexpected(ok.error());
   if (auto ok = pool_->reserve(batch.entries()); !ok) return std::unexpected(ok.error());
-  const auto rows = forward(batch);
-  if (!rows) return rows;
+  const auto output = forward(batch, {.jobs = {}, .logits = std::span(all_rows_).first(batch.wanted().size())});
+  if (!output) return std::unexpected(output.error());
   if (auto ok = pool_->commit(batch); !ok) return std::unexpected(ok.error());
-  return rows;
+  return output->logits;
 }
 
 }  // namespace quire::model

@@ -4,6 +4,9 @@
 // How it fails: with the pool's error if there is no room, or with the device's. Nothing has been committed then.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "quire/model/model.h"
 #include "quire/state/sequence_pool.h"
 
@@ -16,18 +19,19 @@ class Runner {
 
   // An empty batch, large enough for any step of this model.
   Batch make_batch() const;
-  // The forward pass alone. The caller has reserved the pages and commits afterwards. Returns the logits that the batch
-  // wants, in its order. A batch has at most model.max_rows() tokens and max_logits() rows of logits.
-  PoolResult<HostRows> forward(Batch& batch);
-  // A whole step: reserve, compute, commit.
+  // The forward pass alone. The caller has reserved the pages and commits afterwards. A batch has at most
+  // model.max_rows() tokens and max_logits() rows of logits.
+  PoolResult<StepOutput> forward(Batch& batch, const StepWants& wants);
+  // A whole step: reserve, compute, commit. Returns the logits that the batch wants, in its order.
   PoolResult<HostRows> run(Batch& batch);
 
  private:
-  Runner(Model& model, SequencePool& pool) : model_(&model), pool_(&pool) {}
+  Runner(Model& model, SequencePool& pool);
   PoolResult<void> check(const Batch& batch) const;
 
   Model* model_;
   SequencePool* pool_;
+  std::vector<std::uint32_t> all_rows_;  // of logits
 };
 
 }  // namespace quire::model

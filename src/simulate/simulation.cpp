@@ -46,7 +46,7 @@ class CostExecutor final : public engine::Executor {
   std::uint32_t vocabulary() const override { return kVocabulary; }
   std::uint32_t max_rows() const override { return max_rows_; }
   std::uint32_t max_logits() const override { return max_rows_; }
-  PoolResult<HostRows> forward(Batch& batch) override {
+  PoolResult<model::StepOutput> forward(Batch& batch, const model::StepWants&) override {
     if (auto ok = pool_->bind(batch); !ok) return std::unexpected(ok.error());
     engine::StepShape shape;
     for (const BatchEntry& entry : batch.entries()) {
@@ -58,7 +58,8 @@ class CostExecutor final : public engine::Executor {
     }
     clock_->advance(costs_.seconds(shape));
     // Every row is the same one, with one logit: every answer consists of token 0.
-    return HostRows{.data = &logit_, .rows = static_cast<std::uint32_t>(batch.wanted().size()), .cols = 1, .stride = 0};
+    const auto rows = static_cast<std::uint32_t>(batch.wanted().size());
+    return model::StepOutput{.picked = {}, .logits = {.data = &logit_, .rows = rows, .cols = 1, .stride = 0}};
   }
 
  private:

@@ -38,6 +38,10 @@ struct BatchEntry {
   std::uint32_t position = 0;  // of the first token
   std::uint32_t table = 0;     // row of the group's page tables
   std::uint32_t state = 0;     // place of the recurrent state, in units of StatesView
+
+  std::uint32_t wanted_rows() const {  // rows whose logits are wanted: the last ones
+    return logits == Logits::All ? rows : logits == Logits::Last && rows > 0 ? 1 : 0;
+  }
 };
 
 class Batch {

@@ -50,7 +50,8 @@ std::string sentence(const PoolError& error) {
     case Code::ShapeMismatch:
       return thing + " of another shape: " + number(wanted) + " expected, " + number(available) + " given";
     case Code::DeviceFailure: return "the device refused to " + thing + " " + number(wanted) + " bytes";
-    case Code::WorkFailed: return "the device failed at work that was submitted before the fence";
+    case Code::WorkFailed:
+      return "the device failed at work that was submitted before the fence" + (thing.empty() ? "" : ": " + thing);
     case Code::Incompatible:
       return "what was saved has another " + thing + " than this pool" +
              (wanted == available ? "" : ": " + number(wanted) + " expected, " + number(available) + " given");

@@ -22,7 +22,7 @@ struct PoolError {
     SharedPage,       // a write to a page that another holder or the index can see: index
     ShapeMismatch,    // bytes of another shape: wanted, available
     DeviceFailure,    // the device refused an operation on so many bytes; nothing else changed: wanted
-    WorkFailed,       // work submitted since the last fence has failed: none of its results can be trusted
+    WorkFailed,       // work submitted since the last fence has failed: none of its results can be trusted; `what`: why
     Incompatible,     // saved with another model, layout or version: `what`; wanted, available: versions
     PrefixGone,       // resume: pages that were shared when it was suspended have been evicted: index
     Damaged,          // saved bytes are truncated or changed: `what`; wanted, available: lengths
@@ -57,7 +57,8 @@ struct PoolError {
   static PoolError device_failure(const char* operation, std::uint64_t bytes) {
     return {Code::DeviceFailure, 0, bytes, 0, operation};
   }
-  static PoolError failed_at_fence() { return {Code::WorkFailed, 0, 0, 0, "fence"}; }
+  // `why`: in the device's words, if it has any; must live as long as the program.
+  static PoolError failed_at_fence(const char* why = "") { return {Code::WorkFailed, 0, 0, 0, why}; }
   static PoolError incompatible(const char* what, std::uint64_t wanted = 0, std::uint64_t got = 0) {
     return {Code::Incompatible, 0, wanted, got, what};
   }

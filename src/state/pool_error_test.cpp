@@ -57,6 +57,8 @@ TEST(PoolError, EveryOtherKindNamesTheThingThatIsWrong) {
   EXPECT_EQ(PoolError::out_of_memory("a snapshot", 12).message(), "out of memory for a snapshot (12 bytes)");
   EXPECT_EQ(PoolError::out_of_memory("a pool").message(), "out of memory for a pool");
   EXPECT_EQ(PoolError::failed_at_fence().message(), "the device failed at work that was submitted before the fence");
+  EXPECT_EQ(PoolError::failed_at_fence("an illegal memory access").message(),
+            "the device failed at work that was submitted before the fence: an illegal memory access");
   EXPECT_EQ(PoolError::invalid_argument("no such thing").message(), "no such thing");
 }
 

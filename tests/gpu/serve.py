@@ -15,7 +15,7 @@ import time
 FOLDER, REPOSITORY = sys.argv[1], sys.argv[2]
 PORT, STREAMS, SECONDS, PROMPTS = 8097, 200, 30, 40
 COMMAND = [f"{FOLDER}/lib/ld-linux-x86-64.so.2", "--library-path", f"{FOLDER}/lib", f"{FOLDER}/quire", "serve",
-           "--device", "cuda", "--port", str(PORT), "--memory", "48M", "--queue", "400"]
+           "-m", f"{REPOSITORY}/models/quire-demo-llama-q8_0.gguf", "--device", "cuda", "--port", str(PORT), "--memory", "48M", "--queue", "400"]
 
 
 def call(method, path, body=None):

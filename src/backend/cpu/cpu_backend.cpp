@@ -48,6 +48,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
     scratch.row.resize(sizes_.cols);
   }
   prepare_attention();
+  prepare_sampling();
   steps_.resize(std::size_t{sizes_.rows} * sizes_.recurrent_heads);
   decays_.resize(steps_.size());
   return {};

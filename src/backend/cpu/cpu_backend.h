@@ -13,6 +13,7 @@
 #include "quire/backend/backend.h"
 #include "quire/backend/cpu/attention_plan.h"
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/host_sampling.h"
 #include "quire/base/large_vector.h"
 #include "quire/base/thread_team.h"
 
@@ -46,6 +47,8 @@ class CpuBackend final : public Backend {
   PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) override;
   void begin(const Batch& batch) override;
   HostRows read(Tensor x) override;
+  HostRows read_rows(Tensor x, std::span<const std::uint32_t>) override { return read(x); }
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) override;
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
@@ -70,6 +73,7 @@ class CpuBackend final : public Backend {
   struct QueryPlace;
   KvView view(const AttentionShape& shape, std::uint32_t entry) const;
   void prepare_attention();
+  void prepare_sampling();
   void attend_in_order(const AttentionCall& call, std::uint32_t heads_at_once);
   void attend_spread(const AttentionCall& call);
   void attend_section(const AttentionCall& call, const cpu::AttentionPlan::Item& item, std::uint32_t section,
@@ -90,11 +94,14 @@ class CpuBackend final : public Backend {
   LargeVector<std::int8_t> input_q_;
   LargeVector<float> input_scales_, input_sums_, input_half_sums_, input_floats_;
   LargeVector<std::int32_t> input_starts_, input_half_starts_;
-  std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
-  LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]
-  LargeVector<cpu::Query> parts_;          // what queries saw of a section; as queries_, for some sections
-  LargeVector<float> part_sums_;           // of parts_
-  LargeVector<float> steps_, decays_;      // of recurrent layers: [rows][heads]
+  std::vector<cpu::AttentionPlan> plans_;    // of this step, by group
+  LargeVector<cpu::Query> queries_;          // [kv_heads][rows][heads / kv_heads]
+  LargeVector<cpu::Query> parts_;            // what queries saw of a section; as queries_, for some sections
+  LargeVector<float> part_sums_;             // of parts_
+  LargeVector<float> steps_, decays_;        // of recurrent layers: [rows][heads]
+  std::vector<sampling::Scratch> samplers_;  // by thread
+  std::vector<sampling::Picked> picked_;     // of this step
+  std::vector<std::uint64_t> places_;        // of picked_
 };
 
 }  // namespace quire

@@ -170,6 +170,17 @@ void check(const Shape& shape, const char* what, double most_error) {
     same(others, {{3, 700, 100}}, {264});
     same(others, sharing, {264});
   }
+  // NaNs and infinities in the values of a token: rows before it have the same bits, rows that see it as if alone.
+  const std::size_t token = std::size_t{all.lengths[0]} + all.lengths[1] + 100;
+  for (std::uint32_t d = 0; d < kv_cols; d += 5) v[token * kv_cols + d] = d % 2 == 0 ? INFINITY : NAN;
+  Pool poisoned(shape, 4, 1100, 3);
+  make(shape.block, poisoned);
+  const std::vector<float> clean = std::move(out[2]);
+  out[2] = run_step(shape, attention, poisoned, all, {whole[2]}, {264});
+  differing += std::memcmp(clean.data(), out[2].data(), std::size_t{100} * cols * sizeof(float)) != 0 ? 1 : 0;
+  differing += std::isfinite(out[2][std::size_t{100} * cols]) ? 1 : 0;
+  for (const std::uint32_t p : {99u, 100u, 101u, 127u, 128u, 289u}) same(poisoned, {{2, p, 1}}, {264});
+  same(poisoned, {{2, 90, 17}, {2, 107, 2}}, {264});
   const bool good = worst <= most_error && differing == 0;
   failures += good ? 0 : 1;
   std::printf("%-30s %2u/%2u x %3u  error %.1e (limit %.0e)  differing rows %d%s\n", what, shape.heads, shape.kv_heads,

@@ -9,9 +9,8 @@
 // A tile that a query does not see leaves its sums as they are, to the bit: its weights are 0 and the factor is 1.
 #pragma once
 
-#include "quire/backend/cuda/attention_copies.h"
 #include "quire/backend/cuda/attention_join.h"
-#include "quire/backend/cuda/overlap.cuh"
+#include "quire/backend/cuda/attention_scores.h"
 
 namespace quire::cuda {
 
@@ -35,122 +34,27 @@ __device__ __noinline__ bool has_nonfinite(const std::uint16_t* values, std::uin
 }
 
 template <typename Shape>
-struct FastBlock : FastCopies<Shape> {
+struct FastBlock : FastScores<Shape> {
   using Math = typename Shape::Math;
-  using Base = FastCopies<Shape>;
+  using Base = FastScores<Shape>;
   using Base::call, Base::shared, Base::thread, Base::warp, Base::lane, Base::item, Base::kv_head;
-  using Base::tile_begin, Base::tile_end;
-  static constexpr bool kNarrowItem = Shape::kQueries == 16;
-
-  const int first_row = kNarrowItem ? 0 : warp * 16;  // of the block's queries
-  ScoreScale scale = score_scale(call);
-
-  bool busy = false;                   // this warp has queries
-  std::uint32_t begin[2]{}, end[2]{};  // that rows lane / 4 and lane / 4 + 8 see
-  std::uint32_t least_begin = 0, most_begin = 0, least_end = 0, most_end = 0;  // of the warp's rows
-  float factor[2]{};
-  Words4 held[Shape::kHold ? Shape::kElements / 16 : 1]{};
+  using Base::least_begin, Base::most_begin, Base::least_end, Base::most_end, Base::kNarrowItem;
+  using Base::places, Base::is_masked, Base::score;
+  using Base::tile_begin, Base::tile_end, Base::first_row, Base::scale, Base::busy, Base::begin, Base::end;
 
   // Sums of a section, and of all before it.
   float sums[Shape::kSlices][2][4]{}, total[4]{}, highest[2]{};
   float all_total[2]{}, all_highest[2]{}, own_sums[kNarrowItem ? Shape::kSlices * 8 : 1]{};
 
-  __device__ std::uint16_t* queries_at(int term, int row) const {
-    return reinterpret_cast<std::uint16_t*>(shared + Shape::kQueriesAt) +
-           (term * Shape::kQueries + row) * Shape::kStride;
-  }
   __device__ std::uint16_t* weights_at(int term, int row) const {
     return reinterpret_cast<std::uint16_t*>(shared + Shape::kWeightsAt) + (term * 16 + row) * Shape::kWeightStride;
   }
   __device__ float* highest_of(int of_warp) const {
     return reinterpret_cast<float*>(shared + Shape::kHighestAt) + of_warp * 16;
   }
-  __device__ QueryPlace* places() const { return reinterpret_cast<QueryPlace*>(shared + Shape::kPlacesAt); }
-  __device__ float* factors() const { return reinterpret_cast<float*>(shared + Shape::kFactorsAt); }
   __device__ float& all_sums(int i) {
     if constexpr (kNarrowItem) return own_sums[i];
     return reinterpret_cast<float*>(shared + Shape::kTotalsAt)[i * Shape::kThreads + thread];
-  }
-
-  // A query is multiplied by a power of two, so that its largest element is in [2^14, 2^15), and its scores are
-  // multiplied back: a half has room for every query then.
-  __device__ void load_query(int row) {
-    const bool valid = static_cast<std::uint32_t>(row) < item.queries;
-    QueryPlace place{0, 0, 0, kNone, 0, 0};
-    if (valid) place = query_place(call, item, kv_head, static_cast<std::uint32_t>(row));
-    const float* const from =
-        reinterpret_cast<const float*>(call.q.data) + place.row * call.q.stride + place.head * call.head_dim;
-    float x[Shape::kElements / 32];
-    std::uint32_t largest = 0;  // as bits, whose order is that of the numbers; a NaN is above all
-#pragma unroll
-    for (int i = 0; i < Shape::kElements / 32; ++i) {
-      const std::uint32_t d = static_cast<std::uint32_t>(lane + 32 * i);
-      x[i] = valid && d < call.head_dim ? from[d] : 0.0f;
-      largest = max(largest, __float_as_uint(x[i]) & 0x7FFFFFFFu);
-    }
-    largest = __reduce_max_sync(0xFFFFFFFF, largest);
-    const std::uint32_t exponent = min(max(largest >> 23, 15u), 254u);
-    const float up = __uint_as_float((268 - exponent) << 23), down = __uint_as_float((exponent - 14) << 23);
-#pragma unroll
-    for (int i = 0; i < Shape::kElements / 32; ++i) {
-      std::uint16_t rounded[Math::kTerms];
-      Math::round(__fmul_rn(x[i], up), rounded);
-      for (int term = 0; term < Math::kTerms; ++term) queries_at(term, row)[lane + 32 * i] = rounded[term];
-    }
-    if (lane == 0) {
-      places()[row] = place;
-      factors()[row] = __fmul_rn(scale.scale, down);
-    }
-  }
-
-  // `wait`: the first item of a block. The kernels before this one may still be at work, so there is no query yet, but
-  // old tiles can be on their way.
-  __device__ void start(const AttentionItem& next, std::uint32_t head, bool wait) {
-    this->set_item(next, head);
-    for (int i = 0; i < Shape::kStages; ++i) this->find_rows(tile_begin + static_cast<std::uint32_t>(i));
-    __syncthreads();
-    const auto wait_once = [&] {
-      if (!wait) return;
-      wait_for_previous();
-      let_next_start();
-      wait = false;
-    };
-    for (int i = 0; i < Shape::kStages - 1; ++i) {
-      if (!this->is_old(tile_begin + static_cast<std::uint32_t>(i))) wait_once();
-      this->start_copy(tile_begin + static_cast<std::uint32_t>(i));
-    }
-    wait_once();
-    for (int row = warp; row < Shape::kQueries; row += Shape::kWarps) load_query(row);
-    __syncthreads();
-    busy = static_cast<std::uint32_t>(first_row) < item.queries;
-    // Rows without a query compute something that nobody reads. They need no mask.
-    least_begin = least_end = kNone;
-    most_begin = most_end = 0;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row + lane / 4 + 8 * half;
-      const bool valid = static_cast<std::uint32_t>(row) < item.queries;
-      const std::uint32_t position = places()[row].position;
-      begin[half] = valid ? first_seen(position, call.window) : 0;
-      end[half] = valid ? position + 1 : kNone;
-      factor[half] = factors()[row];
-      all_highest[half] = -INFINITY;
-      all_total[half] = 0;
-      most_begin = max(most_begin, begin[half]);
-      least_end = min(least_end, end[half]);
-      if (valid) least_begin = min(least_begin, begin[half]), most_end = max(most_end, end[half]);
-    }
-    most_begin = __reduce_max_sync(0xFFFFFFFF, most_begin);
-    least_end = __reduce_min_sync(0xFFFFFFFF, least_end);
-    least_begin = __reduce_min_sync(0xFFFFFFFF, least_begin);
-    most_end = __reduce_max_sync(0xFFFFFFFF, most_end);
-    if constexpr (Shape::kHold) {
-#pragma unroll
-      for (int k = 0; k < Shape::kElements / 16; ++k) {
-        load_matrices(held[k], queries_at(0, first_row + lane % 16) + k * 16 + lane / 16 * 8);
-      }
-    }
-    start_section();
   }
 
   __device__ void start_section() {
@@ -162,64 +66,6 @@ struct FastBlock : FastCopies<Shape> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) total[i] = 0;
     highest[0] = highest[1] = -INFINITY;
-  }
-
-  // Elements 16 k to + 15 of the warp's queries.
-  __device__ void load_queries(Words4& to, int term, int k) {
-    if constexpr (Shape::kHold) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[i] = held[k][i];
-    } else {
-      load_matrices(to, queries_at(term, first_row + lane % 16) + k * 16 + lane / 16 * 8);
-    }
-  }
-
-  // Whether some of the warp's queries do not see all of a tile.
-  __device__ bool is_masked(std::uint32_t tile) const {
-    return most_begin > tile * kTile || least_end < (tile + 1) * kTile;
-  }
-
-  // Scores of the warp's keys: group g has keys 16 (first_group + g) to + 15.
-  __device__ void score(std::uint32_t tile, float (&scores)[Shape::kGroups][2][4]) {
-    const int first_group = kNarrowItem ? warp : 0;
-#pragma unroll
-    for (int g = 0; g < Shape::kGroups; ++g) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) scores[g][i / 4][i % 4] = 0;
-    }
-    const std::uint16_t* const rows =
-        this->halves(tile, 0) + (first_group * 16 + lane / 16 * 8 + lane % 8) * Shape::kStride + lane / 8 % 2 * 8;
-#pragma unroll Shape::kUnroll
-    for (int k = 0; k < Shape::kElements / 16; ++k) {
-      Words4 q[Math::kTerms];
-#pragma unroll
-      for (int term = 0; term < Math::kTerms; ++term) load_queries(q[term], term, k);
-#pragma unroll
-      for (int g = 0; g < Shape::kGroups; ++g) {
-        Words4 key;
-        load_matrices(key, rows + g * 16 * Shape::kStride + k * 16);
-#pragma unroll
-        for (int term = 0; term < Math::kTerms; ++term) {
-          Math::multiply(scores[g][0], q[term], key[0], key[1]);
-          Math::multiply(scores[g][1], q[term], key[2], key[3]);
-        }
-      }
-    }
-    const bool masked = is_masked(tile);
-#pragma unroll
-    for (int g = 0; g < Shape::kGroups; ++g) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int half = i % 4 / 2;
-        float s = score_of(scores[g][i / 4][i % 4], factor[half], scale.cap);
-        if (masked) {
-          const std::uint32_t position =
-              tile * kTile + static_cast<std::uint32_t>((first_group + g) * 16 + i / 4 * 8 + lane % 4 * 2 + i % 2);
-          if (position < begin[half] || position >= end[half]) s = -INFINITY;
-        }
-        scores[g][i / 4][i % 4] = s;
-      }
-    }
   }
 
   // Turns scores into weights, and scales the sums so far to the new maximum.
@@ -247,10 +93,11 @@ struct FastBlock : FastCopies<Shape> {
         most[1] = fmaxf(most[1], highest_of(w)[lane / 4 + 8]);
       }
     }
-    float shrink[2], reference[2];
+    float shrink[2], reference[2], slopes[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float now = fmaxf(highest[half], most[half]);
+      slopes[half] = this->slope(half);
+      const float now = fmaxf(highest[half], __fmul_rn(most[half], slopes[half]));
       reference[half] = reference_of(now);
       shrink[half] = weight_of(highest[half], reference[half]);
       highest[half] = now;
@@ -268,7 +115,10 @@ struct FastBlock : FastCopies<Shape> {
 #pragma unroll
     for (int g = 0; g < Shape::kGroups; ++g) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) scores[g][i / 4][i % 4] = weight_of(scores[g][i / 4][i % 4], reference[i % 4 / 2]);
+      for (int i = 0; i < 8; ++i) {
+        const int half = i % 4 / 2;
+        scores[g][i / 4][i % 4] = power_of_two(__fmaf_rn(scores[g][i / 4][i % 4], slopes[half], -reference[half]));
+      }
     }
   }
 
@@ -330,12 +180,16 @@ struct FastBlock : FastCopies<Shape> {
   // What add_values<true>() left out: the products with such numbers, for the queries that see them. The sums become
   // infinite or NaN, so their order is of no importance.
   __device__ void add_nonfinite(std::uint32_t tile, const float (&scores)[Shape::kGroups][2][4]) {
+    // A copy that may be in memory: the scores themselves stay in registers.
+    float kept[Shape::kGroups * 8];
+#pragma unroll
+    for (int i = 0; i < Shape::kGroups * 8; ++i) kept[i] = scores[i / 8][i / 4 % 2][i % 4];
 #pragma unroll 1
     for (int p = 0; p < static_cast<int>(kTile); ++p) {
       const std::uint32_t position = tile * kTile + static_cast<std::uint32_t>(p);
       if (position >= most_begin && position < least_end) continue;
       std::uint16_t weights[2][Math::kTerms];
-      load_weights(scores, p, weights);
+      load_weights(kept, p, weights);
 #pragma unroll 1
       for (int at = 0; at < Shape::kSlices * 4; ++at) {
         const std::uint16_t value = (this->halves(tile, 1) + p * Shape::kStride)[element(at / 4, at / 2 % 2) + at % 2];
@@ -360,23 +214,15 @@ struct FastBlock : FastCopies<Shape> {
     }
   }
   // The rounded weights of key p for rows lane / 4 and lane / 4 + 8.
-  __device__ void load_weights(const float (&scores)[Shape::kGroups][2][4], int p,
-                               std::uint16_t (&to)[2][Math::kTerms]) {
-    float own[2] = {};
-    if constexpr (!kNarrowItem) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {  // registers have no index
-        if (i == p / 8 * 2 + p % 2)
-          own[0] = scores[i / 4][i / 2 % 2][i % 2], own[1] = scores[i / 4][i / 2 % 2][2 + i % 2];
-      }
-    }
+  __device__ void load_weights(const float (&kept)[Shape::kGroups * 8], int p, std::uint16_t (&to)[2][Math::kTerms]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if constexpr (kNarrowItem) {
 #pragma unroll
         for (int term = 0; term < Math::kTerms; ++term) to[half][term] = weights_at(term, lane / 4 + 8 * half)[p];
       } else {
-        Math::round(__shfl_sync(0xFFFFFFFF, own[half], lane / 4 * 4 + p % 8 / 2), to[half]);
+        const float own = kept[p / 8 * 4 + 2 * half + p % 2];
+        Math::round(__shfl_sync(0xFFFFFFFF, own, lane / 4 * 4 + p % 8 / 2), to[half]);
       }
     }
   }
@@ -459,7 +305,7 @@ struct FastBlock : FastCopies<Shape> {
       const int row = first_row + lane / 4 + 8 * half;
       if (static_cast<std::uint32_t>(row) >= item.queries) continue;
       const QueryPlace place = places()[row];
-      const std::uint64_t part = std::uint64_t{place.part + section - item.section_begin} * call.heads + place.head;
+      const std::uint64_t part = std::uint64_t{place.part + section - item.part_section} * call.heads + place.head;
       if (lane % 4 == 0 && (!kNarrowItem || warp == 0)) {
         call.part_totals[part] = float2{highest[half], total[2 * half]};
       }
@@ -494,21 +340,15 @@ struct FastBlock : FastCopies<Shape> {
     }
   }
 
-  // The parts of this item are written: joins those of queries that have all parts now.
-  __device__ void join_complete() {
-    __threadfence();
-    __syncthreads();
-    constexpr int kEach = Shape::kQueries / Shape::kWarps;  // queries of a warp
-    const int mine = warp + lane * Shape::kWarps;
-    const bool last = lane < kEach && static_cast<std::uint32_t>(mine) < item.queries &&
-                      complete_parts(call, places()[mine], item.section_end - item.section_begin);
-    std::uint32_t left = __ballot_sync(0xFFFFFFFF, last);
-    if (left != 0) __threadfence();
-    for (; left != 0; left &= left - 1) join_parts<4>(call, places()[warp + (__ffs(left) - 1) * Shape::kWarps]);
-  }
-
   __device__ void run(const AttentionItem& next, std::uint32_t head, bool wait) {
-    start(next, head, wait);
+    this->start_item(next, head, wait);
+    all_highest[0] = all_highest[1] = -INFINITY;
+    all_total[0] = all_total[1] = 0;
+    if constexpr (kNarrowItem) {
+#pragma unroll
+      for (float& sum : own_sums) sum = 0;  // so that they take no registers between items
+    }
+    start_section();
     for (std::uint32_t tile = tile_begin; tile < tile_end; ++tile) {
       if constexpr (Shape::kStages == 1) {
         this->start_copy(tile);
@@ -518,16 +358,23 @@ struct FastBlock : FastCopies<Shape> {
       }
       __syncthreads();
       if constexpr (Shape::kStages > 1) this->start_copy(tile + Shape::kStages - 1);
-      this->find_rows(tile + Shape::kStages);
+      const std::uint32_t page = this->find_page(tile + Shape::kStages);
       if constexpr (Shape::kQ8) this->widen(tile);
       attend(tile);
+      this->put_row(tile + Shape::kStages, page);
       if ((tile + 1) % kSectionTiles == 0 || tile + 1 == tile_end) end_section(tile / kSectionTiles);
       if constexpr (Shape::kStages == 1) __syncthreads();
     }
     if (item.member == kNone) {
       write_result();
     } else {
-      join_complete();
+      __threadfence();
+      __syncthreads();
+      const std::uint32_t before = static_cast<std::uint32_t>(warp);
+      if (item.queries > before) {
+        join_complete<Shape::kQueries / Shape::kWarps>(call, places() + warp, Shape::kWarps, item.queries - before,
+                                                       item.section_end - item.section_begin);
+      }
     }
     wait_copies<0>();
     __syncthreads();

@@ -54,51 +54,61 @@ struct FastCopies {
     return tile < tile_end && at_most((tile + 1) * kTile, item.end) <= item.position;
   }
 
-  __device__ void find_rows(std::uint32_t tile) {
+  // Where the rows of a tile are, in two steps: the load of a page's number takes long, so other work goes between.
+  __device__ bool has_row(std::uint32_t tile) const {
+    const std::uint32_t position = tile * kTile + static_cast<std::uint32_t>(thread);
+    return thread < static_cast<int>(kTile) && position >= item.begin && position < item.end;
+  }
+  __device__ std::uint32_t find_page(std::uint32_t tile) const {
+    return has_row(tile) ? table[(tile * kTile + static_cast<std::uint32_t>(thread)) / call.kv.block_size] : 0;
+  }
+  __device__ void put_row(std::uint32_t tile, std::uint32_t page) {
     if (tile >= tile_end || thread >= static_cast<int>(kTile)) return;
     const std::uint32_t position = tile * kTile + static_cast<std::uint32_t>(thread);
-    std::int64_t offset = -1;
-    if (position >= item.begin && position < item.end) {
-      offset = static_cast<std::int64_t>(table[position / call.kv.block_size] * call.kv.page_unit +
-                                         position % call.kv.block_size * call.kv.token_stride);
-    }
-    offsets_of(tile)[thread] = offset;
+    const std::uint64_t offset = page * call.kv.page_unit + position % call.kv.block_size * call.kv.token_stride;
+    offsets_of(tile)[thread] = has_row(tile) ? static_cast<std::int64_t>(offset) : -1;
   }
 
   template <int kBytes>
   __device__ void copy_raw(std::uint32_t tile) {
+    constexpr int kPasses = (Shape::kRawBytes / kBytes + 31) / 32;
     const int chunks = static_cast<int>(row_bytes(ElementType::Q8_0, call.head_dim)) / kBytes;
+#pragma unroll 4
     for (int row = warp; row < static_cast<int>(kTile); row += Shape::kWarps) {
       const std::int64_t offset = offsets_of(tile)[row];
-      const std::byte* const from = keys + (offset < 0 ? 0 : offset);
+      const std::byte* const from = offset < 0 ? call.kv.base : keys + offset;
+#pragma unroll
       for (int plane = 0; plane < 2; ++plane) {
         std::byte* const to = in_ring(tile, plane) + row * Shape::kRawBytes;
         const std::byte* const source = from + (plane == 0 ? 0 : call.kv.v_offset);
-        for (int c = lane; c < chunks; c += 32) {
+#pragma unroll
+        for (int pass = 0; pass < kPasses; ++pass) {
+          const int c = lane + 32 * pass;
+          if (c >= chunks) continue;
           if constexpr (kBytes == 2) {
             reinterpret_cast<std::uint16_t*>(to)[c] =
                 offset < 0 ? 0 : reinterpret_cast<const std::uint16_t*>(source)[c];
           } else {
-            copy_async<kBytes>(to + c * kBytes, offset < 0 ? call.kv.base : source + c * kBytes, offset >= 0);
+            copy_async<kBytes>(to + c * kBytes, source + c * kBytes, offset >= 0);
           }
         }
       }
     }
   }
+  // A thread has the same 8 elements of several rows.
+  static constexpr int kChunks = Shape::kElements / 8, kRowsAtOnce = Shape::kThreads / kChunks;
   __device__ void copy_halves(std::uint32_t tile) {
-    constexpr int kChunks = Shape::kElements / 8;
-    const int chunks = static_cast<int>(call.head_dim) / 8;
-#pragma unroll
-    for (int plane = 0; plane < 2; ++plane) {
-      std::byte* const to = in_ring(tile, plane);
+    const int c = thread % kChunks, first = thread / kChunks;
+    if (c * 8 >= static_cast<int>(call.head_dim)) return;
+    const std::byte* const from = keys + c * 16;
+    std::byte* const to = in_ring(tile, 0) + first * Shape::kStride * 2 + c * 16;
+    const std::int64_t* const offsets = offsets_of(tile) + first;
 #pragma unroll Shape::kCopies
-      for (int i = thread; i < static_cast<int>(kTile) * kChunks; i += Shape::kThreads) {
-        const int row = i / kChunks, c = i % kChunks;
-        if (c >= chunks) continue;
-        const std::int64_t offset = offsets_of(tile)[row];
-        const std::byte* from = keys + (plane == 0 ? 0 : call.kv.v_offset) + offset + c * 16;
-        copy_async<16>(to + row * Shape::kStride * 2 + c * 16, offset < 0 ? call.kv.base : from, offset >= 0);
-      }
+    for (int row = 0; row < static_cast<int>(kTile); row += kRowsAtOnce) {
+      const std::int64_t offset = offsets[row];
+      const std::byte* const key = offset < 0 ? call.kv.base : from + offset;
+      copy_async<16>(to + row * Shape::kStride * 2, key, offset >= 0);
+      copy_async<16>(to + Shape::kTileBytes + row * Shape::kStride * 2, key + call.kv.v_offset, offset >= 0);
     }
   }
   __device__ void start_copy(std::uint32_t tile) {
@@ -119,16 +129,21 @@ struct FastCopies {
 
   // Q8_0 to halves.
   __device__ void widen(std::uint32_t tile) {
-    constexpr int kChunks = Shape::kElements / 8;
-    const int chunks = static_cast<int>(call.head_dim) / 8;
-    for (int i = thread; i < 2 * static_cast<int>(kTile) * kChunks; i += Shape::kThreads) {
-      const int plane = i / (static_cast<int>(kTile) * kChunks), row = i / kChunks % static_cast<int>(kTile);
-      const int c = i % kChunks;
-      if (c >= chunks) continue;
-      const std::byte* const from = in_ring(tile, plane) + row * Shape::kRawBytes;
-      const std::uint16_t factor_bits = *reinterpret_cast<const std::uint16_t*>(from + call.head_dim + c / 4 * 2);
-      std::byte* const to = shared + Shape::kHalvesAt + plane * Shape::kTileBytes + row * Shape::kStride * 2 + c * 16;
-      *reinterpret_cast<uint4*>(to) = scaled_halves(*reinterpret_cast<const uint2*>(from + c * 8), factor_bits);
+    const int c = thread % kChunks, first = thread / kChunks;
+    if (c * 8 < static_cast<int>(call.head_dim)) {
+#pragma unroll
+      for (int plane = 0; plane < 2; ++plane) {
+        const std::byte* const from = in_ring(tile, plane) + first * Shape::kRawBytes;
+        const std::byte* const factors = from + call.head_dim + c / 4 * 2;
+        std::byte* const to =
+            shared + Shape::kHalvesAt + plane * Shape::kTileBytes + first * Shape::kStride * 2 + c * 16;
+#pragma unroll Shape::kCopies
+        for (int row = 0; row < static_cast<int>(kTile); row += kRowsAtOnce) {
+          const uint2 numbers = *reinterpret_cast<const uint2*>(from + row * Shape::kRawBytes + c * 8);
+          const auto factor = *reinterpret_cast<const std::uint16_t*>(factors + row * Shape::kRawBytes);
+          *reinterpret_cast<uint4*>(to + row * Shape::kStride * 2) = scaled_halves(numbers, factor);
+        }
+      }
     }
     __syncthreads();
   }

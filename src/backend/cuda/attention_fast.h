@@ -32,6 +32,7 @@ void launch_fast_kernel(cudaStream_t stream, const AttendCall& call, std::uint32
   const std::uint64_t bit = std::uint64_t{1} << (device % 64);
   if ((ready.load() & bit) == 0) {
     cudaFuncSetAttribute(attend_fast<kType, kHead, kSplit>, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes);
+    want_shared_memory(attend_fast<kType, kHead, kSplit>);
     ready |= bit;
   }
   launch(call.overlap, stream, multiprocessors * Shape::kBlocks, Shape::kThreads, Shape::kBytes,

@@ -140,7 +140,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
     if (place.part == kNone) {
       one.end_section();
     } else {
-      one.write_part(place.part + tile / kSectionTiles - item.section_begin, place.head);
+      one.write_part(place.part + tile / kSectionTiles - item.part_section, place.head);
     }
   }
   if (place.part == kNone) {
@@ -153,7 +153,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
   const bool complete = lane == 0 && complete_parts(call, place, item.section_end - item.section_begin);
   if (!__any_sync(0xFFFFFFFF, complete)) return;
   __threadfence();
-  join_parts<1>(call, place);
+  join_parts<1, 8>(call, place);
 }
 
 template <ElementType kType, int kSlices>

@@ -27,10 +27,9 @@ __device__ inline void load_part(float (&to)[kEach], const float* from) {
   }
 }
 
-// One warp. Not inlined: the kernels that call it have no registers left.
-template <int kEach>
-__device__ __noinline__ void join_parts(const AttendCall& call, const QueryPlace& place) {
-  constexpr std::uint32_t kAhead = 8;  // parts whose loads overlap
+// One warp. kAhead: parts whose loads overlap.
+template <int kEach, std::uint32_t kAhead>
+__device__ inline void join_parts(const AttendCall& call, const QueryPlace& place) {
   float* const to = reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride + place.head * call.head_dim;
   for (std::uint32_t d = threadIdx.x % 32 * kEach; d < call.head_dim; d += 32 * kEach) {
     float sum[kEach] = {}, total = 0, highest = -INFINITY;
@@ -57,6 +56,22 @@ __device__ __noinline__ void join_parts(const AttendCall& call, const QueryPlace
     const float factor = __fdiv_rn(1.0f, total);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) to[d + j] = __fmul_rn(sum[j], factor);
+  }
+}
+
+// The parts of an item are written and visible to all: joins those of the warp's queries that have all parts now. Those
+// are at places[i * stride]. Not inlined: it is seldom at work, and the kernels that call it have no registers left.
+template <int kQueries>
+__device__ __noinline__ void join_complete(const AttendCall& call, const QueryPlace* places, std::uint32_t stride,
+                                           std::uint32_t queries, std::uint32_t sections) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  const bool complete =
+      lane < kQueries && lane * stride < queries && complete_parts(call, places[lane * stride], sections);
+  std::uint32_t left = __ballot_sync(0xFFFFFFFF, complete);
+  if (left != 0) __threadfence();
+  for (; left != 0; left &= left - 1) {
+    const std::uint32_t next = static_cast<std::uint32_t>(__ffs(static_cast<int>(left))) - 1;
+    join_parts<4, kQueries <= 4 ? 8 : 4>(call, places[next * stride]);
   }
 }
 

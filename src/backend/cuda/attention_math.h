@@ -12,9 +12,10 @@ namespace quire::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
+// One instruction. Results below 2^-126 are 0.
 __device__ inline float power_of_two(float x) {
   float result;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
@@ -27,11 +28,14 @@ __device__ inline ScoreScale score_scale(const AttendCall& call) {
   if (call.soft_cap > 0) return {__fdiv_rn(call.scale, call.soft_cap), __fmul_rn(call.soft_cap, kLog2E)};
   return {__fmul_rn(call.scale, kLog2E), 0};
 }
-__device__ inline float score_of(float product, float factor, float cap) {
-  const float x = __fmul_rn(product, factor);
-  if (cap == 0) return x;
+__device__ inline float capped(float x, float cap) {
   const float power = power_of_two(__fmul_rn(x, 2 * kLog2E));
   return __fmul_rn(cap, __fsub_rn(1.0f, __fdiv_rn(2.0f, __fadd_rn(power, 1.0f))));
+}
+
+__device__ inline float score_of(float product, float factor, float cap) {
+  const float x = __fmul_rn(product, factor);
+  return cap == 0 ? x : capped(x, cap);
 }
 
 // What weights are relative to: the running maximum, or 0 while nothing was seen.
@@ -49,9 +53,9 @@ __device__ inline Joint joint_of(float highest, float part) {
           part == -INFINITY};
 }
 __device__ inline float join(const Joint& joint, float before, float part) {
-  if (joint.skip) return before;
-  if (joint.first) return part;
-  return __fmaf_rn(part, joint.part, __fmul_rn(before, joint.before));
+  const float joined = __fmaf_rn(part, joint.part, __fmul_rn(before, joint.before));
+  const float kept = joint.first ? part : joined;
+  return joint.skip ? before : kept;
 }
 
 // A query of an item: its row and head, and what it sees.

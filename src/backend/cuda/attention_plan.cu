@@ -98,15 +98,18 @@ __global__ void __launch_bounds__(kThreads) plan_rows(const PlanCall call) {
   }
 }
 
-// The items of a run for members [0, count) that share its pages, from `member` on.
+// The items of a run for members [0, count) that share its pages, from `member` on. They have `length` sections each.
 __device__ void put_members(const PlanCall& call, const DeviceEntry& entry, std::uint32_t member, std::uint32_t count,
-                            SectionRange sections) {
+                            SectionRange sections, std::uint32_t length) {
   const std::uint32_t begin = at_least(first_seen(entry.position, call.window), sections.begin * kSection);
   const std::uint32_t end = at_most(entry.position + 1, sections.end * kSection);
   const std::uint32_t queries = count * call.per_head;
-  for (std::uint32_t first = 0; first < queries; first += call.wide) {
-    put(call.plan, {entry.table, member, entry.first_row, entry.position, first, at_most(queries - first, call.wide),
-                    sections.begin, sections.end, begin, end});
+  for (std::uint32_t s = sections.begin; s < sections.end; s += length) {
+    const std::uint32_t s_end = at_most(s + length, sections.end);
+    for (std::uint32_t first = 0; first < queries; first += call.wide) {
+      put(call.plan, {entry.table, member, entry.first_row, entry.position, first, at_most(queries - first, call.wide),
+                      s, s_end, at_least(begin, s * kSection), at_most(end, s_end * kSection), sections.begin});
+    }
   }
 }
 
@@ -180,7 +183,11 @@ __global__ void __launch_bounds__(kRunThreads) plan_runs(const PlanCall call) {
       const std::uint32_t place = base + before + rank;
       call.plan.members[place] = member_of(call, e, sections);
       if (rank % capacity != 0) continue;
-      put_members(call, call.batch.entries[e], place, at_most(capacity, size - rank), sections);
+      const std::uint32_t pieces = pieces_of(size * call.per_head, call.wide);
+      const std::uint32_t own_length =
+          size == 1 ? length
+                    : shared_length(call.plan.counts->runs * length, pieces, call.kv_heads, call.slots, length);
+      put_members(call, call.batch.entries[e], place, at_most(capacity, size - rank), sections, own_length);
     }
   }
 }
@@ -195,7 +202,7 @@ __global__ void __launch_bounds__(kRunThreads) plan_runs_alone(const PlanCall ca
       if (sections.begin >= sections.end) continue;
       const std::uint32_t place = atomicAdd(&call.plan.counts->members, 1u);
       call.plan.members[place] = member_of(call, e, sections);
-      put_members(call, call.batch.entries[e], place, 1, sections);
+      put_members(call, call.batch.entries[e], place, 1, sections, length);
     }
   }
 }

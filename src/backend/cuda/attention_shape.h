@@ -17,15 +17,19 @@ struct FastShape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kQueries = kSplit ? 16 : kWarps * 16;
   static constexpr int kStages = !kSplit ? (kHead > 128 ? 1 : 2) : kHead > 128 || Math::kTerms > 1 ? 2 : 3;
-  static constexpr int kBlocks = kSplit ? (kHead == 64 ? 3 : kHead == 128 ? 2 : 1) : 1;  // of a multiprocessor
+  // Of a multiprocessor.
+  static constexpr int kBlocks = kSplit ? (kHead == 64    ? 3
+                                           : kHead == 128 ? 2
+                                                          : 1)
+                                        : (kHead == 64 && Math::kTerms == 1 ? 2 : 1);
   static constexpr int kElements = kHead;
   static constexpr int kStride = kHead + 8;  // halves; rows of a matrix are in different banks then
   static constexpr int kRawBytes = (kHead + kHead / 16 + 15) / 16 * 16;    // of a Q8_0 row
   static constexpr int kGroups = kSplit ? 1 : 4;                           // of 16 keys, for a warp
   static constexpr int kSlices = kSplit ? (kHead + 63) / 64 : kHead / 16;  // of 16 elements of the values, for a warp
   static constexpr int kCopies = !kSplit && kHead > 128 ? 1 : 4;
-  static constexpr int kUnroll = !kSplit && kHead > 128 ? 2 : 16;   // more takes too many registers
-  static constexpr bool kHold = Math::kTerms == 1 && kHead <= 128;  // queries are held in registers
+  static constexpr int kUnroll = !kSplit && kHead > 128 ? 2 : 16;  // more takes too many registers
+  static constexpr bool kHold = Math::kTerms == 1 && kHead <= 128 && (kSplit || kBlocks == 1);  // queries in registers
   static constexpr int kWeightStride = kTile + 8;
 
   static constexpr int kTileBytes = static_cast<int>(kTile) * kStride * 2;  // of keys, or values

@@ -41,12 +41,13 @@ struct AttentionItem {
   std::uint32_t queries = 0;
   std::uint32_t section_begin = 0, section_end = 0;
   std::uint32_t begin = 0, end = 0;  // positions that are loaded
+  std::uint32_t part_section = 0;    // the section of its members' parts
 };
 // A sequence with one row in an item that makes parts.
 struct AttentionMember {
   std::uint32_t row = 0;
   std::uint32_t position = 0;
-  std::uint32_t part = 0;                      // of the item's first section
+  std::uint32_t part = 0;                      // of the run's first section that it sees
   std::uint32_t first_part = 0, sections = 0;  // all parts of the row
 };
 struct AttentionCounts {
@@ -85,8 +86,8 @@ QUIRE_BOTH constexpr AttentionItem rows_item(std::uint32_t table, std::uint32_t 
                                              std::uint32_t window) {
   const std::uint32_t begin = first_seen(position + first_query / per_head, window);
   const std::uint32_t end = position + (first_query + queries - 1) / per_head + 1;
-  return {table, kNone, first_row, position, first_query, queries, begin / kSection, (end - 1) / kSection + 1,
-          begin, end};
+  return {table, kNone, first_row,       position, first_query, queries, begin / kSection, (end - 1) / kSection + 1,
+          begin, end,   begin / kSection};
 }
 
 // What a decode row sees of run `run`: sections [begin, end), empty if none.
@@ -105,10 +106,19 @@ QUIRE_BOTH constexpr bool sees_whole_run(std::uint32_t position, std::uint32_t w
   return first_seen(position, window) <= begin && position + 1 >= end;
 }
 
-// Sections of a run: enough items for `slots` blocks at once, and then as long as possible, so that loads overlap.
+// Sections of a run: an item costs a block as much as a section or two before its first product, so there are no more
+// items than `slots` blocks at once.
 QUIRE_BOTH constexpr std::uint32_t run_length(std::uint32_t parts, std::uint32_t kv_heads, std::uint32_t slots) {
-  const std::uint64_t sections = std::uint64_t{parts} * kv_heads / (std::uint64_t{4} * at_least(slots, 1));
+  const std::uint64_t blocks = at_least(slots, 1);
+  const std::uint64_t sections = (std::uint64_t{parts} * kv_heads + blocks - 1) / blocks;
   return sections < 1 ? 1 : sections > kMostRun ? kMostRun : static_cast<std::uint32_t>(sections);
+}
+// Sections of an item for many queries that share a run, `pieces` of them for each section; `sections`: that the
+// longest sequence has. There is one such block on a multiprocessor.
+QUIRE_BOTH constexpr std::uint32_t shared_length(std::uint32_t sections, std::uint32_t pieces, std::uint32_t kv_heads,
+                                                 std::uint32_t slots, std::uint32_t run) {
+  const std::uint64_t length = std::uint64_t{sections} * pieces * kv_heads / at_least(slots / 2, 1);
+  return length < 1 ? 1 : length > run ? run : static_cast<std::uint32_t>(length);
 }
 
 // The places of a plan for steps of `rows` rows with at most `heads` heads and `parts` parts.

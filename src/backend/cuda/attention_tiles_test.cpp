@@ -68,11 +68,18 @@ TEST(AttentionTiles, ItemsOfAChunkCoverItsRows) {
 }
 
 TEST(AttentionTiles, RunsGrowOnlyWhenThereIsEnoughWork) {
-  EXPECT_EQ(run_length(2, 8, 264), 1u);        // one sequence of 512 tokens
-  EXPECT_EQ(run_length(64 * 2, 8, 264), 1u);   // 64 of them
-  EXPECT_EQ(run_length(64 * 16, 8, 264), 7u);  // of 4096 tokens
-  EXPECT_EQ(run_length(8192, 8, 264), kMostRun);
+  EXPECT_EQ(run_length(2, 8, 264), 1u);       // one sequence of 512 tokens
+  EXPECT_EQ(run_length(128, 8, 264), 4u);     // of 32k: 256 items
+  EXPECT_EQ(run_length(64 * 2, 8, 264), 4u);  // 64 of 512
+  EXPECT_EQ(run_length(64 * 16, 8, 264), kMostRun);
   EXPECT_EQ(run_length(0, 8, 264), 1u);
+}
+
+TEST(AttentionTiles, ItemsOfManyQueriesAreShortUntilThereIsEnoughWork) {
+  EXPECT_EQ(shared_length(2, 2, 8, 264, 8), 1u);
+  EXPECT_EQ(shared_length(24, 2, 8, 264, 8), 2u);   // 64 sequences that share 4k
+  EXPECT_EQ(shared_length(136, 2, 8, 264, 8), 8u);  // 32k
+  EXPECT_EQ(shared_length(136, 2, 8, 264, 3), 3u);  // a run has no more
 }
 
 TEST(AttentionTiles, ThePlacesOfAPlanDoNotOverlap) {

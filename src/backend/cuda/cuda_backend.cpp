@@ -34,10 +34,13 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(std::uint32_t number) {
 }
 
 CudaBackend::CudaBackend(std::unique_ptr<CudaDevice> device)
-    : device_(std::move(device)), team_(std::min(available_cores(), 16u)) {}
+    : device_(std::move(device)), team_(std::min(available_cores(), 16u)) {
+  device_->before_work([this] { stop_collecting(); });
+}
 
 CudaBackend::~CudaBackend() {
   static_cast<void>(device_->fence());
+  device_->before_work({});
   forget_graphs();
   cudaFreeHost(batch_host_);
   cudaFreeHost(read_host_);
@@ -79,8 +82,9 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
     cudaGetLastError();
     return std::unexpected(PoolError::out_of_memory("pinned host memory", batch_bytes_ + read_bytes_));
   }
+  if (auto ok = sampling_.prepare(*device_, sizes.sampling); !ok) return ok;
   operations_.reserve(kMostOperations);
-  readings_.reserve(16);
+  readings_.reserve(16 + rows);
   graphs_.reserve(kMostGraphs);
   return device_->fence();
 }
@@ -113,6 +117,7 @@ void CudaBackend::begin(const Batch& batch) {
   if (staging_.size() > 0) staging_ = {};  // all weights are there
   operations_.clear();
   readings_.clear();
+  sampling_.begin();
   read_used_ = 0;
   for (std::byte* const buffer : outgrown_) cudaFreeHost(buffer);
   outgrown_.clear();
@@ -153,28 +158,50 @@ void CudaBackend::begin(const Batch& batch) {
   collecting_ = single;
 }
 
-HostRows CudaBackend::read(Tensor x) {
+// Host memory for all of x; null if there is none.
+std::byte* CudaBackend::room_to_read(Tensor x) {
   const std::uint64_t bytes = std::uint64_t{x.rows} * x.cols * sizeof(float);
   if (read_used_ + bytes > read_bytes_) {
     // More than was prepared for: correct, but it allocates.
     std::byte* larger = nullptr;
     if (cudaMallocHost(reinterpret_cast<void**>(&larger), bytes + read_bytes_) != cudaSuccess) {
       device_->note(cudaErrorMemoryAllocation);
-      return {};
+      return nullptr;
     }
     outgrown_.push_back(std::exchange(read_host_, larger));
     read_bytes_ += bytes;
     read_used_ = 0;
   }
-  std::byte* const to = read_host_ + read_used_;
-  read_used_ += bytes;
+  return read_host_ + std::exchange(read_used_, read_used_ + bytes);
+}
+
+HostRows CudaBackend::read(Tensor x) {
+  std::byte* const to = room_to_read(x);
+  if (to == nullptr) return {};
   readings_.push_back({x, to});
   return {reinterpret_cast<const float*>(to), x.rows, x.cols, x.cols};
+}
+
+// Rows that follow each other are one transfer.
+HostRows CudaBackend::read_rows(Tensor x, std::span<const std::uint32_t> rows) {
+  std::byte* const to = room_to_read(x);
+  if (to == nullptr) return {};
+  for (std::size_t first = 0, end = 0; first < rows.size(); first = end) {
+    while (end < rows.size() && rows[end] == rows[first] + (end - first)) ++end;
+    readings_.push_back({x.row_range(rows[first], static_cast<std::uint32_t>(end - first)),
+                         to + std::uint64_t{rows[first]} * x.cols * sizeof(float)});
+  }
+  return {reinterpret_cast<const float*>(to), x.rows, x.cols, x.cols};
+}
+
+std::span<const sampling::Picked> CudaBackend::sample(Tensor logits, std::span<const sampling::Job> jobs) {
+  return sampling_.sample(logits, jobs);
 }
 
 PoolResult<void> CudaBackend::finish() {
   if (!device_->lost()) {
     if (collecting_) launch_collected();
+    sampling_.launch();
     for (const Reading& reading : readings_) {
       const std::uint64_t width = reading.from.cols * sizeof(float);
       device_->note(cudaMemcpy2DAsync(reading.to, width, reading.from.data, reading.from.stride * sizeof(float), width,
@@ -184,7 +211,9 @@ PoolResult<void> CudaBackend::finish() {
   device_->note_launches();
   batch_ = nullptr;
   collecting_ = false;
-  return device_->fence();
+  const PoolResult<void> done = device_->fence();
+  if (done) sampling_.collect();
+  return done;
 }
 
 // --- graphs
@@ -192,6 +221,14 @@ PoolResult<void> CudaBackend::finish() {
 void CudaBackend::submit(const Operation& operation) {
   if (!collecting_) return launch(operation);
   operations_.push_back(operation);
+}
+
+// The device is about to submit something in the middle of a step: what was collected goes first, and the rest of the
+// step is submitted as it comes.
+void CudaBackend::stop_collecting() {
+  if (!std::exchange(collecting_, false) || device_->lost()) return;
+  launch_all();
+  operations_.clear();
 }
 
 void CudaBackend::launch_all() {

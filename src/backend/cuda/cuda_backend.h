@@ -17,6 +17,7 @@
 #include "quire/backend/cuda/cuda_attention.h"
 #include "quire/backend/cuda/cuda_device.h"
 #include "quire/backend/cuda/cuda_products.h"
+#include "quire/backend/cuda/cuda_sampling.h"
 #include "quire/backend/cuda/device_batch.h"
 #include "quire/base/thread_team.h"
 
@@ -38,6 +39,8 @@ class CudaBackend final : public Backend {
   PoolResult<Weight> load(const FileMatrix& matrix, WeightUse use, std::byte* to) override;
   void begin(const Batch& batch) override;
   HostRows read(Tensor x) override;
+  HostRows read_rows(Tensor x, std::span<const std::uint32_t> rows) override;
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) override;
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
@@ -131,15 +134,18 @@ class CudaBackend final : public Backend {
   void launch(const Operation& operation);
   void launch_collected();
   void launch_all();
+  void stop_collecting();
   Graph* find_graph();
   void record(Graph& graph);
   void forget_graphs();
+  std::byte* room_to_read(Tensor x);
 
   std::unique_ptr<CudaDevice> device_;
   ThreadTeam team_;  // arranges weights
   Sizes sizes_;
   cuda::CudaProducts products_;
   cuda::CudaAttention attention_;
+  cuda::CudaSampling sampling_;
   DeviceBuffer scratch_;
   HostBuffer staging_;  // a weight on its way; gone when the first step begins
 
@@ -150,7 +156,7 @@ class CudaBackend final : public Backend {
   const Batch* batch_ = nullptr;
   cuda::DeviceBatch on_device_;
 
-  // What read() asked for.
+  // What read() and read_rows() asked for.
   struct Reading {
     Tensor from;
     std::byte* to;

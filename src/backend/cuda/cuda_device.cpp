@@ -102,7 +102,7 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::note(cudaError_t error) {
   if (error == cudaSuccess) return;
   failed_ = true;
-  error_text_ = describe(error);
+  why_ = cudaGetErrorString(error);
   if (!is_refusal(error)) lost_ = true;
 }
 
@@ -110,7 +110,7 @@ void CudaDevice::note(cudaError_t error) {
 PoolResult<void> CudaDevice::submitted(cudaError_t error, const char* what, std::size_t bytes) {
   if (error == cudaSuccess) return {};
   cudaGetLastError();  // this call was refused; later ones may succeed
-  error_text_ = describe(error);
+  why_ = cudaGetErrorString(error);
   if (!is_refusal(error)) lost_ = true;
   return std::unexpected(PoolError::device_failure(what, bytes));
 }
@@ -188,6 +188,7 @@ std::size_t CudaDevice::pin(const void* memory, std::size_t bytes) {
 }
 
 PoolResult<void> CudaDevice::upload(void* to, const void* from_host, std::size_t bytes) {
+  if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("upload", bytes));
   for (std::size_t done = 0; done < bytes;) {
     const auto* const from = static_cast<const std::byte*>(from_host) + done;
@@ -204,6 +205,7 @@ PoolResult<void> CudaDevice::upload(void* to, const void* from_host, std::size_t
 }
 
 PoolResult<void> CudaDevice::download(void* to_host, const void* from, std::size_t bytes) {
+  if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("download", bytes));
   for (std::size_t done = 0; done < bytes;) {
     auto* const to = static_cast<std::byte*>(to_host) + done;
@@ -220,23 +222,27 @@ PoolResult<void> CudaDevice::download(void* to_host, const void* from, std::size
 }
 
 PoolResult<void> CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
+  if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("copy", bytes));
   return submitted(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy", bytes);
 }
 
 PoolResult<void> CudaDevice::zero(void* to, std::size_t bytes) {
+  if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("zero", bytes));
   return submitted(cudaMemsetAsync(to, 0, bytes, stream_), "zero", bytes);
 }
 
 PoolResult<void> CudaDevice::fence() {
+  if (before_work_) before_work_();
   note(cudaStreamSynchronize(stream_));
   note(cudaGetLastError());
-  if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence());
+  if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence(why_));
   return {};
 }
 
 PoolResult<void> CudaDevice::upload_words(void* to, std::span<const Word> words) {
+  if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("upload", words.size_bytes()));
   while (!words.empty()) {
     const auto some = words.first(std::min(words.size(), kWords));

@@ -5,11 +5,12 @@
 //
 // Who may call: one thread.
 // How it fails: an allocation that does not fit is refused. An error of the GPU itself (a fault in a kernel, a lost
-//   device) cannot be undone within a process: the device is lost then. It refuses every later call, and error_text()
-//   says why.
+//   device) cannot be undone within a process: the device is lost then. It refuses every later call, and
+//   every fence says why.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,11 +46,11 @@ class CudaDevice final : public Device {
   cudaStream_t stream() const { return stream_; }
   // Kernels were submitted directly: takes note of an error at their launch. The next fence reports it.
   void note_launches() { note(cudaGetLastError()); }
+  // Called before the device submits anything, so that work which the backend has collected goes first.
+  void before_work(std::function<void()> submit_collected) { before_work_ = std::move(submit_collected); }
   // Takes note of an error of submitted work; the next fence reports it.
   void note(cudaError_t error);
   bool lost() const { return lost_; }
-  // The last error of the GPU, for people; empty: none.
-  const std::string& error_text() const { return error_text_; }
 
   const char* name() const override { return name_.c_str(); }
   DeviceMemory memory() const override;
@@ -81,10 +82,11 @@ class CudaDevice final : public Device {
 
   CudaFacts facts_;
   std::string name_;
-  std::string error_text_;
   cudaStream_t stream_ = nullptr;
-  bool failed_ = false;  // work since the last fence
+  bool failed_ = false;   // work since the last fence
+  const char* why_ = "";  // the last error, in CUDA's words
   bool lost_ = false;
+  std::function<void()> before_work_;
   std::vector<HostArea> areas_;
   std::vector<std::pair<void*, void*>> moved_;  // allocations with an alignment of their own, and where CUDA has them
   // Words on their way: two halves, each free again when its event has passed.

@@ -92,8 +92,6 @@ __device__ void load_run(float (&in)[kKeep + kRun], const float* x, std::uint64_
 }
 
 __global__ void __launch_bounds__(kWarps * 32) conv_many_kernel(Convolution c) {
-  let_next_start();
-  wait_for_previous();
   __shared__ float carried[2][kKeep][32];  // the last inputs of a tile, for the next one
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DeviceEntry entry = c.entries[blockIdx.y];
@@ -197,7 +195,7 @@ void launch_mamba2_conv(cudaStream_t stream, Tensor x, Tensor weight, Tensor bia
   if (shape.conv_width != kTaps) {
     launch(overlap, stream, by_lanes, 32, (shape.conv_width - 1) * 32 * sizeof(float), conv_general_kernel, c);
   } else if (batch.rows > batch.entry_count) {
-    launch(overlap, stream, by_lanes, kWarps * 32, 0, conv_many_kernel, c);
+    launch(false, stream, by_lanes, kWarps * 32, 0, conv_many_kernel, c);
   } else {
     launch(overlap, stream, dim3(divide_up(channels, kFewThreads), batch.entry_count), kFewThreads, 0, conv_few_kernel,
            c);

@@ -245,8 +245,6 @@ __device__ float advance_group(WarpState<kType, kPer>& state, const float* stage
 // the step of one of 32 tokens.
 template <ElementType kType, int kPer>
 __global__ void __launch_bounds__(kWarps * 32) scan_many_kernel(Scan scan) {
-  let_next_start();
-  wait_for_previous();
   using T = Tiling<kPer>;
   __shared__ alignas(16) float stages[T::kStages * T::kStage];
   const DeviceEntry entry = scan.entries[blockIdx.y];
@@ -342,7 +340,8 @@ void launch_tiled(cudaStream_t stream, const Scan& scan, const DeviceBatch& batc
   constexpr std::uint32_t kBlockRows = Tiling<kPer>::kBlockRows;
   const dim3 grid((scan.head_dim + kBlockRows - 1) / kBlockRows * scan.heads, batch.entry_count);
   if (batch.rows > batch.entry_count) {
-    launch(kernels_overlap(), stream, grid, kWarps * 32, 0, scan_many_kernel<kType, kPer>, scan);
+    // Without overlap: blocks of the next kernel that wait would take room from these (seen: 263 and 346 us).
+    launch(false, stream, grid, kWarps * 32, 0, scan_many_kernel<kType, kPer>, scan);
   } else {
     launch(kernels_overlap(), stream, grid, kWarps * 32, 0, scan_few_kernel<kType, kPer>, scan);
   }

@@ -78,43 +78,79 @@ __device__ void store(ElementType type, std::byte* to, const float* from, std::u
 }
 
 // Heads of a row: those of q (if they change), of k, of v.
-__global__ void __launch_bounds__(kWarps * 32)
-    store_heads(const StoreCall call, std::uint32_t q_heads, std::uint32_t units) {
-  extern __shared__ float heads[];  // [warps][head_dim]
-  wait_for_previous();
-  let_next_start();
-  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = call.head_dim;
-  const std::uint32_t unit = blockIdx.x * kWarps + warp, per_row = q_heads + 2 * call.kv_heads;
-  if (unit >= units) return;
+struct Unit {
+  std::uint32_t row, head;
+  bool is_q, is_v;
+};
+__device__ Unit unit_of(const StoreCall& call, std::uint32_t q_heads, std::uint32_t unit) {
+  const std::uint32_t per_row = q_heads + 2 * call.kv_heads;
   const std::uint32_t row = unit / per_row, which = unit % per_row;
   const bool is_q = which < q_heads, is_v = which >= q_heads + call.kv_heads;
-  const std::uint32_t head = is_q ? which : is_v ? which - q_heads - call.kv_heads : which - q_heads;
-  float* const at = row_of(is_q ? call.q : is_v ? call.v : call.k, row) + std::uint64_t{head} * dim;
-  float* const x = heads + warp * dim;
-  for (std::uint32_t d = lane; d < dim; d += 32) x[d] = at[d];
-  __syncwarp();
-  if (!is_v) {
-    const Tensor& weight = is_q ? call.q_norm : call.k_norm;
+  return {row, is_q ? which : is_v ? which - q_heads - call.kv_heads : which - q_heads, is_q, is_v};
+}
+__device__ float* head_of(const StoreCall& call, const Unit& unit) {
+  return row_of(unit.is_q ? call.q : unit.is_v ? call.v : call.k, unit.row) + std::uint64_t{unit.head} * call.head_dim;
+}
+
+// Norm, rotation and balance of a head in shared memory, and where it goes.
+__device__ void finish_head(const StoreCall& call, const Unit& unit, float* x, std::uint32_t lane) {
+  const std::uint32_t dim = call.head_dim;
+  if (!unit.is_v) {
+    const Tensor& weight = unit.is_q ? call.q_norm : call.k_norm;
     if (weight.valid()) norm(x, row_of(weight, 0), call.epsilon, dim, lane);
     if (call.cosines.valid() && call.cosines.cols != 0) {
-      rotate(x, row_of(call.cosines, row), row_of(call.sines, row), call.cosines.cols, call.neighbours, lane);
+      rotate(x, row_of(call.cosines, unit.row), row_of(call.sines, unit.row), call.cosines.cols, call.neighbours, lane);
     }
     if (call.key_balance.valid()) {
-      const std::uint32_t kv_head = is_q ? head / (call.heads / call.kv_heads) : head;
+      const std::uint32_t kv_head = unit.is_q ? unit.head / (call.heads / call.kv_heads) : unit.head;
       const float* const factors = row_of(call.key_balance, 0) + std::uint64_t{kv_head} * dim;
       for (std::uint32_t d = lane; d < dim; d += 32) {
-        x[d] = is_q ? __fmul_rn(x[d], factors[d]) : __fdiv_rn(x[d], factors[d]);
+        x[d] = unit.is_q ? __fmul_rn(x[d], factors[d]) : __fdiv_rn(x[d], factors[d]);
       }
       __syncwarp();
     }
     if (weight.valid() || call.cosines.valid() || call.key_balance.valid()) {
+      float* const at = head_of(call, unit);
       for (std::uint32_t d = lane; d < dim; d += 32) at[d] = x[d];
     }
-    if (is_q) return;
+    if (unit.is_q) return;
   }
-  const KvView kv = call.kv.sequence(call.batch.entries[call.batch.row_entry[row]].table, call.layer);
-  const std::uint32_t position = call.batch.positions[row];
-  store(kv.type, is_v ? kv.v(head, position) : kv.k(head, position), x, dim, lane);
+  const KvView kv = call.kv.sequence(call.batch.entries[call.batch.row_entry[unit.row]].table, call.layer);
+  const std::uint32_t position = call.batch.positions[unit.row];
+  store(kv.type, unit.is_v ? kv.v(unit.head, position) : kv.k(unit.head, position), x, dim, lane);
+}
+
+// A warp takes kEach heads: their loads overlap.
+template <std::uint32_t kEach>
+__global__ void __launch_bounds__(kWarps * 32)
+    store_heads(const __grid_constant__ StoreCall call, std::uint32_t q_heads, std::uint32_t units) {
+  extern __shared__ float heads[];  // [warps][kEach][head_dim]
+  wait_for_previous();
+  let_next_start();
+  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = call.head_dim;
+  const std::uint32_t first = (blockIdx.x * kWarps + warp) * kEach;
+  float* const x = heads + warp * kEach * dim;
+  for (std::uint32_t d = lane; d < dim; d += 32) {
+    float loaded[kEach];
+#pragma unroll
+    for (std::uint32_t i = 0; i < kEach; ++i) {
+      loaded[i] = first + i < units ? head_of(call, unit_of(call, q_heads, first + i))[d] : 0;
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < kEach; ++i) x[i * dim + d] = loaded[i];
+  }
+  __syncwarp();
+#pragma unroll
+  for (std::uint32_t i = 0; i < kEach; ++i) {
+    if (first + i < units) finish_head(call, unit_of(call, q_heads, first + i), x + i * dim, lane);
+  }
+}
+
+template <std::uint32_t kEach>
+void launch_store(cudaStream_t stream, const StoreCall& call, std::uint32_t q_heads, std::uint32_t units) {
+  const std::uint32_t bytes = kWarps * kEach * call.head_dim * static_cast<std::uint32_t>(sizeof(float));
+  launch(call.overlap, stream, (units + kWarps * kEach - 1) / (kWarps * kEach), kWarps * 32, bytes, store_heads<kEach>,
+         call, q_heads, units);
 }
 
 }  // namespace
@@ -125,13 +161,19 @@ void launch_store_kv(cudaStream_t stream, const StoreCall& call) {
   const std::uint32_t q_heads = q_changes ? call.heads : 0;
   const std::uint32_t units = call.q.rows * (q_heads + 2 * call.kv_heads);
   if (units == 0) return;
-  const std::uint32_t bytes = kWarps * call.head_dim * static_cast<std::uint32_t>(sizeof(float));
-  launch(call.overlap, stream, (units + kWarps - 1) / kWarps, kWarps * 32, bytes, store_heads, call, q_heads, units);
+  // Enough warps for every multiprocessor come first. Large heads have loads enough, and take much shared memory.
+  if (units >= 16384 && call.head_dim <= 256) {
+    launch_store<4>(stream, call, q_heads, units);
+  } else {
+    launch_store<1>(stream, call, q_heads, units);
+  }
 }
 
 bool attention_overlaps() {
+  want_shared_memory(store_heads<1>);  // as attention has it
+  want_shared_memory(store_heads<4>);
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, store_heads) == cudaSuccess && attributes.ptxVersion >= 90;
+  return cudaFuncGetAttributes(&attributes, store_heads<1>) == cudaSuccess && attributes.ptxVersion >= 90;
 }
 
 }  // namespace quire::cuda

@@ -1,0 +1,92 @@
+// What a step wants of the executor, and what becomes of its output: tokens of answers and logits of prompts.
+#include "quire/base/check.h"
+#include "quire/engine/choice.h"
+#include "quire/engine/engine.h"
+#include "quire/engine/job.h"
+
+namespace quire::engine {
+namespace {
+
+// Calls call(choice, entry, row) for the entries that want logits. `row` is the first one's, among those of the batch.
+template <typename Call>
+void each_wanted(const Step& step, const Call& call) {
+  std::uint32_t row = 0;
+  for (std::size_t i = 0; i < step.choices.size(); ++i) {
+    const BatchEntry& entry = step.batch.entries()[i];
+    if (entry.logits == Logits::None) continue;
+    call(*step.choices[i], entry, row);
+    row += entry.wanted_rows();
+  }
+}
+
+bool prompt_goes_on(const Choice& choice, const BatchEntry& entry) {
+  return choice.position + entry.rows < choice.tokens.size();
+}
+
+}  // namespace
+
+// The executor samples what fits into its limits. If something does not fit, the host gets the row's logits.
+model::StepWants Engine::ask(const Step& step) {
+  wanted_jobs_.clear();
+  wanted_logits_.clear();
+  budget_.clear();
+  each_wanted(step, [&](Choice& choice, const BatchEntry& entry, std::uint32_t row) {
+    const std::uint32_t end = row + entry.wanted_rows();
+    const bool host_samples = !prompt_goes_on(choice, entry) && !ask_for_tokens(choice, end - 1);
+    const bool tells = jobs_.at(choice.request)->tells_prompt_logits();
+    for (std::uint32_t i = row; i < end; ++i) {
+      if (tells || (host_samples && i + 1 == end)) wanted_logits_.push_back(i);
+    }
+  });
+  return {.jobs = wanted_jobs_, .logits = wanted_logits_};
+}
+
+// False: the host has to sample some of them.
+bool Engine::ask_for_tokens(Choice& choice, std::uint32_t row) {
+  Job& job = *jobs_.at(choice.request);
+  bool all = true;
+  // The other choices get what they need to begin.
+  for (std::size_t i = 1; !job.siblings_started && i < job.choices.size(); ++i) equip(job, *job.choices[i]);
+  job.each_picking(choice, [&](Choice& picks) {
+    sampling::Job wanted = picks.sampler.job(picks.tokens.size());
+    wanted.row = row;
+    picks.job.reset();
+    if (budget_.take(wanted)) {
+      picks.job = static_cast<std::uint32_t>(wanted_jobs_.size());
+      wanted_jobs_.push_back(wanted);
+    } else {
+      all = false;
+    }
+  });
+  return all;
+}
+
+void Engine::take(const Step& step, const model::StepOutput& output) {
+  QUIRE_CHECK(output.picked.size() == wanted_jobs_.size(), "an executor that samples answers every job");
+  each_wanted(step, [&](Choice& choice, const BatchEntry& entry, std::uint32_t row) {
+    Job& job = *jobs_.at(choice.request);
+    if (!prompt_goes_on(choice, entry)) {
+      job.each_picking(choice, [&](Choice& picks) {
+        const std::uint32_t last = row + entry.wanted_rows() - 1;
+        picks.picked = picks.job ? picks.sampler.told(output.picked[*picks.job])
+                                 : picks.sampler.sample(output.logits.row(last), picks.tokens.size(), scratch_);
+      });
+    }
+    if (job.tells_prompt_logits()) tell_prompt_logits(choice, entry, row, output.logits);
+  });
+}
+
+void Engine::tell_prompt_logits(const Choice& choice, const BatchEntry& entry, std::uint32_t row,
+                                const HostRows& logits) {
+  const std::uint32_t count = entry.wanted_rows();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t position = choice.position + entry.rows - count + i;
+    tell(*jobs_.at(choice.request), {.kind = Event::Kind::PromptLogits,
+                                     .choice = choice.index,
+                                     .index = position,
+                                     .token = choice.tokens[position],
+                                     .logits = logits.row(row + i)});
+  }
+}
+
+}  // namespace quire::engine

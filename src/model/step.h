@@ -1,0 +1,23 @@
+// What the host wants of a step, and what it gets. Rows are counted among those that the batch wants (Batch::wanted).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "quire/backend/backend.h"
+#include "quire/backend/sampling_job.h"
+
+namespace quire::model {
+
+struct StepWants {
+  std::span<const sampling::Job> jobs;    // tokens; within the limits of sampling
+  std::span<const std::uint32_t> logits;  // rows whose logits the host wants to see, ascending
+};
+
+// Valid until the next step.
+struct StepOutput {
+  std::span<const sampling::Picked> picked;  // by job
+  HostRows logits;                           // [wanted][vocabulary]; only the rows that were asked for may be looked at
+};
+
+}  // namespace quire::model
