@@ -106,36 +106,43 @@ __device__ void multiply_part(const SplitTask& task, Ring weights, Ring inputs, 
   constexpr int kGroup = Plan::kGroup;
   uint4 a[2][kGroup];  // registers are in use until their instructions are done: groups take turns
   std::uint32_t before = 0;
+  // A slot of one group needs a second slot for the turns. (A part has a multiple of four slots then.)
+  constexpr int kTurns = Plan::kSlotSteps == kGroup ? 2 : 1;
+  static_assert(Plan::kSlotSteps * kTurns / kGroup % 2 == 0 &&
+                static_cast<int>(kSteps) / Plan::kSlotSteps % kTurns == 0);
   const std::uint32_t slots = (task.end - task.begin) * (kSteps / Plan::kSlotSteps);
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    wait_for(weights.full(), weights.parity);
-    const std::uint32_t data = weights.data() + warp * Plan::kTileBytes;
+  for (std::uint32_t slot = 0; slot < slots; slot += kTurns) {
 #pragma unroll
-    for (int step = 0; step < Plan::kSlotSteps; step += kGroup) {
-      uint4(&now)[kGroup] = a[step / kGroup % 2];
-      if constexpr (Weights::kHalves) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      wait_for(weights.full(), weights.parity);
+      const std::uint32_t data = weights.data() + warp * Plan::kTileBytes;
 #pragma unroll
-        for (int i = 0; i < kGroup; ++i) now[i] = shared_16(data + ((step + i) * 32 + lane) * 16);
-      } else {
-        if (step % kQuarter == 0) load_quarter(packed, step / kQuarter, data, lane);
+      for (int step = 0; step < Plan::kSlotSteps; step += kGroup) {
+        uint4(&now)[kGroup] = a[(turn + step / kGroup) % 2];
+        if constexpr (Weights::kHalves) {
 #pragma unroll
-        for (int i = 0; i < kGroup; ++i) now[i] = packed.step(step + i);
+          for (int i = 0; i < kGroup; ++i) now[i] = shared_16(data + ((step + i) * 32 + lane) * 16);
+        } else {
+          if (step % kQuarter == 0) load_quarter(packed, step / kQuarter, data, lane);
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) now[i] = packed.step(step + i);
+        }
+        wait_for(inputs.full(), inputs.parity);
+        const std::uint32_t x = inputs.data();
+        begin_multiply();
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          multiply_async<kTokens>(sums, now[i], input_descriptor(x + i * kTokens * 32));
+        }
+        end_multiply();
+        wait_multiply<1>();
+        if (before != 0 && lane == 0) arrive(before);
+        before = inputs.empty();
+        inputs.next();
       }
-      wait_for(inputs.full(), inputs.parity);
-      const std::uint32_t x = inputs.data();
-      begin_multiply();
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        multiply_async<kTokens>(sums, now[i], input_descriptor(x + i * kTokens * 32));
-      }
-      end_multiply();
-      wait_multiply<1>();
-      if (before != 0 && lane == 0) arrive(before);
-      before = inputs.empty();
-      inputs.next();
+      if (lane == 0) arrive(weights.empty());
+      weights.next();
     }
-    if (lane == 0) arrive(weights.empty());
-    weights.next();
   }
   wait_multiply<0>();
   settle(sums);
