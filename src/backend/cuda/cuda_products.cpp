@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "quire/backend/cuda/arrange.h"
+#include "quire/backend/cuda/ring_launch.h"
 #include "quire/backend/cuda/split_launch.h"
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
@@ -18,6 +19,7 @@ constexpr std::uint32_t kStreamedHalves = 8, kStreamedPacked = 16, kStreamedElse
 // Quantised weights become halves here before a GEMM, as many rows at a time as fit.
 constexpr std::uint64_t kExpandedBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kAlignment = 256;
+constexpr std::uint64_t kRowBytes = kRingInputs * kPieceCols * 2;  // the rows of launch_ring()
 
 const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
@@ -70,7 +72,7 @@ struct Scratch {
     floats = all * sizeof(float);
     inverses = rows * sizeof(float);
   }
-  std::uint64_t bytes() const { return 3 * halves + floats + inverses + kExpandedBytes; }
+  std::uint64_t bytes() const { return 3 * halves + floats + inverses + kRowBytes + kExpandedBytes; }
 };
 
 }  // namespace
@@ -90,12 +92,14 @@ cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratc
   prepared_.low = reinterpret_cast<std::uint16_t*>(take(parts.halves));
   prepared_.floats = reinterpret_cast<float*>(take(parts.floats));
   prepared_.inverses = reinterpret_cast<float*>(take(parts.inverses));
+  prepared_.rows = reinterpret_cast<std::uint16_t*>(take(kRowBytes));
   expanded_ = take(kExpandedBytes);
   split_ = device_has_split();
   prepared_.overlap = split_;  // the kernels are compiled for 9.0
   cudaError_t error = prepare_gemm();
   if (error == cudaSuccess) error = prepare_inputs();
   if (error == cudaSuccess && split_) error = prepare_split();
+  if (error == cudaSuccess && split_) error = prepare_ring(&processors_);
   return error;
 }
 
@@ -154,12 +158,19 @@ void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const
   multiply_some();
 }
 
+bool CudaProducts::takes_ring(Packing packing, std::uint32_t tokens, std::uint32_t cols) const {
+  return split_ && cuda::has_split(packing) && kernels_ == Kernels::Best && ring_takes(tokens, cols);
+}
+
 bool CudaProducts::takes_split(Packing packing, std::uint32_t tokens) const {
   if (!split_ || !cuda::has_split(packing) || kernels_ == Kernels::Mma) return false;
   return kernels_ == Kernels::Split || tokens > (packing == Packing::F16 ? kStreamedHalves : kStreamedPacked);
 }
 
 void CudaProducts::multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const {
+  if (takes_ring(packing, tokens, set.matrix[0].cols)) {
+    return launch_ring(stream, packing, set, tokens, prepared_, processors_);
+  }
   if (takes_split(packing, tokens)) return launch_split(stream, packing, set, tokens, prepared_);
   const bool only_streamed = packing == Packing::F32 || packing == Packing::BF16;
   if (only_streamed || tokens <= kStreamedElsewhere) return launch_stream(stream, packing, set, tokens, prepared_);
@@ -177,7 +188,10 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
         input.x.cols == product.weight->cols && product.out.cols == product.weight->rows && product.out.rows == tokens,
         "shapes agree");
     const Packing packing = packing_of(product.weight->type);
-    (packing == Packing::F32 ? forms.floats : packing == Packing::BF16 ? forms.bf16 : forms.halves) = true;
+    (packing == Packing::F32                             ? forms.floats
+     : packing == Packing::BF16                          ? forms.bf16
+     : takes_ring(packing, tokens, product.weight->cols) ? forms.rows
+                                                         : forms.halves) = true;
   }
   launch_prepare(stream, {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups}, prepared_,
                  forms);

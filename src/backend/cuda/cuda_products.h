@@ -49,6 +49,7 @@ class CudaProducts {
  private:
   // All matrices of a set have the same packing and columns.
   void multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;
+  bool takes_ring(Packing packing, std::uint32_t tokens, std::uint32_t cols) const;
   bool takes_split(Packing packing, std::uint32_t tokens) const;
   void multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;
 
@@ -56,6 +57,7 @@ class CudaProducts {
   PreparedInput prepared_;         // where inputs are made ready
   std::byte* expanded_ = nullptr;  // kExpandedBytes, for quantised weights as halves
   bool split_ = false;
+  std::uint32_t processors_ = 0;  // of the device
   Kernels kernels_ = Kernels::Best;
 };
 

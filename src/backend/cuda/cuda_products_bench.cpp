@@ -193,7 +193,7 @@ class Check {
       compare(multiply(shape, weight, 0, tokens), all, 0);
     }
     gpu_.products.use(Kernels::Best);
-    for (const std::uint32_t most : {1u, 9u, 20u, 70u, 140u}) {
+    for (const std::uint32_t most : {1u, 3u, 9u, 20u, 70u, 140u}) {
       const std::uint32_t first = below(tokens), count = std::min(most, tokens - first);
       compare(multiply(shape, weight, first, count), all, first);
     }
@@ -273,7 +273,7 @@ class Timing {
   }
 
  private:
-  static constexpr std::uint32_t kTokens[] = {1, 8, 16, 32, 64, 96, 128, 256, 512, 1024, 2048};
+  static constexpr std::uint32_t kTokens[] = {1, 4, 8, 16, 32, 64, 96, 128, 256, 512, 1024, 2048};
   const std::vector<Group> kGroups = {{"q,k,v", {4096, 1024, 1024}, 4096},
                                       {"output", {4096}, 4096},
                                       {"gate,up", {14336, 14336}, 4096},
@@ -325,7 +325,7 @@ class Timing {
           }
           gpu_.products.matmul(stream_, products, Input::plain(input.row_range(0, tokens)));
         };
-        if (other) gpu_.products.use(tokens <= 16 ? Kernels::Split : Kernels::Mma);
+        if (other) gpu_.products.use(Kernels::Mma);
         const double us = time(copies, multiply, tokens > 64 ? 6 : 24);
         gpu_.products.use(Kernels::Best);
         print(us, tokens, tokens <= 64 ? double(bytes_) : work * tokens);

@@ -130,11 +130,19 @@ __device__ inline void put(const MatrixArgs& m, std::uint32_t token, std::uint32
   *out = m.add ? fmaf(value, m.scale, *out) : value;
 }
 
-// The same for four neighbouring rows of which at least the first is there.
+// The same for four neighbouring rows of which at least the first is there. What stood there is read before, so that
+// a thread can read several at once.
+__device__ inline bool at_once(const MatrixArgs& m, std::uint32_t row, const float* out) {
+  return row + 4 <= m.rows && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
+}
+__device__ inline float4 old_4(const MatrixArgs& m, std::uint32_t token, std::uint32_t row) {
+  const float* out = m.out + token * m.out_stride + row;
+  return m.add && at_once(m, row, out) ? *reinterpret_cast<const float4*>(out) : float4{0, 0, 0, 0};
+}
 __device__ inline void put_4(const MatrixArgs& m, std::uint32_t token, std::uint32_t row, const float (&sums)[4],
-                             float inverse) {
+                             float inverse, const float4& old) {
   float* out = m.out + token * m.out_stride + row;
-  if (row + 4 > m.rows || reinterpret_cast<std::uintptr_t>(out) % 16 != 0) {
+  if (!at_once(m, row, out)) {
 #pragma unroll
     for (std::uint32_t i = 0; i < 4; ++i) {
       if (row + i < m.rows) put(m, token, row + i, sums[i], inverse);
@@ -147,12 +155,10 @@ __device__ inline void put_4(const MatrixArgs& m, std::uint32_t token, std::uint
     v = {__fadd_rn(v.x, m.bias[row]), __fadd_rn(v.y, m.bias[row + 1]), __fadd_rn(v.z, m.bias[row + 2]),
          __fadd_rn(v.w, m.bias[row + 3])};
   }
-  auto* at = reinterpret_cast<float4*>(out);
   if (m.add) {
-    const float4 old = *at;
     v = {fmaf(v.x, m.scale, old.x), fmaf(v.y, m.scale, old.y), fmaf(v.z, m.scale, old.z), fmaf(v.w, m.scale, old.w)};
   }
-  *at = v;
+  *reinterpret_cast<float4*>(out) = v;
 }
 
 }  // namespace quire::cuda

@@ -71,6 +71,11 @@ struct Ring {
   }
 };
 
+// Some warps of a block, `threads` in all.
+__device__ inline void bar_sync(std::uint32_t number, std::uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // --- clusters
 
 __device__ inline std::uint32_t cluster_rank() {
@@ -86,6 +91,11 @@ __device__ inline std::uint32_t in_block(std::uint32_t at, std::uint32_t rank) {
   std::uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
   return there;
+}
+__device__ inline float float_in_cluster(std::uint32_t at) {
+  float v;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+  return v;
 }
 __device__ inline float4 floats_in_cluster(std::uint32_t at) {
   float4 v;

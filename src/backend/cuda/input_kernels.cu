@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "quire/backend/cuda/hopper.cuh"
 #include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/product_kernels.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 // Small enough that a block finds room beside those of the product before it.
 constexpr std::uint32_t kMostThreads = 512;
-constexpr std::uint32_t kAhead = 2;  // quads of norm weights that a thread reads before the input is there
+constexpr std::uint32_t kFew = 128;  // tokens: more of them take kernels with more blocks on a multiprocessor
 
 struct Row {
   InputKind kind;
@@ -57,12 +58,15 @@ __device__ float4 floats_at(const float* from, std::uint32_t c, std::uint32_t co
   }
   return v;
 }
+__device__ float4 gated_4(const Row& row, float4 x, float4 gate) {
+  return {gated(row, x.x, gate.x), gated(row, x.y, gate.y), gated(row, x.z, gate.z), gated(row, x.w, gate.w)};
+}
 // Columns c to c + 3 before a norm. Those past the end are zeros.
 __device__ float4 quad_before(const Row& row, std::uint32_t c) {
   const float4 x = floats_at(row.x, c, row.cols, row.aligned);
   if (!has_gate(row)) return x;
   const float4 gate = floats_at(row.gate, c, row.cols, row.aligned);
-  return {gated(row, x.x, gate.x), gated(row, x.y, gate.y), gated(row, x.z, gate.z), gated(row, x.w, gate.w)};
+  return gated_4(row, x, gate);
 }
 __device__ float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
   if (!normed(row.kind) || c >= row.cols) return v;
@@ -73,6 +77,42 @@ __device__ float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 w
 __device__ float4 quad(const Row& row, std::uint32_t c) {
   const float4 v = quad_before(row, c);
   return normed(row.kind) ? quad_after(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
+}
+// A warp's threads take 8 steps of 4 lanes each: they read runs of 128 bytes and write runs of 16.
+__device__ std::uint32_t column_of(std::uint32_t i) { return i / 64 * kPieceCols + i % 4 * kLaneCols + i % 64 / 4 * 4; }
+
+// A quad from memory that is aligned and has a multiple of 4 columns: no branch, so that several can be on their way.
+__device__ float4 vector_at(const float* from, std::uint32_t c, std::uint32_t cols) {
+  return c < cols ? *reinterpret_cast<const float4*>(from + c) : float4{0, 0, 0, 0};
+}
+// The quads of a thread before a norm: numbers first, first + apart, ... All are read at once, if registers allow it.
+template <std::uint32_t kHeld, bool kAllAtOnce>
+__device__ void quads_before(const Row& row, std::uint32_t first, std::uint32_t apart, float4 (&held)[kHeld]) {
+  const std::uint32_t quads = pieces_of(row.cols) * 64;
+  if (!row.aligned || row.cols % 4 != 0) {
+#pragma unroll
+    for (std::uint32_t h = 0; h < kHeld; ++h) {
+      const std::uint32_t i = first + h * apart;
+      held[h] = i < quads ? quad_before(row, column_of(i)) : float4{0, 0, 0, 0};
+    }
+    return;
+  }
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) held[h] = vector_at(row.x, column_of(first + h * apart), row.cols);
+  if (!has_gate(row)) return;
+  constexpr std::uint32_t kGates = kAllAtOnce ? kHeld : 1;
+#pragma unroll
+  for (std::uint32_t from = 0; from < kHeld; from += kGates) {
+    float4 gates[kGates];
+#pragma unroll
+    for (std::uint32_t h = 0; h < kGates; ++h) {
+      gates[h] = vector_at(row.gate, column_of(first + (from + h) * apart), row.cols);
+    }
+#pragma unroll
+    for (std::uint32_t h = 0; h < kGates; ++h) {
+      if (first + (from + h) * apart < quads) held[from + h] = gated_4(row, held[from + h], gates[h]);
+    }
+  }
 }
 __device__ float squares(float4 v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
@@ -123,6 +163,11 @@ struct Write {
       put_pair(to.halves + at, __float2half_rn(v.x * power), __float2half_rn(v.y * power));
       put_pair(to.halves + at + 64, __float2half_rn(v.z * power), __float2half_rn(v.w * power));
     }
+    if (forms.rows) {
+      std::uint16_t* const row = to.rows + std::uint64_t{token} * pieces * kPieceCols + c;
+      put_pair(row, __float2half_rn(v.x * power), __float2half_rn(v.y * power));
+      put_pair(row + 2, __float2half_rn(v.z * power), __float2half_rn(v.w * power));
+    }
     if (forms.bf16) {
       const float value[4] = {v.x, v.y, v.z, v.w};
       __nv_bfloat16 high[4], low[4];
@@ -139,9 +184,6 @@ struct Write {
     if (forms.floats) *reinterpret_cast<float4*>(to.floats + std::uint64_t{token} * pieces * kPieceCols + c) = v;
   }
 };
-
-// A warp's threads take 8 steps of 4 lanes each: they read runs of 128 bytes and write runs of 16.
-__device__ std::uint32_t column_of(std::uint32_t i) { return i / 64 * kPieceCols + i % 4 * kLaneCols + i % 64 / 4 * 4; }
 
 __device__ const float* row_at(const Tensor& x, std::uint32_t i) {
   return reinterpret_cast<const float*>(x.data) + i * x.stride;
@@ -173,10 +215,13 @@ __device__ void compute_norms(const Row& row, const InputArgs& input, const floa
 }
 
 // kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
-template <std::uint32_t kHeld>
-__global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
+// kMany: a token is mostly waiting, so many tokens need many blocks on a multiprocessor, which leaves each few
+// registers.
+template <std::uint32_t kHeld, bool kMany>
+__global__ void __launch_bounds__(kMostThreads, kMany ? (kHeld > 2 ? 2 : 3) : (kHeld > 4 ? 1 : 2))
     prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
-  extern __shared__ float norms[];  // of the groups
+  constexpr std::uint32_t kAhead = 2;  // quads of norm weights that few tokens read before the input is there
+  extern __shared__ float norms[];     // of the groups
   __shared__ float room[32];
   let_next_start();
   const std::uint32_t token = blockIdx.x, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
@@ -193,14 +238,10 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
   for (std::uint32_t h = 0; h < kAhead; ++h) {
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     weights[h] = {0, 0, 0, 0};
-    if (normed(row.kind) && i < quads) weights[h] = floats_at(row.weight, column_of(i), cols, aligned);
+    if (!kMany && normed(row.kind) && i < quads) weights[h] = floats_at(row.weight, column_of(i), cols, aligned);
   }
   wait_for_previous();
-#pragma unroll
-  for (std::uint32_t h = 0; h < kHeld; ++h) {
-    const std::uint32_t i = h * blockDim.x + threadIdx.x;
-    held[h] = i < quads ? quad_before(row, column_of(i)) : float4{0, 0, 0, 0};
-  }
+  quads_before<kHeld, !kMany>(row, threadIdx.x, blockDim.x, held);
   if (normed(row.kind)) compute_norms(row, input, held, quads, room, norms);
   float most = 0;
 #pragma unroll
@@ -208,7 +249,8 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     if (normed(row.kind) && i < quads) {
       const std::uint32_t c = column_of(i);
-      held[h] = quad_after(row, held[h], c, h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
+      held[h] = quad_after(row, held[h], c,
+                           !kMany && h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
     }
     most = fmaxf(most, most_of(held[h]));
   }
@@ -217,7 +259,7 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
   most = over_block(
       most, [](float a, float b) { return fmaxf(a, b); }, room);
   const int exponent = exponent_for(most);
-  if (threadIdx.x == 0 && forms.halves) to.inverses[token] = power_of_two(-exponent);
+  if (threadIdx.x == 0 && (forms.halves || forms.rows)) to.inverses[token] = power_of_two(-exponent);
   const Write write{to, forms, token, pieces, power_of_two(exponent)};
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeld; ++h) {
@@ -227,6 +269,63 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
   for (std::uint32_t i = others; i < quads; i += blockDim.x) write(column_of(i), quad(row, column_of(i)));
 }
 
+// Gated inputs of few tokens: the blocks of a cluster share a token's columns. (A norm's sum has its order, a maximum
+// has none.)
+constexpr std::uint32_t kShare = 8;
+constexpr std::uint32_t kShareHeld = 2;
+
+__global__ void QUIRE_HOPPER_BOUNDS(kMostThreads, 2)
+    gated_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  __shared__ float room[32];
+  __shared__ float most_here;
+  let_next_start();
+  const std::uint32_t token = blockIdx.x / kShare, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
+  const std::uint32_t first = cluster_rank() * blockDim.x + threadIdx.x, apart = kShare * blockDim.x;
+  const Row row{input.kind, row_at(input.x, token), row_at(input.gate, token), nullptr, cols, cols, nullptr, aligned};
+  wait_for_previous();
+  float4 held[kShareHeld];
+  quads_before<kShareHeld, true>(row, first, apart, held);
+  float most = 0;
+#pragma unroll
+  for (std::uint32_t h = 0; h < kShareHeld; ++h) most = fmaxf(most, most_of(held[h]));
+  const auto larger = [](float a, float b) { return fmaxf(a, b); };
+  most = over_block(most, larger, room);
+  if (threadIdx.x == 0) most_here = most;
+  cluster_sync();
+  const auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(&most_here));
+  most = float_in_cluster(in_block(there, threadIdx.x % kShare));
+#pragma unroll
+  for (int distance = kShare / 2; distance > 0; distance /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
+  }
+  const int exponent = exponent_for(most);
+  if (first == 0 && (forms.halves || forms.rows)) to.inverses[token] = power_of_two(-exponent);
+  const Write write{to, forms, token, pieces, power_of_two(exponent)};
+#pragma unroll
+  for (std::uint32_t h = 0; h < kShareHeld; ++h) {
+    if (first + h * apart < quads) write(column_of(first + h * apart), held[h]);
+  }
+  cluster_sync();  // others may still read
+#endif
+}
+
+void launch_gated(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms,
+                  bool aligned) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kShare, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(input.x.rows * kShare);
+  config.blockDim = dim3(kMostThreads);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  cudaLaunchKernelEx(&config, gated_kernel, input, to, forms, aligned);
+}
+
 bool is_aligned(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.rows <= 1 || x.stride % 4 == 0);
 }
@@ -234,16 +333,30 @@ bool is_aligned(const Tensor& x) {
 }  // namespace
 
 cudaError_t prepare_inputs() {
-  const cudaError_t error = want_shared_memory(prepare_kernel<2>);
-  return error != cudaSuccess ? error : want_shared_memory(prepare_kernel<8>);
+  for (const cudaError_t error :
+       {want_shared_memory(prepare_kernel<2, false>), want_shared_memory(prepare_kernel<8, false>),
+        want_shared_memory(prepare_kernel<2, true>), want_shared_memory(prepare_kernel<4, true>),
+        want_shared_memory(prepare_kernel<8, true>), want_shared_memory(gated_kernel)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
   const bool aligned = is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
-  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float),
-         quads <= 2 * kMostThreads ? prepare_kernel<2> : prepare_kernel<8>, input, to, forms, aligned);
+  const bool many = input.x.rows > kFew;
+  const bool gated = input.kind == InputKind::GatedSilu || input.kind == InputKind::GatedGelu;
+  // Overlap means compute capability 9.0.
+  if (gated && !many && to.overlap && quads > kMostThreads && quads <= kShare * kShareHeld * kMostThreads) {
+    return launch_gated(stream, input, to, forms, aligned);
+  }
+  const auto kernel = quads <= 2 * kMostThreads   ? (many ? prepare_kernel<2, true> : prepare_kernel<2, false>)
+                      : !many                     ? prepare_kernel<8, false>
+                      : quads <= 4 * kMostThreads ? prepare_kernel<4, true>
+                                                  : prepare_kernel<8, true>;
+  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float), kernel, input, to, forms, aligned);
 }
 
 }  // namespace quire::cuda

@@ -32,10 +32,11 @@ struct PreparedInput {
   float* inverses = nullptr;                      // [token]: the inverse of that power
   std::uint16_t *high = nullptr, *low = nullptr;  // input_at(); bf16, whose sum is the value
   float* floats = nullptr;                        // [token][pieces * 256]
+  std::uint16_t* rows = nullptr;                  // the halves, [token][pieces * 256]; only for launch_ring()
   bool overlap = false;                           // kernels may start while the one before ends (overlap.cuh)
 };
 struct InputForms {
-  bool halves = false, bf16 = false, floats = false;
+  bool halves = false, bf16 = false, floats = false, rows = false;
 };
 cudaError_t prepare_inputs();  // once, before the first launch
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms);

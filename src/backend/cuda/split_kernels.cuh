@@ -5,15 +5,13 @@
 // Weights do not depend on the kernel before: their copies start while it still runs (overlap.cuh).
 #pragma once
 
-#include "quire/backend/cuda/fragments.cuh"
-#include "quire/backend/cuda/hopper.cuh"
 #include "quire/backend/cuda/overlap.cuh"
+#include "quire/backend/cuda/shared_fragments.cuh"
 
 namespace quire::cuda {
 
 inline constexpr std::uint32_t kHeaderBytes = 1024;  // barriers
 inline constexpr std::uint32_t kMostSlots = 16;      // of a ring
-inline constexpr int kQuarter = 4;                   // steps that are multiplied at a time
 
 template <Packing kPacking, int kTokens>
 struct SplitPlan {
@@ -27,10 +25,15 @@ struct SplitPlan {
   // Blocks on a multiprocessor. Unpacking takes more warps than reading halves.
   static constexpr std::uint32_t kBlocks = kTokens > 64 ? 1 : kTokens > 16 ? 2 : Weights::kHalves ? 3 : 4;
   static constexpr std::uint32_t kRoom = (kBlocks == 4 ? 55 : kBlocks == 3 ? 74 : kBlocks == 2 ? 113 : 226) * 1024;
-  // Slots: a portion of all tiles; a quarter of a piece of all tokens
-  static constexpr std::uint32_t kWeightBytes = kWarps * Weights::kPortionBytes;
-  static constexpr std::uint32_t kInputBytes = kQuarter * kTokens * 32;
-  static constexpr std::uint32_t kInputSlots = kTokens == 8 ? 8 : 4;
+  // Slots: some steps of all tiles; those steps of all tokens that are multiplied at a time. With 256 tokens a copy
+  // takes as long as several groups of instructions, so what counts is bytes on their way: small slots, soon free
+  // again.
+  static constexpr int kGroup = kTokens == 256 ? 2 : kQuarter;  // steps
+  static constexpr int kSlotSteps = kTokens >= 64 && Weights::kHalves ? kQuarter : Weights::kPortionSteps;
+  static constexpr std::uint32_t kTileBytes = Weights::kPortionBytes * kSlotSteps / Weights::kPortionSteps;
+  static constexpr std::uint32_t kWeightBytes = kWarps * kTileBytes;
+  static constexpr std::uint32_t kInputBytes = kGroup * kTokens * 32;
+  static constexpr std::uint32_t kInputSlots = kTokens == 256 ? 9 : kTokens == 128 || kTokens == 8 ? 8 : 4;
   static constexpr std::uint32_t kFit = (kRoom - kHeaderBytes - kInputSlots * kInputBytes) / kWeightBytes;
   static constexpr std::uint32_t kWeightSlots = kFit < kMostSlots ? kFit : kMostSlots;
   static_assert(kWeightSlots >= 2);
@@ -57,16 +60,16 @@ __device__ void copy_weights(const MatrixArgs& m, const SplitTask& task, Ring ri
   const std::uint32_t tile = min(task.tile + lane % Plan::kWarps, task.tiles - 1);
   const std::byte* from =
       m.tiles + (std::uint64_t{tile} * task.pieces + task.begin) * Weights::kPortions * Weights::kPortionBytes;
-  for (std::uint32_t i = task.begin * Weights::kPortions; i < task.end * Weights::kPortions; ++i, ring.next()) {
+  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += Plan::kSlotSteps, ring.next()) {
     if (lane == 0) {
       wait_for(ring.empty(), ring.parity ^ 1);
       expect_bytes(ring.full(), Plan::kWeightBytes);
     }
     __syncwarp();
     if (lane < Plan::kWarps) {
-      copy_bytes(ring.data() + lane * Weights::kPortionBytes, from, Weights::kPortionBytes, ring.full());
+      copy_bytes(ring.data() + lane * Plan::kTileBytes, from, Plan::kTileBytes, ring.full());
     }
-    from += Weights::kPortionBytes;
+    from += Plan::kTileBytes;
   }
 }
 
@@ -76,45 +79,17 @@ __device__ void copy_inputs(const PreparedInput& in, const SplitTask& task, Ring
   constexpr std::uint32_t kStep = kTokenGroup / kTokenTile * 256;  // bytes of a step of 256 tokens
   const std::byte* from =
       reinterpret_cast<const std::byte*>(in.halves) +
-      ((std::uint64_t{task.first_token / kTokenGroup} * task.pieces + task.begin) * kSteps + lane % kQuarter) * kStep +
+      ((std::uint64_t{task.first_token / kTokenGroup} * task.pieces + task.begin) * kSteps + lane % Plan::kGroup) *
+          kStep +
       task.first_token % kTokenGroup / kTokenTile * 256;
-  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += kQuarter, ring.next()) {
+  for (std::uint32_t i = task.begin * kSteps; i < task.end * kSteps; i += Plan::kGroup, ring.next()) {
     if (lane == 0) {
       wait_for(ring.empty(), ring.parity ^ 1);
       expect_bytes(ring.full(), Plan::kInputBytes);
     }
     __syncwarp();
-    if (lane < kQuarter) copy_bytes(ring.data() + lane * kTokens * 32, from, kTokens * 32, ring.full());
-    from += kQuarter * kStep;
-  }
-}
-
-// What a quarter needs of a portion that lies in shared memory; the scales come with the first.
-template <Packing kPacking>
-__device__ inline void load_quarter(Fragments<kPacking>& to, int quarter, std::uint32_t portion, std::uint32_t lane) {
-  using Weights = Fragments<kPacking>;
-  constexpr int kVectors = Weights::kLow * kQuarter / Weights::kPortionSteps;
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    to.low[quarter * kVectors + i] = shared_16(portion + ((quarter * kVectors + i) * 32 + lane) * 16);
-  }
-  if constexpr (!Weights::kHalves) {
-    std::uint32_t at = portion + Weights::kInfo.low_bytes();
-    if constexpr (Weights::kHigh > 0) {
-      constexpr int kQuarters = 4 / Weights::kHigh;  // of a vector
-      if (quarter % kQuarters == 0) {
-        to.high[quarter / kQuarters] = shared_16(at + (quarter / kQuarters * 32 + lane) * 16);
-      }
-    }
-    if (quarter > 0) return;
-    at += Weights::kInfo.high_bytes();
-    if constexpr (Weights::kScaleBytes == 8) {
-      const uint2 pair = shared_8(at + lane * 8);
-      to.scales[0] = {pair.x, pair.y, 0, 0};
-    } else {
-#pragma unroll
-      for (int i = 0; i < Weights::kScales; ++i) to.scales[i] = shared_16(at + (i * 32 + lane) * 16);
-    }
+    if (lane < Plan::kGroup) copy_bytes(ring.data() + lane * kTokens * 32, from, kTokens * 32, ring.full());
+    from += Plan::kGroup * kStep;
   }
 }
 
@@ -127,33 +102,47 @@ __device__ void multiply_part(const SplitTask& task, Ring weights, Ring inputs, 
   float sums[kTokens / 2];
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
-  Weights packed;
-  uint4 a[2][kQuarter];  // registers are in use until their instructions are done: quarters take turns
+  [[maybe_unused]] Weights packed;
+  constexpr int kGroup = Plan::kGroup;
+  uint4 a[2][kGroup];  // registers are in use until their instructions are done: groups take turns
   std::uint32_t before = 0;
-  const std::uint32_t portions = (task.end - task.begin) * Weights::kPortions;
-  for (std::uint32_t portion = 0; portion < portions; ++portion) {
-    wait_for(weights.full(), weights.parity);
-    const std::uint32_t data = weights.data() + warp * Weights::kPortionBytes;
+  // A slot of one group needs a second slot for the turns. (A part has a multiple of four slots then.)
+  constexpr int kTurns = Plan::kSlotSteps == kGroup ? 2 : 1;
+  static_assert(Plan::kSlotSteps * kTurns / kGroup % 2 == 0 &&
+                static_cast<int>(kSteps) / Plan::kSlotSteps % kTurns == 0);
+  const std::uint32_t slots = (task.end - task.begin) * (kSteps / Plan::kSlotSteps);
+  for (std::uint32_t slot = 0; slot < slots; slot += kTurns) {
 #pragma unroll
-    for (int quarter = 0; quarter < Weights::kPortionSteps / kQuarter; ++quarter) {
-      load_quarter(packed, quarter, data, lane);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      wait_for(weights.full(), weights.parity);
+      const std::uint32_t data = weights.data() + warp * Plan::kTileBytes;
 #pragma unroll
-      for (int i = 0; i < kQuarter; ++i) a[quarter % 2][i] = packed.step(quarter * kQuarter + i);
-      wait_for(inputs.full(), inputs.parity);
-      const std::uint32_t x = inputs.data();
-      begin_multiply();
+      for (int step = 0; step < Plan::kSlotSteps; step += kGroup) {
+        uint4(&now)[kGroup] = a[(turn + step / kGroup) % 2];
+        if constexpr (Weights::kHalves) {
 #pragma unroll
-      for (int i = 0; i < kQuarter; ++i) {
-        multiply_async<kTokens>(sums, a[quarter % 2][i], input_descriptor(x + i * kTokens * 32));
+          for (int i = 0; i < kGroup; ++i) now[i] = shared_16(data + ((step + i) * 32 + lane) * 16);
+        } else {
+          if (step % kQuarter == 0) load_quarter(packed, step / kQuarter, data, lane);
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) now[i] = packed.step(step + i);
+        }
+        wait_for(inputs.full(), inputs.parity);
+        const std::uint32_t x = inputs.data();
+        begin_multiply();
+#pragma unroll
+        for (int i = 0; i < kGroup; ++i) {
+          multiply_async<kTokens>(sums, now[i], input_descriptor(x + i * kTokens * 32));
+        }
+        end_multiply();
+        wait_multiply<1>();
+        if (before != 0 && lane == 0) arrive(before);
+        before = inputs.empty();
+        inputs.next();
       }
-      end_multiply();
-      wait_multiply<1>();
-      if (before != 0 && lane == 0) arrive(before);
-      before = inputs.empty();
-      inputs.next();
+      if (lane == 0) arrive(weights.empty());
+      weights.next();
     }
-    if (lane == 0) arrive(weights.empty());
-    weights.next();
   }
   wait_multiply<0>();
   settle(sums);
@@ -163,33 +152,47 @@ __device__ void multiply_part(const SplitTask& task, Ring weights, Ring inputs, 
   for (int i = 0; i < kTokens / 2; ++i) to[(i / 4 * 8 + i % 2) * Plan::kStride + i / 2 % 2 * 8] = sums[i];
 }
 
-// Adds the parts in order. Each block of the cluster has some of the tokens.
+// Adds the parts in order. Each block of the cluster has some of the tokens, each thread always the same four rows. It
+// reads what it needs for several tokens, then writes them: each read takes long.
 template <Packing kPacking, int kTokens>
 __device__ void add_parts(const MatrixArgs& m, const PreparedInput& in, std::uint32_t tokens, const SplitTask& task,
                           std::uint32_t rank, std::uint32_t sums) {
   using Plan = SplitPlan<kPacking, kTokens>;
-  const std::uint32_t own = kTokens / m.parts;
-  for (std::uint32_t i = threadIdx.x; i < own * Plan::kRows / 4; i += Plan::kWarps * 32) {
-    const std::uint32_t r = i % (Plan::kRows / 4) * 4, column = rank * own + i / (Plan::kRows / 4);
-    const std::uint32_t row = task.tile * kTileRows + r, token = task.first_token + column;
-    if (token >= tokens) break;
-    if (row >= m.rows) continue;
-    const std::uint32_t at = sums + (column * Plan::kStride + r) * 4;
-    float4 part[kMostParts];
+  constexpr std::uint32_t kThreads = Plan::kRows / 4;                // of a token
+  constexpr std::uint32_t kAtOnce = Plan::kWarps * 32 / kThreads;    // tokens of all threads
+  constexpr int kHeld = kTokens >= 128 ? 4 : kTokens == 64 ? 2 : 1;  // of one thread
+  const std::uint32_t r = threadIdx.x % kThreads * 4, row = task.tile * kTileRows + r, own = kTokens / m.parts;
+  if (row >= m.rows) return;
+  for (std::uint32_t first = threadIdx.x / kThreads; first < own; first += kHeld * kAtOnce) {
+    float4 part[kHeld][kMostParts], old[kHeld];
+    float inverse[kHeld];
 #pragma unroll
-    for (std::uint32_t p = 0; p < kMostParts; ++p) {
-      if (p < m.parts) part[p] = floats_in_cluster(in_block(at, p));
-    }
-    float total[4] = {0, 0, 0, 0};
+    for (int i = 0; i < kHeld; ++i) {
+      const std::uint32_t column = rank * own + first + i * kAtOnce, token = task.first_token + column;
+      if (first + i * kAtOnce >= own || token >= tokens) continue;
+      const std::uint32_t at = sums + (column * Plan::kStride + r) * 4;
 #pragma unroll
-    for (std::uint32_t p = 0; p < kMostParts; ++p) {
-      if (p >= m.parts) continue;
-      total[0] = __fadd_rn(total[0], part[p].x);
-      total[1] = __fadd_rn(total[1], part[p].y);
-      total[2] = __fadd_rn(total[2], part[p].z);
-      total[3] = __fadd_rn(total[3], part[p].w);
+      for (std::uint32_t p = 0; p < kMostParts; ++p) {
+        if (p < m.parts) part[i][p] = floats_in_cluster(in_block(at, p));
+      }
+      inverse[i] = in.inverses[token];
+      old[i] = old_4(m, token, row);
     }
-    put_4(m, token, row, total, in.inverses[token]);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const std::uint32_t token = task.first_token + rank * own + first + i * kAtOnce;
+      if (first + i * kAtOnce >= own || token >= tokens) continue;
+      float total[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (std::uint32_t p = 0; p < kMostParts; ++p) {
+        if (p >= m.parts) continue;
+        total[0] = __fadd_rn(total[0], part[i][p].x);
+        total[1] = __fadd_rn(total[1], part[i][p].y);
+        total[2] = __fadd_rn(total[2], part[i][p].z);
+        total[3] = __fadd_rn(total[3], part[i][p].w);
+      }
+      put_4(m, token, row, total, inverse[i], old[i]);
+    }
   }
 }
 

@@ -1,0 +1,284 @@
+// One block per multiprocessor, which has its share of the row tiles. A warp has one part of the columns of every few
+// tiles, and a ring of slots in shared memory for packed weights, which it fills and reads by itself. The warps of a
+// tile add their parts in order.
+#include <algorithm>
+
+#include "quire/backend/cuda/overlap.cuh"
+#include "quire/backend/cuda/ring_launch.h"
+#include "quire/backend/cuda/shared_fragments.cuh"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr std::uint32_t kMostWarps = 16;
+constexpr std::uint32_t kMostSlots = 8;  // of a warp
+constexpr std::uint32_t kBarrierBytes = kMostWarps * kMostSlots * 8;
+constexpr std::uint32_t kStride = kTileRows + 4;  // floats of a token's sums
+// [2][warp][token][row]: rounds take turns, so that one may write while others still read.
+constexpr std::uint32_t kSumBytes = 2 * kMostWarps * kRingTokens * kStride * 4;
+// A lane reads 64 neighbouring columns of the input. 16 bytes between these runs keep lanes from sharing banks.
+constexpr std::uint32_t kRunBytes = kLaneCols * 2 + 16;
+constexpr std::uint32_t kPieceRuns = kPieceCols / kLaneCols;
+// Leaves room for a block of the input kernel of the next product, which can then start before this one ends; half of
+// the registers too.
+constexpr std::uint32_t kRoom = 224 * 1024;
+
+constexpr std::uint32_t input_bytes(std::uint32_t tokens, std::uint32_t pieces) {
+  return tokens * pieces * kPieceRuns * kRunBytes;
+}
+constexpr std::uint32_t slots_at(std::uint32_t tokens, std::uint32_t pieces) {
+  return (kBarrierBytes + kSumBytes + input_bytes(tokens, pieces) + 127) / 128 * 128;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// The tile with this number, of all matrices together; first_block counts tiles.
+struct Tile {
+  const MatrixArgs* m;
+  std::uint32_t tile;
+};
+__device__ Tile tile_of(const MatrixSet& set, std::uint32_t number) {
+  std::uint32_t i = 0;
+  while (i + 1 < set.count && number >= set.first_block[i + 1]) ++i;
+  return {&set.matrix[i], number - set.first_block[i]};
+}
+
+// The tiles of a warp, and the portions of each.
+struct RingTask {
+  std::uint32_t first, last, step;      // tiles
+  std::uint32_t begin, end, in_a_tile;  // portions of the part; of a whole tile
+};
+
+// Starts the copies of a warp, one portion after the other. Every lane keeps count; one copies.
+template <Packing kPacking>
+class Copies {
+ public:
+  using Weights = Fragments<kPacking>;
+
+  __device__ Copies(const MatrixSet& set, const RingTask& task, std::uint32_t lane)
+      : set_(set), task_(task), lane_(lane), tile_(task.first) {
+    start_tile();
+  }
+  __device__ bool left() const { return tile_ < task_.last; }
+  __device__ void next(std::uint32_t to, std::uint32_t barrier) {
+    if (lane_ == 0) {
+      expect_bytes(barrier, Weights::kPortionBytes);
+      copy_bytes(to, from_, Weights::kPortionBytes, barrier);
+    }
+    from_ += Weights::kPortionBytes;
+    if (++portion_ < task_.end) return;
+    tile_ += task_.step;
+    start_tile();
+  }
+
+ private:
+  __device__ void start_tile() {
+    if (!left()) return;
+    const Tile at = tile_of(set_, tile_);
+    portion_ = task_.begin;
+    from_ = at.m->tiles + (std::uint64_t{at.tile} * task_.in_a_tile + portion_) * Weights::kPortionBytes;
+  }
+
+  const MatrixSet& set_;
+  const RingTask& task_;
+  std::uint32_t lane_, tile_, portion_ = 0;
+  const std::byte* from_ = nullptr;
+};
+
+// The rows of the input, to shared memory.
+__device__ void copy_rows(const PreparedInput& in, std::uint32_t tokens, std::uint32_t pieces, std::byte* to) {
+  constexpr std::uint32_t kVectors = kLaneCols * 2 / 16;  // of a run
+  const auto* from = reinterpret_cast<const uint4*>(in.rows);
+  for (std::uint32_t i = threadIdx.x; i < tokens * pieces * kPieceRuns * kVectors; i += blockDim.x) {
+    *reinterpret_cast<uint4*>(to + i / kVectors * kRunBytes + i % kVectors * 16) = __ldcg(from + i);
+  }
+}
+
+// sums += weights * inputs, for a quarter of a piece. `x`: the lane's columns of the portion, in shared memory.
+template <Packing kPacking>
+__device__ void multiply_quarter(float (&sums)[4], const Fragments<kPacking>& weights, int quarter, std::uint32_t x,
+                                 bool wanted) {
+#pragma unroll
+  for (int step = quarter * kQuarter; step < (quarter + 1) * kQuarter; step += 2) {
+    const uint4 b = wanted ? shared_16(x + step * 8) : uint4{0, 0, 0, 0};
+    multiply<false>(sums, weights.step(step), {b.x, b.y});
+    multiply<false>(sums, weights.step(step + 1), {b.z, b.w});
+  }
+}
+
+// The element of a tile that a thread writes: row r of token n. What it needs besides the sums is read when the tile
+// begins, so that no warp waits for it at the end. Threads of a tile with one part have two elements.
+struct Element {
+  const MatrixArgs& m;
+  std::uint32_t row, token;
+  bool there;
+  float row_inverse = 0, old = 0;
+
+  __device__ Element(const MatrixArgs& matrix, std::uint32_t first_row, std::uint32_t n, std::uint32_t r,
+                     std::uint32_t tokens)
+      : m(matrix), row(first_row + r), token(n), there(row < m.rows && n < tokens) {
+    if (!there) return;
+    row_inverse = m.inverses[row];
+    if (m.add) old = m.out[token * m.out_stride + row];
+  }
+  // As put() does it.
+  __device__ void write(float total, float inverse) const {
+    float value = __fmul_rn(__fmul_rn(total, inverse), row_inverse);
+    if (m.bias != nullptr) value = __fadd_rn(value, m.bias[row]);
+    m.out[token * m.out_stride + row] = m.add ? fmaf(value, m.scale, old) : value;
+  }
+};
+
+// The parts of row r, in order. `sums`: of the tile's first warp and the token.
+__device__ float total_of(const float* sums, std::uint32_t parts, std::uint32_t r) {
+  float total = 0;
+  for (std::uint32_t p = 0; p < parts; ++p) total = __fadd_rn(total, sums[p * kRingTokens * kStride + r]);
+  return total;
+}
+
+#endif
+
+template <Packing kPacking>
+__global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
+    ring_kernel(__grid_constant__ const MatrixSet set, PreparedInput in, std::uint32_t tokens, std::uint32_t slots) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Weights = Fragments<kPacking>;
+  extern __shared__ __align__(128) std::byte shared[];
+  const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const std::uint32_t parts = set.matrix[0].parts, pieces = pieces_of(set.matrix[0].cols), part = warp % parts;
+  const std::uint32_t tiles = set.first_block[set.count];
+  RingTask task;
+  task.first = blockIdx.x * tiles / gridDim.x + warp / parts;
+  task.last = (blockIdx.x + 1) * tiles / gridDim.x;
+  task.step = warps / parts;
+  task.begin = part_begin(part, parts, pieces) * Weights::kPortions;
+  task.end = part_begin(part + 1, parts, pieces) * Weights::kPortions;
+  task.in_a_tile = pieces * Weights::kPortions;
+  const std::uint32_t barriers = base + warp * kMostSlots * 8;
+  const std::uint32_t ring = base + slots_at(tokens, pieces) + warp * slots * Weights::kPortionBytes;
+  if (lane == 0) {
+    for (std::uint32_t i = 0; i < slots; ++i) init_barrier(barriers + i * 8, 1);
+    barriers_ready();
+  }
+  __syncwarp();
+  Copies<kPacking> copies(set, task, lane);
+  for (std::uint32_t i = 0; i < slots && copies.left(); ++i) {
+    copies.next(ring + i * Weights::kPortionBytes, barriers + i * 8);
+  }
+  let_next_start();
+  wait_for_previous();
+  copy_rows(in, tokens, pieces, shared + kBarrierBytes + kSumBytes);
+  __syncthreads();
+  const bool wanted = lane / 4 < tokens;
+  const std::uint32_t x =
+      base + kBarrierBytes + kSumBytes + (lane / 4 * pieces * kPieceRuns + lane % kPieceRuns) * kRunBytes;
+  auto* sums = reinterpret_cast<float*>(shared + kBarrierBytes);
+  std::uint32_t slot = 0, parity = 0;
+  const std::uint32_t r = lane % kTileRows, token = part * 2 + lane / kTileRows;
+  const float inverse = token < tokens ? in.inverses[token] : 0.0f;
+  for (std::uint32_t number = task.first; number < task.last; number += task.step) {
+    float own[4] = {};
+    const Tile tile = tile_of(set, number);
+    const Element element(*tile.m, tile.tile * kTileRows, token, r, tokens);
+    for (std::uint32_t portion = task.begin; portion < task.end; ++portion) {
+      const std::uint32_t data = ring + slot * Weights::kPortionBytes;
+      wait_for(barriers + slot * 8, parity);
+      const std::uint32_t inputs = x + portion / Weights::kPortions * kPieceRuns * kRunBytes +
+                                   portion % Weights::kPortions * Weights::kPortionSteps * 8;
+      constexpr int kQuarters = Weights::kPortionSteps / kQuarter;
+      Weights weights;
+      load_quarter(weights, 0, data, lane);
+#pragma unroll
+      for (int quarter = 0; quarter < kQuarters; ++quarter) {
+        if (quarter + 1 < kQuarters) {
+          load_quarter(weights, quarter + 1, data, lane);
+        } else {
+          __syncwarp();  // all have read the slot
+          if (copies.left()) copies.next(data, barriers + slot * 8);
+        }
+        multiply_quarter(own, weights, quarter, inputs, wanted);
+      }
+      if (++slot == slots) slot = 0, parity ^= 1;
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      const std::uint32_t n = lane % 4 * 2 + i % 2;
+      if (n < tokens) sums[(warp * kRingTokens + n) * kStride + lane / 4 + i / 2 * 8] = own[i];
+    }
+    // The warps of this tile; no more than 8 such groups have more than one.
+    parts == 1 ? __syncwarp() : bar_sync(1 + warp / parts, parts * 32);
+    const float* of_tile = sums + ((warp - part) * kRingTokens + token) * kStride;
+    if (element.there) element.write(total_of(of_tile, parts, r), inverse);
+    if (parts == 1 && tokens > 2) {
+      const Element other(*tile.m, tile.tile * kTileRows, token + 2, r, tokens);
+      if (other.there) other.write(total_of(of_tile + 2 * kStride, 1, r), in.inverses[token + 2]);
+    }
+    sums = reinterpret_cast<float*>(shared + kBarrierBytes) +
+           (sums == reinterpret_cast<float*>(shared + kBarrierBytes) ? kMostWarps * kRingTokens * kStride : 0);
+  }
+#endif
+}
+
+template <Packing kPacking>
+cudaError_t allow_ring() {
+  const cudaError_t error =
+      cudaFuncSetAttribute(ring_kernel<kPacking>, cudaFuncAttributeMaxDynamicSharedMemorySize, kRoom);
+  return error != cudaSuccess ? error : want_shared_memory(ring_kernel<kPacking>);
+}
+
+template <Packing kPacking>
+void start_ring(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in,
+                std::uint32_t processors) {
+  std::uint32_t tiles = 0;
+  for (std::uint32_t i = 0; i < set.count; ++i) {
+    set.first_block[i] = tiles;
+    tiles += tiles_of(set.matrix[i].rows);
+  }
+  set.first_block[set.count] = tiles;
+  const std::uint32_t blocks = tiles < processors ? tiles : processors, parts = set.matrix[0].parts;
+  // Fewer warps have longer rings, but none longer than all that a warp reads: what is left is for other kernels.
+  const std::uint32_t most = (tiles + blocks - 1) / blocks * parts, warps = most < kMostWarps ? most : kMostWarps;
+  const std::uint32_t pieces = pieces_of(set.matrix[0].cols), before = slots_at(tokens, pieces);
+  const std::uint32_t all =
+      (most + warps - 1) / warps * ((pieces + parts - 1) / parts) * Fragments<kPacking>::kPortions;
+  const std::uint32_t each = warps * Fragments<kPacking>::kPortionBytes, fit = (kRoom - before) / each;
+  const std::uint32_t slots = std::min({fit, kMostSlots, all});
+  launch(in.overlap, stream, dim3(blocks), warps * 32, before + slots * each, ring_kernel<kPacking>, set, in, tokens,
+         slots);
+}
+
+}  // namespace
+
+cudaError_t prepare_ring(std::uint32_t* processors) {
+  int device = 0, count = 0;
+  for (const cudaError_t error :
+       {cudaGetDevice(&device), cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        allow_ring<Packing::F16>(), allow_ring<Packing::Q4>(), allow_ring<Packing::Q4Min>(),
+        allow_ring<Packing::Q4x16>(), allow_ring<Packing::Q4x16Min>(), allow_ring<Packing::Q5>(),
+        allow_ring<Packing::Q5Min>(), allow_ring<Packing::Q6x16>(), allow_ring<Packing::Q8>()}) {
+    if (error != cudaSuccess) return error;
+  }
+  *processors = static_cast<std::uint32_t>(count);
+  return cudaSuccess;
+}
+
+void launch_ring(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in,
+                 std::uint32_t processors) {
+  switch (packing) {
+    case Packing::F32:
+    case Packing::BF16: return;
+    case Packing::F16: return start_ring<Packing::F16>(stream, set, tokens, in, processors);
+    case Packing::Q4: return start_ring<Packing::Q4>(stream, set, tokens, in, processors);
+    case Packing::Q4Min: return start_ring<Packing::Q4Min>(stream, set, tokens, in, processors);
+    case Packing::Q4x16: return start_ring<Packing::Q4x16>(stream, set, tokens, in, processors);
+    case Packing::Q4x16Min: return start_ring<Packing::Q4x16Min>(stream, set, tokens, in, processors);
+    case Packing::Q5: return start_ring<Packing::Q5>(stream, set, tokens, in, processors);
+    case Packing::Q5Min: return start_ring<Packing::Q5Min>(stream, set, tokens, in, processors);
+    case Packing::Q6x16: return start_ring<Packing::Q6x16>(stream, set, tokens, in, processors);
+    case Packing::Q8: return start_ring<Packing::Q8>(stream, set, tokens, in, processors);
+  }
+}
+
+}  // namespace quire::cuda
