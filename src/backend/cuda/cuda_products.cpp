@@ -75,6 +75,16 @@ struct Scratch {
   std::uint64_t bytes() const { return 3 * halves + floats + inverses + kRowBytes + kExpandedBytes; }
 };
 
+// Whether an output lies where the input does.
+bool overlaps(std::span<const Product> products, const Input& input) {
+  const auto end = [](const Tensor& t) { return t.data + ((t.rows - 1) * t.stride + t.cols) * sizeof(float); };
+  return std::ranges::any_of(products, [&](const Product& product) {
+    return std::ranges::any_of(std::initializer_list<Tensor>{input.x, input.gate}, [&](const Tensor& read) {
+      return read.valid() && read.data < end(product.out) && product.out.data < end(read);
+    });
+  });
+}
+
 }  // namespace
 
 std::uint64_t CudaProducts::scratch_bytes(const Backend::Sizes& sizes) { return Scratch(sizes).bytes(); }
@@ -167,9 +177,10 @@ bool CudaProducts::takes_split(Packing packing, std::uint32_t tokens) const {
   return kernels_ == Kernels::Split || tokens > (packing == Packing::F16 ? kStreamedHalves : kStreamedPacked);
 }
 
-void CudaProducts::multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const {
+void CudaProducts::multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens,
+                            const InputArgs* raw) const {
   if (takes_ring(packing, tokens, set.matrix[0].cols)) {
-    return launch_ring(stream, packing, set, tokens, prepared_, processors_);
+    return launch_ring(stream, packing, set, tokens, prepared_, raw, processors_);
   }
   if (takes_split(packing, tokens)) return launch_split(stream, packing, set, tokens, prepared_);
   const bool only_streamed = packing == Packing::F32 || packing == Packing::BF16;
@@ -182,19 +193,27 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   const std::uint32_t tokens = input.x.rows;
   if (tokens == 0 || products.empty()) return;
   QUIRE_CHECK(tokens <= sizes_.rows && input.x.cols <= sizes_.cols, "steps are as large as they were prepared for");
+  // A single token may be made ready by the product itself. That leaves other forms for other packings.
+  const InputArgs args{kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups};
+  const InputArgs* raw =
+      ring_makes_ready(tokens, input.x.cols, input.groups) && !overlaps(products, input) ? &args : nullptr;
   InputForms forms;
   for (const Product& product : products) {
     QUIRE_CHECK(
         input.x.cols == product.weight->cols && product.out.cols == product.weight->rows && product.out.rows == tokens,
         "shapes agree");
     const Packing packing = packing_of(product.weight->type);
-    (packing == Packing::F32                             ? forms.floats
-     : packing == Packing::BF16                          ? forms.bf16
-     : takes_ring(packing, tokens, product.weight->cols) ? forms.rows
-                                                         : forms.halves) = true;
+    if (packing == Packing::F32) {
+      forms.floats = true;
+    } else if (packing == Packing::BF16) {
+      forms.bf16 = true;
+    } else if (takes_ring(packing, tokens, product.weight->cols)) {
+      forms.rows = raw == nullptr;
+    } else {
+      forms.halves = true;
+    }
   }
-  launch_prepare(stream, {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups}, prepared_,
-                 forms);
+  if (forms.any()) launch_prepare(stream, args, prepared_, forms);
   // Products of one packing go together, in the order of their first.
   MatrixSet set;
   for (std::size_t i = 0; i < products.size(); ++i) {
@@ -205,10 +224,10 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
       if (!same(products[k])) continue;
       set.matrix[set.count++] = args_of(products[k]);
       if (set.count < kMostTogether) continue;
-      multiply(stream, packing, set, tokens);
+      multiply(stream, packing, set, tokens, raw);
       set.count = 0;
     }
-    if (set.count > 0) multiply(stream, packing, set, tokens);
+    if (set.count > 0) multiply(stream, packing, set, tokens, raw);
     set.count = 0;
   }
 }

@@ -48,7 +48,8 @@ class CudaProducts {
 
  private:
   // All matrices of a set have the same packing and columns.
-  void multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;
+  void multiply(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens,
+                const InputArgs* raw) const;
   bool takes_ring(Packing packing, std::uint32_t tokens, std::uint32_t cols) const;
   bool takes_split(Packing packing, std::uint32_t tokens) const;
   void multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens) const;

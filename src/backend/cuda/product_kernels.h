@@ -37,6 +37,7 @@ struct PreparedInput {
 };
 struct InputForms {
   bool halves = false, bf16 = false, floats = false, rows = false;
+  bool any() const { return halves || bf16 || floats || rows; }
 };
 cudaError_t prepare_inputs();  // once, before the first launch
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms);

@@ -3,6 +3,7 @@
 // tile add their parts in order.
 #include <algorithm>
 
+#include "quire/backend/cuda/input_rows.cuh"
 #include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/ring_launch.h"
 #include "quire/backend/cuda/shared_fragments.cuh"
@@ -14,6 +15,7 @@ namespace {
 constexpr std::uint32_t kMostWarps = 16;
 constexpr std::uint32_t kMostSlots = 8;  // of a warp
 constexpr std::uint32_t kBarrierBytes = kMostWarps * kMostSlots * 8;
+constexpr std::uint32_t kHeldQuads = 8;           // of a thread that makes an input ready
 constexpr std::uint32_t kStride = kTileRows + 4;  // floats of a token's sums
 // [2][warp][token][row]: rounds take turns, so that one may write while others still read.
 constexpr std::uint32_t kSumBytes = 2 * kMostWarps * kRingTokens * kStride * 4;
@@ -30,6 +32,17 @@ constexpr std::uint32_t input_bytes(std::uint32_t tokens, std::uint32_t pieces) 
 constexpr std::uint32_t slots_at(std::uint32_t tokens, std::uint32_t pieces) {
   return (kBarrierBytes + kSumBytes + input_bytes(tokens, pieces) + 127) / 128 * 128;
 }
+
+// The input as launch_prepare() would take it.
+struct RawInput {
+  InputArgs args;
+  bool there = false;  // else the rows are ready
+  bool aligned = false;
+};
+struct RingSizes {
+  std::uint32_t workers;  // warps that multiply; others only make the input ready
+  std::uint32_t slots;    // of a warp
+};
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -95,6 +108,22 @@ __device__ void copy_rows(const PreparedInput& in, std::uint32_t tokens, std::ui
   }
 }
 
+// Where a block puts the halves of its input: as copy_rows() does it.
+struct ToShared {
+  std::byte* to;
+  float* inverse;
+  float power = 1;
+
+  __device__ void scale_by(int exponent) {
+    power = power_of_two(exponent);
+    if (threadIdx.x == 0) *inverse = power_of_two(-exponent);
+  }
+  __device__ void operator()(std::uint32_t c, float4 v) const {
+    const half2 low = __floats2half2_rn(v.x * power, v.y * power), high = __floats2half2_rn(v.z * power, v.w * power);
+    *reinterpret_cast<uint2*>(to + c / kLaneCols * kRunBytes + c % kLaneCols * 2) = {bits_of(low), bits_of(high)};
+  }
+};
+
 // sums += weights * inputs, for a quarter of a piece. `x`: the lane's columns of the portion, in shared memory.
 template <Packing kPacking>
 __device__ void multiply_quarter(float (&sums)[4], const Fragments<kPacking>& weights, int quarter, std::uint32_t x,
@@ -141,18 +170,20 @@ __device__ float total_of(const float* sums, std::uint32_t parts, std::uint32_t 
 
 template <Packing kPacking>
 __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
-    ring_kernel(__grid_constant__ const MatrixSet set, PreparedInput in, std::uint32_t tokens, std::uint32_t slots) {
+    ring_kernel(__grid_constant__ const MatrixSet set, PreparedInput in, __grid_constant__ const RawInput raw,
+                std::uint32_t tokens, RingSizes sizes) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Weights = Fragments<kPacking>;
   extern __shared__ __align__(128) std::byte shared[];
   const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  __shared__ float room[32], norms[kRingGroups], inverses[kRingTokens];
+  const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slots = sizes.slots;
   const std::uint32_t parts = set.matrix[0].parts, pieces = pieces_of(set.matrix[0].cols), part = warp % parts;
   const std::uint32_t tiles = set.first_block[set.count];
   RingTask task;
   task.first = blockIdx.x * tiles / gridDim.x + warp / parts;
-  task.last = (blockIdx.x + 1) * tiles / gridDim.x;
-  task.step = warps / parts;
+  task.last = warp < sizes.workers ? (blockIdx.x + 1) * tiles / gridDim.x : 0;
+  task.step = sizes.workers / parts;
   task.begin = part_begin(part, parts, pieces) * Weights::kPortions;
   task.end = part_begin(part + 1, parts, pieces) * Weights::kPortions;
   task.in_a_tile = pieces * Weights::kPortions;
@@ -168,8 +199,21 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
     copies.next(ring + i * Weights::kPortionBytes, barriers + i * 8);
   }
   let_next_start();
-  wait_for_previous();
-  copy_rows(in, tokens, pieces, shared + kBarrierBytes + kSumBytes);
+  std::byte* const rows = shared + kBarrierBytes + kSumBytes;
+  if (raw.there) {
+    const Row row = row_of(raw.args, 0, norms, raw.aligned);
+    const RowThread thread{threadIdx.x, row_threads(row.cols)};
+    float4 ahead[kAhead];
+    weights_ahead(row, thread, ahead);
+    wait_for_previous();
+    ToShared write{rows, inverses};
+    static_assert(kRingCols <= 2 * 4 * kMostThreads);
+    make_ready<2, true>(raw.args, row, thread, ahead, room, norms, write);
+  } else {
+    wait_for_previous();
+    copy_rows(in, tokens, pieces, rows);
+    if (threadIdx.x < tokens) inverses[threadIdx.x] = in.inverses[threadIdx.x];
+  }
   __syncthreads();
   const bool wanted = lane / 4 < tokens;
   const std::uint32_t x =
@@ -177,7 +221,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
   auto* sums = reinterpret_cast<float*>(shared + kBarrierBytes);
   std::uint32_t slot = 0, parity = 0;
   const std::uint32_t r = lane % kTileRows, token = part * 2 + lane / kTileRows;
-  const float inverse = token < tokens ? in.inverses[token] : 0.0f;
+  const float inverse = token < tokens ? inverses[token] : 0.0f;
   for (std::uint32_t number = task.first; number < task.last; number += task.step) {
     float own[4] = {};
     const Tile tile = tile_of(set, number);
@@ -213,7 +257,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
     if (element.there) element.write(total_of(of_tile, parts, r), inverse);
     if (parts == 1 && tokens > 2) {
       const Element other(*tile.m, tile.tile * kTileRows, token + 2, r, tokens);
-      if (other.there) other.write(total_of(of_tile + 2 * kStride, 1, r), in.inverses[token + 2]);
+      if (other.there) other.write(total_of(of_tile + 2 * kStride, 1, r), inverses[token + 2]);
     }
     sums = reinterpret_cast<float*>(shared + kBarrierBytes) +
            (sums == reinterpret_cast<float*>(shared + kBarrierBytes) ? kMostWarps * kRingTokens * kStride : 0);
@@ -229,7 +273,7 @@ cudaError_t allow_ring() {
 }
 
 template <Packing kPacking>
-void start_ring(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in,
+void start_ring(cudaStream_t stream, MatrixSet set, std::uint32_t tokens, const PreparedInput& in, const InputArgs* raw,
                 std::uint32_t processors) {
   std::uint32_t tiles = 0;
   for (std::uint32_t i = 0; i < set.count; ++i) {
@@ -239,14 +283,16 @@ void start_ring(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const
   set.first_block[set.count] = tiles;
   const std::uint32_t blocks = tiles < processors ? tiles : processors, parts = set.matrix[0].parts;
   // Fewer warps have longer rings, but none longer than all that a warp reads: what is left is for other kernels.
-  const std::uint32_t most = (tiles + blocks - 1) / blocks * parts, warps = most < kMostWarps ? most : kMostWarps;
-  const std::uint32_t pieces = pieces_of(set.matrix[0].cols), before = slots_at(tokens, pieces);
+  const std::uint32_t most = (tiles + blocks - 1) / blocks * parts, workers = most < kMostWarps ? most : kMostWarps;
+  const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols), before = slots_at(tokens, pieces);
   const std::uint32_t all =
-      (most + warps - 1) / warps * ((pieces + parts - 1) / parts) * Fragments<kPacking>::kPortions;
-  const std::uint32_t each = warps * Fragments<kPacking>::kPortionBytes, fit = (kRoom - before) / each;
+      (most + workers - 1) / workers * ((pieces + parts - 1) / parts) * Fragments<kPacking>::kPortions;
+  const std::uint32_t each = workers * Fragments<kPacking>::kPortionBytes, fit = (kRoom - before) / each;
   const std::uint32_t slots = std::min({fit, kMostSlots, all});
-  launch(in.overlap, stream, dim3(blocks), warps * 32, before + slots * each, ring_kernel<kPacking>, set, in, tokens,
-         slots);
+  const std::uint32_t threads = std::max(workers * 32, raw == nullptr ? 0 : row_threads(cols));
+  const RawInput own = raw == nullptr ? RawInput{} : RawInput{*raw, true, is_aligned(*raw)};
+  launch(in.overlap, stream, dim3(blocks), threads, before + slots * each, ring_kernel<kPacking>, set, in, own, tokens,
+         RingSizes{workers, slots});
 }
 
 }  // namespace
@@ -264,20 +310,20 @@ cudaError_t prepare_ring(std::uint32_t* processors) {
   return cudaSuccess;
 }
 
-void launch_ring(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in,
-                 std::uint32_t processors) {
+void launch_ring(cudaStream_t stream, Packing packing, const MatrixSet& set, std::uint32_t tokens,
+                 const PreparedInput& in, const InputArgs* raw, std::uint32_t processors) {
   switch (packing) {
     case Packing::F32:
     case Packing::BF16: return;
-    case Packing::F16: return start_ring<Packing::F16>(stream, set, tokens, in, processors);
-    case Packing::Q4: return start_ring<Packing::Q4>(stream, set, tokens, in, processors);
-    case Packing::Q4Min: return start_ring<Packing::Q4Min>(stream, set, tokens, in, processors);
-    case Packing::Q4x16: return start_ring<Packing::Q4x16>(stream, set, tokens, in, processors);
-    case Packing::Q4x16Min: return start_ring<Packing::Q4x16Min>(stream, set, tokens, in, processors);
-    case Packing::Q5: return start_ring<Packing::Q5>(stream, set, tokens, in, processors);
-    case Packing::Q5Min: return start_ring<Packing::Q5Min>(stream, set, tokens, in, processors);
-    case Packing::Q6x16: return start_ring<Packing::Q6x16>(stream, set, tokens, in, processors);
-    case Packing::Q8: return start_ring<Packing::Q8>(stream, set, tokens, in, processors);
+    case Packing::F16: return start_ring<Packing::F16>(stream, set, tokens, in, raw, processors);
+    case Packing::Q4: return start_ring<Packing::Q4>(stream, set, tokens, in, raw, processors);
+    case Packing::Q4Min: return start_ring<Packing::Q4Min>(stream, set, tokens, in, raw, processors);
+    case Packing::Q4x16: return start_ring<Packing::Q4x16>(stream, set, tokens, in, raw, processors);
+    case Packing::Q4x16Min: return start_ring<Packing::Q4x16Min>(stream, set, tokens, in, raw, processors);
+    case Packing::Q5: return start_ring<Packing::Q5>(stream, set, tokens, in, raw, processors);
+    case Packing::Q5Min: return start_ring<Packing::Q5Min>(stream, set, tokens, in, raw, processors);
+    case Packing::Q6x16: return start_ring<Packing::Q6x16>(stream, set, tokens, in, raw, processors);
+    case Packing::Q8: return start_ring<Packing::Q8>(stream, set, tokens, in, raw, processors);
   }
 }
 
