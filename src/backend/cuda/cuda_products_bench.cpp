@@ -1,17 +1,12 @@
 // Checks and times products on a GPU. Exits with 1 if a bit depends on the number of tokens, or a result is wrong.
-//   cuda_products_bench [SHAPES] [check]     SHAPES random small shapes (400), then mistral-7b's matrices; "check": no
-//   timing
+//   cuda_products_bench [SHAPES] [check|many]    SHAPES random small shapes (400), then mistral-7b's matrices; "check":
+//   no timing; "many": a million random products instead, whose bits are compared on the GPU
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string_view>
-#include <thread>
 
-#include <cuda_runtime_api.h>
-
-#include "quire/backend/cuda/arrange.h"
-#include "quire/backend/cuda/cuda_products.h"
-#include "quire/backend/reference_testing.h"
+#include "quire/backend/cuda/products_bench_many.h"
 
 namespace quire::cuda {
 namespace {
@@ -19,74 +14,6 @@ namespace {
 using reference::FileWeight;
 using reference::HostInput;
 using reference::Matrix;
-using Kernels = CudaProducts::Kernels;
-
-constexpr Backend::Sizes kSizes{.rows = 2048, .cols = 14336};
-constexpr std::uint64_t kArena = std::uint64_t{2} << 30;
-
-void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::printf("%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-std::byte* allocated(std::uint64_t bytes) {
-  void* memory = nullptr;
-  must(cudaMalloc(&memory, bytes), "memory");
-  return static_cast<std::byte*>(memory);
-}
-
-// Device memory that is handed out in order and all taken back at once.
-class Gpu {
- public:
-  Gpu() : team(std::max(1u, std::thread::hardware_concurrency())) {
-    must(cudaStreamCreate(&stream), "stream");
-    arena_ = allocated(kArena);
-    std::byte* scratch = allocated(CudaProducts::scratch_bytes(kSizes));
-    must(cudaMemset(scratch, 0xff, CudaProducts::scratch_bytes(kSizes)), "NaN in scratch memory");
-    must(products.prepare(kSizes, scratch), "prepare");
-  }
-  void clear() { used_ = 0; }
-  std::uint64_t left() const { return kArena - used_; }
-  std::byte* take(std::uint64_t bytes) {
-    std::byte* at = arena_ + used_;
-    used_ += (bytes + 255) / 256 * 256;
-    QUIRE_CHECK(used_ <= kArena, "the arena is large enough");
-    return at;
-  }
-  Weight load(const FileMatrix& file) {
-    std::vector<std::byte> staging(CudaProducts::weight_bytes(file, WeightUse::Product));
-    CudaProducts::arrange(file, WeightUse::Product, team, staging.data());
-    std::byte* at = take(staging.size());
-    must(cudaMemcpy(at, staging.data(), staging.size(), cudaMemcpyHostToDevice), "upload");
-    return CudaProducts::weight(file, WeightUse::Product, at);
-  }
-  // As columns of wider rows, `before` floats from their beginning.
-  Tensor put(const Matrix& x, std::uint32_t before = 0) {
-    if (x.values.empty()) return {};
-    const std::uint64_t stride = x.cols + 2 * before;
-    std::vector<float> wide(x.rows * stride, NAN);
-    for (std::uint32_t i = 0; i < x.rows; ++i)
-      std::ranges::copy(x.row(i), wide.begin() + std::ptrdiff_t(i * stride + before));
-    std::byte* at = take(wide.size() * 4);
-    must(cudaMemcpy(at, wide.data(), wide.size() * 4, cudaMemcpyHostToDevice), "upload");
-    return {at + before * 4, x.rows, x.cols, stride};
-  }
-  Matrix get(const Tensor& x) {
-    Matrix out(x.rows, x.cols);
-    must(cudaMemcpy2D(out.values.data(), x.cols * 4, x.data, x.stride * 4, x.cols * 4, x.rows, cudaMemcpyDeviceToHost),
-         "products");
-    return out;
-  }
-
-  ThreadTeam team;
-  CudaProducts products;
-  cudaStream_t stream = nullptr;
-
- private:
-  std::byte* arena_ = nullptr;
-  std::uint64_t used_ = 0;
-};
 
 double tolerance_of(gguf::Type type) {
   switch (packing_of(type)) {
@@ -415,7 +342,12 @@ int run(int count, char** words) {
   Check check(gpu);
   bool good = check.run(count > 1 ? static_cast<std::uint32_t>(std::strtoul(words[1], nullptr, 10)) : 400);
   std::fflush(stdout);
-  if (count <= 2 || std::string_view(words[2]) != "check") good = Timing(gpu).run() && good;
+  const std::string_view what = count > 2 ? words[2] : "";
+  if (what == "many") {
+    good = Many(gpu).run() && good;
+  } else if (what != "check") {
+    good = Timing(gpu).run() && good;
+  }
   std::puts(good ? "good" : "NOT GOOD");
   return good ? 0 : 1;
 }

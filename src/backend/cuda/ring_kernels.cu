@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint32_t kMostWarps = 16;
 constexpr std::uint32_t kMostSlots = 8;  // of a warp
 constexpr std::uint32_t kBarrierBytes = kMostWarps * kMostSlots * 8;
-constexpr std::uint32_t kHeldQuads = 8;           // of a thread that makes an input ready
 constexpr std::uint32_t kStride = kTileRows + 4;  // floats of a token's sums
 // [2][warp][token][row]: rounds take turns, so that one may write while others still read.
 constexpr std::uint32_t kSumBytes = 2 * kMostWarps * kRingTokens * kStride * 4;
