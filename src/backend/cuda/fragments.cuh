@@ -18,6 +18,13 @@ __device__ inline std::uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+// (x & mask) | bits in one instruction; compilers make two of it if both are constants.
+__device__ inline std::uint32_t masked_or(std::uint32_t x, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(result) : "r"(x), "r"(mask), "r"(bits));
+  return result;
+}
+
 // The weights of a lane for kSteps steps of a piece, as loaded.
 template <Packing kPacking>
 struct Fragments {
@@ -65,13 +72,13 @@ struct Fragments {
       const int shift = pair % 2 * 4;
       std::uint32_t word = word_of(low[step / 4], step % 4);
       if (pair >= 2) word >>= 8;
-      std::uint32_t bits = (word & (0x000f000fu << shift)) | 0x64006400u;
+      std::uint32_t bits = masked_or(word, 0x000f000fu << shift, 0x64006400u);
       if constexpr (kInfo.bits > 4) {
         const bool six = kInfo.bits == 6;
         const std::uint32_t more = six ? word_of(high[step / 8], step % 8 / 2) : word_of(high[0], step / 4);
         const int from = six ? (step % 2 * 4 + pair) * 2 : step % 4 * 4 + pair, to = shift + 4;
         const std::uint32_t moved = to >= from ? more << (to - from) : more >> (from - to);
-        bits |= moved & ((six ? 0x00030003u : 0x00010001u) << to);
+        bits = masked_or(moved, (six ? 0x00030003u : 0x00010001u) << to, bits);
       }
       if (shift == 0) return __hsub2(half2_of(bits), __float2half2_rn(1024 + kOffset));
       return __hfma2(half2_of(bits), __float2half2_rn(1.0f / 16), __float2half2_rn(-64 - kOffset));

@@ -12,12 +12,13 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr std::uint32_t kMostWarps = 16;
-constexpr std::uint32_t kMostSlots = 8;  // of a warp
-constexpr std::uint32_t kBarrierBytes = kMostWarps * kMostSlots * 8;
+constexpr std::uint32_t kMostSlots = 8;    // of a warp
+constexpr std::uint32_t kMostGroups = 15;  // of warps that wait for each other: barriers of a block, without 0
+
+// Warps of a block. Unpacking is a chain of instructions that wait for each other, so it needs many.
+template <Packing kPacking>
+constexpr std::uint32_t kMostWarps = Fragments<kPacking>::kHalves ? 16 : 32;
 constexpr std::uint32_t kStride = kTileRows + 4;  // floats of a token's sums
-// [2][warp][token][row]: rounds take turns, so that one may write while others still read.
-constexpr std::uint32_t kSumBytes = 2 * kMostWarps * kRingTokens * kStride * 4;
 // A lane reads 64 neighbouring columns of the input. 16 bytes between these runs keep lanes from sharing banks.
 constexpr std::uint32_t kRunBytes = kLaneCols * 2 + 16;
 constexpr std::uint32_t kPieceRuns = kPieceCols / kLaneCols;
@@ -28,9 +29,17 @@ constexpr std::uint32_t kRoom = 224 * 1024;
 constexpr std::uint32_t input_bytes(std::uint32_t tokens, std::uint32_t pieces) {
   return tokens * pieces * kPieceRuns * kRunBytes;
 }
-constexpr std::uint32_t slots_at(std::uint32_t tokens, std::uint32_t pieces) {
-  return (kBarrierBytes + kSumBytes + input_bytes(tokens, pieces) + 127) / 128 * 128;
-}
+// The shared memory of a block: barriers, sums, input, slots.
+struct RingRoom {
+  std::uint32_t sums, sums_of_round, input, slots;  // where they begin; floats of the sums of a round
+
+  __host__ __device__ RingRoom(std::uint32_t warps, std::uint32_t tokens, std::uint32_t pieces)
+      : sums(warps * kMostSlots * 8),
+        sums_of_round(warps * kRingTokens * kStride),
+        // [2][warp][token][row]: rounds take turns, so that one may write while others still read.
+        input(sums + 2 * sums_of_round * 4),
+        slots((input + input_bytes(tokens, pieces) + 127) / 128 * 128) {}
+};
 
 // The input as launch_prepare() would take it.
 struct RawInput {
@@ -125,11 +134,10 @@ struct ToShared {
 
 // sums += weights * inputs, for a quarter of a piece. `x`: the lane's columns of the portion, in shared memory.
 template <Packing kPacking>
-__device__ void multiply_quarter(float (&sums)[4], const Fragments<kPacking>& weights, int quarter, std::uint32_t x,
-                                 bool wanted) {
+__device__ void multiply_quarter(float (&sums)[4], const Fragments<kPacking>& weights, int quarter, std::uint32_t x) {
 #pragma unroll
   for (int step = quarter * kQuarter; step < (quarter + 1) * kQuarter; step += 2) {
-    const uint4 b = wanted ? shared_16(x + step * 8) : uint4{0, 0, 0, 0};
+    const uint4 b = shared_16(x + step * 8);
     multiply<false>(sums, weights.step(step), {b.x, b.y});
     multiply<false>(sums, weights.step(step + 1), {b.z, b.w});
   }
@@ -168,7 +176,7 @@ __device__ float total_of(const float* sums, std::uint32_t parts, std::uint32_t 
 #endif
 
 template <Packing kPacking>
-__global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
+__global__ void QUIRE_HOPPER_BOUNDS(kMostWarps<kPacking> * 32, kMostWarps<kPacking> > 16 ? 1 : 2)
     ring_kernel(__grid_constant__ const MatrixSet set, PreparedInput in, __grid_constant__ const RawInput raw,
                 std::uint32_t tokens, RingSizes sizes) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -176,6 +184,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
   extern __shared__ __align__(128) std::byte shared[];
   const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   __shared__ float room[32], norms[kRingGroups], inverses[kRingTokens];
+  __shared__ uint4 zeros[kRunBytes / 16];
   const std::uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slots = sizes.slots;
   const std::uint32_t parts = set.matrix[0].parts, pieces = pieces_of(set.matrix[0].cols), part = warp % parts;
   const std::uint32_t tiles = set.first_block[set.count];
@@ -186,9 +195,10 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
   task.begin = part_begin(part, parts, pieces) * Weights::kPortions;
   task.end = part_begin(part + 1, parts, pieces) * Weights::kPortions;
   task.in_a_tile = pieces * Weights::kPortions;
+  const RingRoom at(sizes.workers, tokens, pieces);
   const std::uint32_t barriers = base + warp * kMostSlots * 8;
-  const std::uint32_t ring = base + slots_at(tokens, pieces) + warp * slots * Weights::kPortionBytes;
-  if (lane == 0) {
+  const std::uint32_t ring = base + at.slots + warp * slots * Weights::kPortionBytes;
+  if (lane == 0 && warp < sizes.workers) {
     for (std::uint32_t i = 0; i < slots; ++i) init_barrier(barriers + i * 8, 1);
     barriers_ready();
   }
@@ -197,8 +207,9 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
   for (std::uint32_t i = 0; i < slots && copies.left(); ++i) {
     copies.next(ring + i * Weights::kPortionBytes, barriers + i * 8);
   }
+  if (threadIdx.x < kRunBytes / 16) zeros[threadIdx.x] = {0, 0, 0, 0};
   let_next_start();
-  std::byte* const rows = shared + kBarrierBytes + kSumBytes;
+  std::byte* const rows = shared + at.input;
   if (raw.there) {
     const Row row = row_of(raw.args, 0, norms, raw.aligned);
     const RowThread thread{threadIdx.x, row_threads(row.cols)};
@@ -214,10 +225,13 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
     if (threadIdx.x < tokens) inverses[threadIdx.x] = in.inverses[threadIdx.x];
   }
   __syncthreads();
+  // Lanes of tokens that are not there read zeros.
   const bool wanted = lane / 4 < tokens;
-  const std::uint32_t x =
-      base + kBarrierBytes + kSumBytes + (lane / 4 * pieces * kPieceRuns + lane % kPieceRuns) * kRunBytes;
-  auto* sums = reinterpret_cast<float*>(shared + kBarrierBytes);
+  const std::uint32_t x = wanted ? base + at.input + (lane / 4 * pieces * kPieceRuns + lane % kPieceRuns) * kRunBytes
+                                 : static_cast<std::uint32_t>(__cvta_generic_to_shared(zeros));
+  const std::uint32_t piece_bytes = wanted ? kPieceRuns * kRunBytes : 0;
+  auto* const first_sums = reinterpret_cast<float*>(shared + at.sums);
+  float* sums = first_sums;
   std::uint32_t slot = 0, parity = 0;
   const std::uint32_t r = lane % kTileRows, token = part * 2 + lane / kTileRows;
   const float inverse = token < tokens ? inverses[token] : 0.0f;
@@ -228,8 +242,8 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
     for (std::uint32_t portion = task.begin; portion < task.end; ++portion) {
       const std::uint32_t data = ring + slot * Weights::kPortionBytes;
       wait_for(barriers + slot * 8, parity);
-      const std::uint32_t inputs = x + portion / Weights::kPortions * kPieceRuns * kRunBytes +
-                                   portion % Weights::kPortions * Weights::kPortionSteps * 8;
+      const std::uint32_t inputs =
+          x + portion / Weights::kPortions * piece_bytes + portion % Weights::kPortions * Weights::kPortionSteps * 8;
       constexpr int kQuarters = Weights::kPortionSteps / kQuarter;
       Weights weights;
       load_quarter(weights, 0, data, lane);
@@ -241,7 +255,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
           __syncwarp();  // all have read the slot
           if (copies.left()) copies.next(data, barriers + slot * 8);
         }
-        multiply_quarter(own, weights, quarter, inputs, wanted);
+        multiply_quarter(own, weights, quarter, inputs);
       }
       if (++slot == slots) slot = 0, parity ^= 1;
     }
@@ -250,7 +264,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
       const std::uint32_t n = lane % 4 * 2 + i % 2;
       if (n < tokens) sums[(warp * kRingTokens + n) * kStride + lane / 4 + i / 2 * 8] = own[i];
     }
-    // The warps of this tile; no more than 8 such groups have more than one.
+    // The warps of this tile.
     parts == 1 ? __syncwarp() : bar_sync(1 + warp / parts, parts * 32);
     const float* of_tile = sums + ((warp - part) * kRingTokens + token) * kStride;
     if (element.there) element.write(total_of(of_tile, parts, r), inverse);
@@ -258,8 +272,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps * 32, 2)
       const Element other(*tile.m, tile.tile * kTileRows, token + 2, r, tokens);
       if (other.there) other.write(total_of(of_tile + 2 * kStride, 1, r), inverses[token + 2]);
     }
-    sums = reinterpret_cast<float*>(shared + kBarrierBytes) +
-           (sums == reinterpret_cast<float*>(shared + kBarrierBytes) ? kMostWarps * kRingTokens * kStride : 0);
+    sums = sums == first_sums ? first_sums + at.sums_of_round : first_sums;
   }
 #endif
 }
@@ -282,12 +295,16 @@ void start_ring(cudaStream_t stream, MatrixSet set, std::uint32_t tokens, const 
   set.first_block[set.count] = tiles;
   const std::uint32_t blocks = tiles < processors ? tiles : processors, parts = set.matrix[0].parts;
   // Fewer warps have longer rings, but none longer than all that a warp reads: what is left is for other kernels.
-  const std::uint32_t most = (tiles + blocks - 1) / blocks * parts, workers = most < kMostWarps ? most : kMostWarps;
-  const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols), before = slots_at(tokens, pieces);
+  const std::uint32_t most = (tiles + blocks - 1) / blocks * parts;
+  const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols);
+  constexpr std::uint32_t kBytes = Fragments<kPacking>::kPortionBytes;
+  std::uint32_t workers = std::min({most, kMostWarps<kPacking>, parts == 1 ? most : kMostGroups * parts});
+  const auto fit = [&] { return (kRoom - RingRoom(workers, tokens, pieces).slots) / (workers * kBytes); };
+  while (workers > parts && fit() < 2) workers -= parts;  // one slot arrives while another is read
+  const std::uint32_t before = RingRoom(workers, tokens, pieces).slots;
   const std::uint32_t all =
       (most + workers - 1) / workers * ((pieces + parts - 1) / parts) * Fragments<kPacking>::kPortions;
-  const std::uint32_t each = workers * Fragments<kPacking>::kPortionBytes, fit = (kRoom - before) / each;
-  const std::uint32_t slots = std::min({fit, kMostSlots, all});
+  const std::uint32_t slots = std::min({fit(), kMostSlots, all}), each = workers * kBytes;
   const std::uint32_t threads = std::max(workers * 32, raw == nullptr ? 0 : row_threads(cols));
   const RawInput own = raw == nullptr ? RawInput{} : RawInput{*raw, true, is_aligned(*raw)};
   launch(in.overlap, stream, dim3(blocks), threads, before + slots * each, ring_kernel<kPacking>, set, in, own, tokens,
