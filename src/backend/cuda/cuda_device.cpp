@@ -129,8 +129,8 @@ PoolResult<void*> CudaDevice::allocate(std::size_t bytes, std::size_t alignment)
   const std::size_t more = alignment > kCudaAlignment ? alignment : 0;
   void* base = nullptr;
   if (auto ok = submitted(cudaMalloc(&base, bytes + more), "allocate", bytes); !ok) return std::unexpected(ok.error());
-  void* const memory =
-      reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(base), std::max(more, kCudaAlignment)));
+  const auto address = reinterpret_cast<std::uintptr_t>(base);
+  void* const memory = static_cast<std::byte*>(base) + (round_up(address, std::max(more, kCudaAlignment)) - address);
   if (auto ok = zero(memory, bytes); !ok) {
     cudaFree(base);
     return std::unexpected(ok.error());
