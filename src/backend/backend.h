@@ -123,10 +123,15 @@ struct AttentionShape {
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
+  // Not 0: latent attention. The value of a position is the first value_dim elements of its key. Pages have one plane
+  // (PageShape::planes), and store_kv() takes no values.
+  std::uint32_t value_dim = 0;
   float scale = 1;
   float soft_cap = 0;        // 0: none
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+  bool latent() const { return value_dim != 0; }
+  std::uint32_t value_length() const { return latent() ? value_dim : head_dim; }
 };
 
 // Norms, rotation and factors of the heads of queries and keys, after their projections. One without a valid tensor is
@@ -135,14 +140,28 @@ struct HeadChanges {
   Tensor q_norm = {};  // [head_dim], applied head by head
   Tensor k_norm = {};
   float epsilon = 0;
-  Tensor cosines = {};  // the first 2 * cosines.cols elements of every head are rotated
+  Tensor cosines = {};  // 2 * cosines.cols elements of every head are rotated, from `rotated_from` on
   Tensor sines = {};
+  std::uint32_t rotated_from = 0;
   RopePairs pairs = RopePairs::Neighbours;
   // If the pool keeps keys as Q8_0: after the rotation, keys are divided by these factors, and the queries that a KV
   // head serves are multiplied by its factors. That leaves scores as they are. Powers of two, so nothing is rounded.
   // Not used with any other type.
   Tensor key_balance = {};  // [kv_heads * head_dim]
   friend bool operator==(const HeadChanges&, const HeadChanges&) = default;
+};
+
+// A product for each head of a row, with a matrix of its own:
+//   out[i][h][n] = sum over k of weights[h][n][k] * x[i][h][k]
+// Heads of x and of out are next to each other. Both may be longer than the matrix says: then the elements behind the
+// inputs of a head are copied behind its outputs, and there are as many in x as in out.
+struct HeadProducts {
+  Tensor out;                       // [rows][heads * (weight.rows + copied)]
+  Tensor x;                         // [rows][heads * (weight.cols + copied)]
+  std::span<const Weight> weights;  // one for each head, of the same type and shape, equally far apart on the device
+
+  std::uint32_t heads() const { return static_cast<std::uint32_t>(weights.size()); }
+  std::uint32_t copied() const { return x.cols / heads() - weights.front().cols; }
 };
 
 struct Mamba2Shape {
@@ -216,6 +235,8 @@ class Backend {
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) = 0;
   // Multiplies one input with several matrices. Each output has as many rows as the input.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
+  // The products of all heads in one operation.
+  virtual void matmul_heads(const HeadProducts& products) = 0;
   // The rows whose logits the batch wants: out[i] = x[wanted[i]]
   virtual void gather_wanted(Tensor out, Tensor x) = 0;
   // x += y * scale
@@ -226,9 +247,10 @@ class Backend {
   // The rotary angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
   virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) = 0;
   // Applies norms, rotation and factors to the heads of q and k in place, and writes K and V of the step's rows to the
-  // pages of their sequences.
+  // pages of their sequences. In latent attention v is not valid, and K alone is written.
   virtual void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) = 0;
   // Each row attends to all positions of its sequence up to its own, as far back as its window reaches.
+  //   q [rows][heads * head_dim], out [rows][heads * value_length()]
   virtual void attention(Tensor out, Tensor q, const AttentionShape& shape) = 0;
 
   // Depth-wise causal convolution with bias and SiLU, in place. It continues from the sequence's convolution state and

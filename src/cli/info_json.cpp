@@ -14,11 +14,19 @@ json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
   if (layer.recurrent) {
     out["kind"] = "recurrent";
   } else {
-    out["kind"] = "attention";
+    out["kind"] = layer.latent ? "latent attention" : "attention";
     out["heads"] = layer.heads;
     out["kv_heads"] = layer.kv_heads;
     out["key_length"] = facts.model.key_length;
     out["value_length"] = facts.model.value_length;
+    if (layer.latent) {
+      const model::LatentShape& latent = facts.model.latent;
+      out["latent"] = {{"q_rank", latent.q_rank},
+                       {"kv_rank", latent.kv_rank},
+                       {"plain", latent.plain},
+                       {"rotated", latent.rotated},
+                       {"value", latent.value}};
+    }
     out["window"] = layer.window == 0 ? json::value() : json::value(layer.window);
   }
   out["feed_forward_length"] = layer.feed_forward;

@@ -54,7 +54,7 @@ class Page {
 std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*member) {
   std::uint32_t least = UINT32_MAX, most = 0;
   for (const Layer& layer : model.layers) {
-    if (!layer.has(model::BlockKind::Attention) && member != &Layer::feed_forward) continue;
+    if (layer.kv_heads == 0 && member != &Layer::feed_forward) continue;
     least = std::min(least, layer.*member);
     most = std::max(most, layer.*member);
   }
@@ -83,6 +83,12 @@ void add_model(Page& page, const ModelFacts& facts) {
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
     page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements",
                                        range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size));
+  }
+  if (model.count(model::BlockKind::LatentAttention) > 0) {
+    const model::LatentShape& latent = model.latent;
+    page.line("attention", fmt::format("latent, {} heads of {} elements ({} rotated), values {}",
+                                       range_of(model, &Layer::heads), latent.query(), latent.rotated, latent.value));
+    page.line("latent", fmt::format("{} elements, and {} rotated, for all heads", latent.kv_rank, latent.rotated));
   }
   if (model.count(model::BlockKind::Mamba2) > 0) {
     const model::RecurrentShape& shape = model.recurrent;

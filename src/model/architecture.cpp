@@ -16,7 +16,12 @@ constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
 
+constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"},
+                                 {BlockKind::FeedForward, "ffn_norm.weight"}};
+
 constexpr std::array kArchitectures = {
+    Architecture{
+        .name = "deepseek2", .title = "DeepSeek V2, V3", .blocks = kLatent, .rope_pairs = RopePairs::Neighbours},
     Architecture{.name = "gemma2",
                  .title = "Gemma 2",
                  .blocks = kPostNormed,

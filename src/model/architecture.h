@@ -14,7 +14,7 @@
 namespace quire::model {
 
 // The parts that layers are made of. Each is a class of its own (block.h).
-enum class BlockKind : std::uint8_t { Attention, Mamba2, FeedForward };
+enum class BlockKind : std::uint8_t { Attention, LatentAttention, Mamba2, FeedForward };
 
 // The input of a block.
 enum class Join : std::uint8_t {
@@ -22,8 +22,9 @@ enum class Join : std::uint8_t {
   Beside,  // the same input as the block before it; both add to the stream
 };
 
-// A block of a layer. The hyperparameters of a layer select blocks of its row: attention where it has KV heads, Mamba-2
-// where it is recurrent, a feed-forward block where that has a width.
+// A block of a layer. The hyperparameters of a layer select blocks of its row: attention (or latent attention, if that
+// is what the row has) where it has KV heads, Mamba-2 where it is recurrent, a feed-forward block where that has a
+// width.
 struct BlockSpec {
   BlockKind kind = BlockKind::Attention;
   std::string_view norm = {};       // tensor: RMS norm of its input; none for a block beside another

@@ -2,6 +2,7 @@
 
 #include "quire/model/attention_block.h"
 #include "quire/model/feed_forward_block.h"
+#include "quire/model/latent_block.h"
 #include "quire/model/mamba2_block.h"
 
 namespace quire::model {
@@ -9,6 +10,7 @@ namespace quire::model {
 std::unique_ptr<Block> make_block(BlockKind kind, const Hyperparameters& model, const Layer& layer) {
   switch (kind) {
     case BlockKind::Attention: return std::make_unique<AttentionBlock>(model, layer);
+    case BlockKind::LatentAttention: return std::make_unique<LatentBlock>(model, layer);
     case BlockKind::Mamba2: return std::make_unique<Mamba2Block>(model);
     case BlockKind::FeedForward: return std::make_unique<FeedForwardBlock>(model, layer);
   }

@@ -130,12 +130,12 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     return reader.refuse("expert_count", "mixtures of experts are not supported yet");
   }
   Constants constants;
-  const bool attends = model.count(BlockKind::Attention) > 0;
+  const bool attends = model.attends();
   float usual_scale = 1;
   if (attends) {
     const bool by_width = row.layers_that_scale_by_width != 0 && model.layers.size() == row.layers_that_scale_by_width;
     const float length = by_width ? static_cast<float>(model.embedding) / static_cast<float>(model.layers.front().heads)
-                                  : static_cast<float>(model.key_length);
+                                  : static_cast<float>(model.query_length());
     usual_scale = 1.0f / std::sqrt(length);
   }
   struct Read {

@@ -197,6 +197,41 @@ Result<void> read_head_lengths(const Reader& reader, Hyperparameters& model) {
   return {};
 }
 
+// The lengths of heads are those before the projections are absorbed. Files name them with "_mla". In older files they
+// are the plain lengths.
+Result<void> read_latent(const Reader& reader, Hyperparameters& model) {
+  const auto length = [&](std::string_view name, std::string_view older) {
+    return reader.number(reader.has(name) ? name : older, {1, kMaxHeadLength});
+  };
+  const auto query = length("attention.key_length_mla", "attention.key_length");
+  if (!query) return std::unexpected(query.error());
+  const auto value = length("attention.value_length_mla", "attention.value_length");
+  if (!value) return std::unexpected(value.error());
+  const auto kv_rank = reader.number("attention.kv_lora_rank", {1, kMaxHeadLength});
+  if (!kv_rank) return std::unexpected(kv_rank.error());
+  const auto q_rank = reader.number_or("attention.q_lora_rank", {0, kMaxWidth}, 0);
+  if (!q_rank) return std::unexpected(q_rank.error());
+  const auto rotated = reader.number("rope.dimension_count", {1, kMaxHeadLength});
+  if (!rotated) return std::unexpected(rotated.error());
+  if (*rotated >= *query) {
+    return reader.refuse(
+        "rope.dimension_count",
+        fmt::format("{} of {} elements of a head would leave none that are not rotated", *rotated, *query));
+  }
+  // Factors of queries that depend on their position.
+  constexpr std::string_view kTemperature = "attention.temperature_scale";
+  if (reader.has(kTemperature)) return reader.refuse(kTemperature, "is not supported yet");
+  model.latent = {
+      .q_rank = *q_rank, .kv_rank = *kv_rank, .plain = *query - *rotated, .rotated = *rotated, .value = *value};
+  model.key_length = model.latent.row();
+  model.value_length = *kv_rank;
+  for (Layer& layer : model.layers) {
+    layer.latent = true;
+    layer.kv_heads = 1;  // older files count the heads before the projections are absorbed
+  }
+  return {};
+}
+
 Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
   const auto window =
       reader.number_or("attention.sliding_window", {0, kMaxContext}, model.architecture->default_window);
@@ -244,7 +279,7 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
   // A pure Mamba-2 model has none, and needs no key.
-  if (reader.has(kFeedForward) || model.architecture->has(BlockKind::Attention)) {
+  if (reader.has(kFeedForward) || model.attends()) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
     if (!widths) return std::unexpected(widths.error());
     for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].feed_forward = (*widths)[i];
@@ -286,6 +321,10 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
 
   if (model.architecture->has(BlockKind::Mamba2) && !model.architecture->alternates()) {
     for (Layer& layer : model.layers) layer.recurrent = true;
+  }
+  if (model.architecture->has(BlockKind::LatentAttention)) {
+    if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
+    if (auto ok = read_latent(reader, model); !ok) return std::unexpected(ok.error());
   }
   if (model.architecture->has(BlockKind::Attention)) {
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());

@@ -112,6 +112,47 @@ TEST(Hyperparameters, AFileMayNameAPatternOfItsOwn) {
               HasSubstr("'gemma3.attention.sliding_window_pattern': has 2 elements for 4 layers"));
 }
 
+TEST(Hyperparameters, LatentAttentionKeepsOneRowPerTokenForAllHeads) {
+  const Hyperparameters model = read(TestModel::attention("deepseek2"));
+  EXPECT_EQ(model.latent, (LatentShape{.q_rank = 6, .kv_rank = 8, .plain = 8, .rotated = 4, .value = 5}));
+  EXPECT_EQ(model.key_length, 12u);
+  EXPECT_EQ(model.value_length, 8u);
+  EXPECT_EQ(model.query_length(), 12u);
+  EXPECT_EQ(model.count(BlockKind::LatentAttention), 2u);
+  EXPECT_EQ(model.count(BlockKind::Attention), 0u);
+  const auto layout = state_layout(model);
+  ASSERT_TRUE(layout) << layout.error().message;
+  ASSERT_EQ(layout->groups.size(), 1u);
+  EXPECT_EQ(layout->groups[0].planes, 1u);
+  EXPECT_EQ(layout->groups[0].num_kv_heads, 1u);
+  EXPECT_EQ(layout->groups[0].bytes_per_token(), 2u * 12 * 2);
+}
+
+// Files from before the projections were absorbed have the lengths of heads, and as many KV heads as heads.
+TEST(Hyperparameters, OlderFilesHaveTheLengthsOfHeads) {
+  const Hyperparameters now = read(TestModel::attention("deepseek2"));
+  TestModel older = TestModel::attention("deepseek2");
+  older.remove("attention.key_length_mla").remove("attention.value_length_mla");
+  older.set("attention.head_count_kv", 2U).set("attention.key_length", 12U).set("attention.value_length", 5U);
+  const Hyperparameters then = read(older);
+  EXPECT_EQ(then.latent, now.latent);
+  EXPECT_EQ(then.layers, now.layers);
+  EXPECT_EQ(then.key_length, now.key_length);
+}
+
+TEST(Hyperparameters, LatentShapesThatMakeNoSenseAreRefusedByTheirKey) {
+  const TestModel model = TestModel::attention("deepseek2");
+  EXPECT_THAT(refusal(TestModel(model).set("rope.dimension_count", 12U)),
+              HasSubstr("'deepseek2.rope.dimension_count'"));
+  EXPECT_THAT(refusal(TestModel(model).remove("rope.dimension_count")), HasSubstr("'deepseek2.rope.dimension_count'"));
+  EXPECT_THAT(refusal(TestModel(model).set("attention.kv_lora_rank", 0U)),
+              HasSubstr("'deepseek2.attention.kv_lora_rank'"));
+  EXPECT_THAT(refusal(TestModel(model).remove("attention.kv_lora_rank")),
+              HasSubstr("'deepseek2.attention.kv_lora_rank'"));
+  EXPECT_THAT(refusal(TestModel(model).set("attention.temperature_scale", 0.1F)),
+              HasSubstr("'deepseek2.attention.temperature_scale': is not supported yet"));
+}
+
 TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));

@@ -1,9 +1,12 @@
 #include "quire/model/loader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "quire/base/check.h"
 #include "quire/base/numbers.h"
 
 namespace quire::model {
@@ -27,6 +30,55 @@ Result<void> read_vector(const gguf::File& file, const Binding& binding, std::sp
   return {};
 }
 
+// A matrix as a backend gets it. Blocks of quantised types run along rows, so a matrix of such a type is dequantised
+// when it is transposed.
+FileMatrix description_of(const Binding& binding) {
+  if (!binding.transposed) return binding.matrix;
+  const gguf::TypeInfo& info = gguf::type_info(binding.matrix.type);
+  const bool plain = info.block_size == 1;
+  return {.type = plain ? info.type : gguf::Type::F32,
+          .rows = binding.matrix.cols,
+          .cols = binding.matrix.rows,
+          .row_bytes = std::uint64_t{binding.matrix.rows} * (plain ? info.block_bytes : sizeof(float))};
+}
+
+Result<std::vector<std::byte>> transposed(const FileMatrix& from, const FileMatrix& to) {
+  const std::uint64_t bytes = to.row_bytes / to.cols;  // of an element
+  std::vector<std::byte> memory(to.bytes());
+  std::vector<float> row(from.type == to.type ? 0 : from.cols);
+  for (std::uint32_t r = 0; r < from.rows; ++r) {
+    const std::byte* source = from.data + r * from.row_bytes;
+    if (from.type != to.type) {
+      if (auto ok = gguf::dequantize(from.type, {source, from.row_bytes}, row); !ok) return std::unexpected(ok.error());
+      source = reinterpret_cast<const std::byte*>(row.data());
+    }
+    for (std::uint32_t c = 0; c < from.cols; ++c) {
+      std::memcpy(memory.data() + c * to.row_bytes + r * bytes, source + c * bytes, bytes);
+    }
+  }
+  return memory;
+}
+
+// Loads one matrix. A backend does not use a transposed one in place: it is not of a type that it would.
+Result<Weight> load_matrix(Backend& backend, const Binding& binding, std::byte* to) {
+  FileMatrix matrix = description_of(binding);
+  std::vector<std::byte> memory;
+  if (binding.transposed) {
+    auto made = transposed(binding.matrix, matrix);
+    if (!made) return std::unexpected(made.error());
+    memory = std::move(*made);
+    matrix.data = memory.data();
+    QUIRE_CHECK(backend.weight_bytes(matrix, binding.use) > 0, "plain matrices are copied to the device");
+  }
+  auto loaded = backend.load(matrix, binding.use, to);
+  if (!loaded) return fail(loaded.error().message());
+  if (!memory.empty()) {
+    // The device may still read it.
+    if (auto ok = backend.device().fence(); !ok) return fail(ok.error().message());
+  }
+  return *loaded;
+}
+
 }  // namespace
 
 const FileMatrix* FileSources::matrix(const Weight& to) const {
@@ -47,7 +99,7 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
                                   std::span<const HostVector> computed) {
   // Matrices come first, so that huge pages can hold them; vectors come after them.
   const auto matrix_room = [&](const Binding& b) {
-    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(b.matrix, b.use), kAlignment);
+    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(description_of(b), b.use), kAlignment);
   };
   const auto vector_room = [](std::uint64_t count) { return round_up(count * sizeof(float), kAlignment); };
   std::uint64_t matrix_bytes = 0, vector_bytes = 0;
@@ -62,9 +114,10 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
   std::byte* to = memory->data();
   for (const Binding& binding : bindings) {
     if (binding.weight == nullptr) continue;
-    auto loaded = backend.load(binding.matrix, binding.use, to);
-    if (!loaded)
-      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
+    const auto loaded = load_matrix(backend, binding, to);
+    if (!loaded) {
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message));
+    }
     *binding.weight = *loaded;
     // Releases the file's pages at once, so that no matrix is in memory twice.
     const std::uint64_t taken = matrix_room(binding);

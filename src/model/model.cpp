@@ -22,7 +22,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
                tied ? WeightUse::Both : WeightUse::Lookup);
   table.vector("output_norm.weight", model.embedding, norm);
   table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
-  if (model.count(BlockKind::Attention) > 0) {
+  if (model.attends()) {
     // Read by constants.cpp, which also refuses the scalings that are not supported yet.
     table.known("rope_freqs.weight");
     table.known("rope_factors_long.weight");

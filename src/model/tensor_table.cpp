@@ -70,12 +70,12 @@ void TensorTable::vector(std::string_view name, std::uint64_t length, Tensor& to
   parts_.push_back({.vector = &to, .length = length});
 }
 
-void TensorTable::fused_matrix(std::string_view name, std::uint64_t cols, std::initializer_list<MatrixPart> parts) {
+void TensorTable::fused_matrix(std::string_view name, std::uint64_t cols, std::span<const MatrixPart> parts) {
   Row& row = add(name, Row::Shape::Matrix, 0, cols, Presence::Required);
   row.parts = static_cast<std::uint32_t>(parts.size());
   for (const MatrixPart& part : parts) {
     row.rows += part.rows;
-    parts_.push_back({.weight = part.to, .length = part.rows});
+    parts_.push_back({.weight = part.to, .length = part.rows, .transposed = part.transposed});
   }
 }
 
@@ -213,6 +213,7 @@ Result<std::vector<Binding>> TensorTable::bind() const {
       to.first = first;
       to.count = part.length;
       to.transposed_cols = row.transposed_cols;
+      to.transposed = part.transposed;
       if (part.weight != nullptr) {
         to.matrix = all.part(static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(part.length));
       }

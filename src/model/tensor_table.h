@@ -42,6 +42,7 @@ struct Binding {
   std::uint64_t first = 0;   // for `vector`: first element in the source
   std::uint64_t count = 0;
   std::uint64_t transposed_cols = 0;  // for `vector`: row length in the file, if it is to be transposed
+  bool transposed = false;            // for `weight`: rows and columns are swapped
 };
 
 class TensorTable {
@@ -58,8 +59,12 @@ class TensorTable {
   struct MatrixPart {
     Weight* to;
     std::uint64_t rows;
+    bool transposed = false;  // [rows][cols] in the file, [cols][rows] on the device
   };
-  void fused_matrix(std::string_view name, std::uint64_t cols, std::initializer_list<MatrixPart> parts);
+  void fused_matrix(std::string_view name, std::uint64_t cols, std::initializer_list<MatrixPart> parts) {
+    fused_matrix(name, cols, std::span(parts.begin(), parts.end()));
+  }
+  void fused_matrix(std::string_view name, std::uint64_t cols, std::span<const MatrixPart> parts);
   struct VectorPart {
     Tensor* to;
     std::uint64_t length;
@@ -80,6 +85,7 @@ class TensorTable {
     Weight* weight = nullptr;
     Tensor* vector = nullptr;
     std::uint64_t length = 0;  // rows of a matrix, elements of a vector
+    bool transposed = false;
   };
   struct Row {
     enum class Shape : std::uint8_t { Matrix, Vector, Any, Prefix };

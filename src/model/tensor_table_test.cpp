@@ -80,6 +80,35 @@ TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
   }
 }
 
+TEST(Tensors, LatentAttentionHasItsProjectionsInOneMatrixOrTwo) {
+  const auto joint = [](TestModel model) {
+    for (const std::string layer : {"blk.0.", "blk.1."}) {
+      model.remove_tensor(layer + "attn_k_b.weight").remove_tensor(layer + "attn_v_b.weight");
+      model.tensor(layer + "attn_kv_b.weight", {8, 26});
+    }
+    return model;
+  };
+  EXPECT_EQ(load_refusal(joint(right("deepseek2"))), "");
+  EXPECT_THAT(load_refusal(joint(right("deepseek2")).tensor("blk.1.attn_kv_b.weight", {8, 25})),
+              HasSubstr("has 25 rows of 8, but the metadata require 26 rows of 8"));
+  // Some files have both.
+  TestModel both = right("deepseek2");
+  both.tensor("blk.0.attn_kv_b.weight", {8, 26}).tensor("blk.1.attn_kv_b.weight", {8, 26});
+  EXPECT_EQ(load_refusal(both), "");
+}
+
+TEST(Tensors, QueriesOfLatentAttentionMayComeFromTheInputItself) {
+  TestModel model = right("deepseek2");
+  model.remove("attention.q_lora_rank");
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    for (const char* name : {"attn_q_a.weight", "attn_q_a_norm.weight", "attn_q_b.weight"}) {
+      model.remove_tensor(layer + name);
+    }
+    model.tensor(layer + "attn_q.weight", {16, 24});
+  }
+  EXPECT_EQ(load_refusal(model), "");
+}
+
 TEST(Tensors, NormsAndBiasesOfAnArchitectureAreRequired) {
   const std::pair<std::string, std::vector<std::string>> needed[] = {
       {"qwen2", {"attn_q.bias", "attn_k.bias", "attn_v.bias"}},

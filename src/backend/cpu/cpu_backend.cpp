@@ -108,8 +108,8 @@ void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
 
 // --- products
 
-cpu::QuantInput CpuBackend::quant_input(std::uint32_t row) {
-  const std::size_t at = std::size_t{row} * sizes_.cols;
+cpu::QuantInput CpuBackend::quant_input(std::uint32_t row, std::uint32_t col) {
+  const std::size_t at = std::size_t{row} * sizes_.cols + col;
   return {input_q_.data() + at,         input_scales_.data() + at / 32,      input_starts_.data() + at / 32,
           input_sums_.data() + at / 32, input_half_starts_.data() + at / 16, input_half_sums_.data() + at / 16};
 }

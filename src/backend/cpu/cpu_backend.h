@@ -54,6 +54,7 @@ class CpuBackend final : public Backend {
   void embed(Tensor out, const Weight& table, float scale) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
+  void matmul_heads(const HeadProducts& products) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
@@ -73,12 +74,13 @@ class CpuBackend final : public Backend {
   struct QueryPlace;
   KvView view(const AttentionShape& shape, std::uint32_t entry) const;
   void prepare_attention();
+  std::uint32_t parts_of_a_kv_head(const AttentionShape& shape) const;
   void prepare_sampling();
   void attend_in_order(const AttentionCall& call, std::uint32_t heads_at_once);
   void attend_spread(const AttentionCall& call);
   void attend_section(const AttentionCall& call, const cpu::AttentionPlan::Item& item, std::uint32_t section,
                       std::uint32_t first_head, std::uint32_t last_head, const QueryPlace& place, bool continues);
-  cpu::QuantInput quant_input(std::uint32_t row);
+  cpu::QuantInput quant_input(std::uint32_t row, std::uint32_t col = 0);
   cpu::ProductScratch scratch(std::uint32_t thread);
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
   void prepare_input(const Input& input, bool quants, bool floats);
