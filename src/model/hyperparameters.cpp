@@ -244,6 +244,14 @@ Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
   return {};
 }
 
+void choose_unrotated(Hyperparameters& model) {
+  const std::uint32_t period = model.architecture->unrotated_period;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    Layer& layer = model.layers[i];
+    layer.unrotated = layer.has(BlockKind::Attention) && period != 0 && (i + 1) % period == 0;
+  }
+}
+
 struct RecurrentKey {
   std::string_view name;
   std::uint32_t RecurrentShape::*member;
@@ -330,6 +338,7 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_head_lengths(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());
+    choose_unrotated(model);
   }
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());

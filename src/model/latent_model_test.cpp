@@ -95,6 +95,16 @@ TEST(LatentModel, QueriesMayComeFromTheInputItself) {
   expect_reference(model);
 }
 
+// As DeepSeek V2 Lite has it: mscale and mscale_all_dim are 0.707, and the file has a tenth of that.
+TEST(LatentModel, YarnTurnsThePairsAndScalesTheScores) {
+  TestModel model = latent_model();
+  model.set("rope.scaling.type", std::string("yarn")).set("rope.scaling.factor", 40.0F);
+  model.set("rope.scaling.original_context_length", 16U).set("rope.scaling.yarn_log_multiplier", 0.0707F);
+  expect_reference(model);
+  model.set("rope.scaling.yarn_beta_fast", 4.0F).set("rope.freq_base", 50.0F);
+  expect_reference(model);
+}
+
 TEST(LatentModel, AJointMatrixIsSplitAndGivesTheSameBits) {
   const TestModel model = latent_model(), older = as_older_file(model);
   expect_reference(older);

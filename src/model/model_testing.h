@@ -76,7 +76,7 @@ class TestModel {
     tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
       const std::string prefix = "blk." + std::to_string(i) + ".";
-      tensor(prefix + "attn_norm.weight", {16});
+      if (!is({"olmo2"})) tensor(prefix + "attn_norm.weight", {16});
       if (recurrent_layers[i]) {
         add_recurrent(prefix);
       } else {
@@ -192,7 +192,8 @@ class TestModel {
     if (is({"gemma3", "qwen3"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
-    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_attention_norm.weight", {16});
+    if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
+    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
 
   void add_recurrent(const std::string& prefix) {
@@ -203,13 +204,14 @@ class TestModel {
   }
 
   void add_feed_forward(const std::string& prefix) {
-    tensor(prefix + "ffn_norm.weight", {16}).tensor(prefix + "ffn_down.weight", {32, 16});
+    if (!is({"olmo2"})) tensor(prefix + "ffn_norm.weight", {16});
+    tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {
       tensor(prefix + "ffn_up.weight", {16, 64});
     } else {
       tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
     }
-    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_ffw_norm.weight", {16});
+    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {
