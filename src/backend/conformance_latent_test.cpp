@@ -217,36 +217,33 @@ class ConformanceOfHeadProducts : public ConformanceOfLatentAttention {
   // Matrices of heads, one after the other on the device as a loader has them.
   struct LoadedHeads {
     std::vector<FileWeight> files;
+    std::vector<std::byte> bytes;  // of all, for backends that use them in place
     DeviceBuffer memory;
-    std::vector<Weight> weights;
-    // As one matrix in host memory, for backends that use it in place.
-    std::vector<std::byte> bytes;
+    Weight weight;
   };
   LoadedHeads load_heads(gguf::Type type, std::uint32_t heads, std::uint32_t rows, std::uint32_t cols) {
     LoadedHeads loaded;
-    const FileWeight all = random_weight(type, heads * rows, cols, 17);
-    loaded.bytes = all.bytes;
+    loaded.bytes = random_weight(type, heads * rows, cols, 17).bytes;
     const FileMatrix joint{type, heads * rows, cols, loaded.bytes.data(), loaded.bytes.size() / (heads * rows)};
-    std::uint64_t each = 0;
+    const std::uint64_t each =
+        round_up(backend().weight_bytes(joint.part(0, rows), WeightUse::Heads), kObjectAlignment);
+    loaded.memory = must(DeviceBuffer::create(backend().device(), heads * each));
     for (std::uint32_t h = 0; h < heads; ++h) {
       const FileMatrix part = joint.part(h * rows, rows);
       loaded.files.push_back({type, rows, cols, {part.data, part.data + part.bytes()}});
-      each = round_up(backend().weight_bytes(part, WeightUse::Product), kObjectAlignment);
+      const Weight one = must(backend().load(part, WeightUse::Heads, loaded.memory.data() + h * each));
+      if (h == 0) loaded.weight = one;
     }
-    loaded.memory = must(DeviceBuffer::create(backend().device(), heads * each));
-    for (std::uint32_t h = 0; h < heads; ++h) {
-      std::byte* to = loaded.memory.data() + h * each;
-      loaded.weights.push_back(must(backend().load(joint.part(h * rows, rows), WeightUse::Product, to)));
-    }
+    loaded.weight.count = heads;
+    loaded.weight.stride = each != 0 ? each : rows * joint.row_bytes;
     must(backend().device().fence());
     return loaded;
   }
 
   Matrix multiply(const LoadedHeads& heads, const Matrix& x, std::uint32_t copied, std::uint32_t before = 0) {
-    const auto count = static_cast<std::uint32_t>(heads.weights.size());
     const Tensor in = tensors().put_within(x, before, 2 * before);
-    const Tensor out = tensors().room_within(x.rows, count * (heads.weights[0].rows + copied), before, before);
-    step(rows_alone(x.rows), [&] { backend().matmul_heads({.out = out, .x = in, .weights = heads.weights}); });
+    const Tensor out = tensors().room_within(x.rows, heads.weight.count * (heads.weight.rows + copied), before, before);
+    step(rows_alone(x.rows), [&] { backend().matmul_heads({.out = out, .x = in, .weight = &heads.weight}); });
     EXPECT_TRUE(before == 0 || tensors().surroundings_are_untouched(out));
     return tensors().get(out);
   }

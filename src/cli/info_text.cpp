@@ -65,6 +65,21 @@ std::string both_units(std::uint64_t bytes) {
   return bytes < 1024 ? in_units(bytes) : fmt::format("{} bytes ({})", grouped(bytes), in_units(bytes));
 }
 
+void add_experts(Page& page, const model::Hyperparameters& model) {
+  const model::ExpertShape& experts = model.experts;
+  if (experts.count == 0) return;
+  page.line("experts", fmt::format("{}, {} for each token", experts.count, experts.used));
+  std::string router(experts.scores == Router::Scores::Softmax   ? "softmax"
+                     : experts.scores == Router::Scores::Sigmoid ? "sigmoid"
+                                                                 : "softmax over the chosen experts");
+  if (experts.groups > 1) router += fmt::format(", {} of {} groups", experts.groups_used, experts.groups);
+  if (experts.normed) router += ", weights add up to 1";
+  page.line("router", router);
+  if (experts.shared_inner == 0) return;
+  page.line("shared expert", fmt::format("{}{}", grouped(experts.shared_inner),
+                                         model.architecture->shared_expert_gate ? ", with a gate" : ""));
+}
+
 void add_model(Page& page, const ModelFacts& facts) {
   const model::Hyperparameters& model = facts.model;
   page.line("architecture", fmt::format("{} ({})", model.architecture->name, model.architecture->title));
@@ -77,7 +92,7 @@ void add_model(Page& page, const ModelFacts& facts) {
   page.line("embedding", grouped(model.embedding));
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
-  if (model.experts > 0) page.line("experts", fmt::format("{}, {} for each token", model.experts, model.experts_used));
+  add_experts(page, model);
   if (model.count(model::BlockKind::Attention) > 0) {
     std::string size = grouped(model.key_length);
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));

@@ -1,6 +1,7 @@
 #include "quire/model/block.h"
 
 #include "quire/model/attention_block.h"
+#include "quire/model/experts_block.h"
 #include "quire/model/feed_forward_block.h"
 #include "quire/model/latent_block.h"
 #include "quire/model/mamba2_block.h"
@@ -12,7 +13,9 @@ std::unique_ptr<Block> make_block(BlockKind kind, const Hyperparameters& model, 
     case BlockKind::Attention: return std::make_unique<AttentionBlock>(model, layer);
     case BlockKind::LatentAttention: return std::make_unique<LatentBlock>(model, layer);
     case BlockKind::Mamba2: return std::make_unique<Mamba2Block>(model);
-    case BlockKind::FeedForward: return std::make_unique<FeedForwardBlock>(model, layer);
+    case BlockKind::FeedForward:
+      if (layer.experts) return std::make_unique<ExpertsBlock>(model, layer);
+      return std::make_unique<FeedForwardBlock>(model, layer);
   }
   return nullptr;
 }

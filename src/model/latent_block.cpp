@@ -5,12 +5,7 @@
 namespace quire::model {
 
 LatentBlock::LatentBlock(const Hyperparameters& model, const Layer& layer)
-    : row_(model.architecture),
-      shape_(model.latent),
-      width_(model.embedding),
-      heads_(layer.heads),
-      k_b_(layer.heads),
-      v_b_(layer.heads) {}
+    : row_(model.architecture), shape_(model.latent), width_(model.embedding), heads_(layer.heads) {}
 
 void LatentBlock::declare(TensorTable& table) {
   const std::uint64_t query = std::uint64_t{heads_} * shape_.query();
@@ -30,17 +25,13 @@ void LatentBlock::declare(TensorTable& table) {
 // Older files have the projections of keys and values in one matrix: for each head `plain` rows for keys, then `value`
 // rows for values. Those for keys are transposed.
 void LatentBlock::declare_heads(TensorTable& table) {
-  const bool joint = table.file_has("attn_kv_b.weight") && !table.file_has("attn_k_b.weight");
-  std::vector<TensorTable::MatrixPart> keys, values, both;
-  for (std::uint32_t h = 0; h < heads_; ++h) {
-    keys.push_back({&k_b_[h], shape_.kv_rank});
-    values.push_back({&v_b_[h], shape_.value});
-    both.push_back({&k_b_[h], shape_.plain, true});
-    both.push_back({&v_b_[h], shape_.value});
+  if (table.file_has("attn_kv_b.weight") && !table.file_has("attn_k_b.weight")) {
+    table.stack("attn_kv_b.weight", heads_, shape_.kv_rank, {{&k_b_, shape_.plain, true}, {&v_b_, shape_.value}},
+                WeightUse::Heads);
+    return;
   }
-  if (joint) return table.fused_matrix("attn_kv_b.weight", shape_.kv_rank, both);
-  table.fused_matrix("attn_k_b.weight", shape_.plain, keys);
-  table.fused_matrix("attn_v_b.weight", shape_.kv_rank, values);
+  table.stack("attn_k_b.weight", heads_, shape_.plain, {{&k_b_, shape_.kv_rank}}, WeightUse::Heads);
+  table.stack("attn_v_b.weight", heads_, shape_.kv_rank, {{&v_b_, shape_.value}}, WeightUse::Heads);
   table.known("attn_kv_b.weight");  // some files have both
 }
 
@@ -87,7 +78,7 @@ void LatentBlock::forward(const BlockStep& step, const Input& in, Product out) c
   const Tensor attended = scratch.take(rows, heads_ * shape_.kv_rank);
   const Tensor values = scratch.take(rows, heads_ * shape_.value);
   project(step, in, low, q, row);
-  backend().matmul_heads({.out = absorbed, .x = q, .weights = k_b_});
+  backend().matmul_heads({.out = absorbed, .x = q, .weight = &k_b_});
   const AttentionShape shape{.group = place().group,
                              .layer = place().index,
                              .heads = heads_,
@@ -100,7 +91,7 @@ void LatentBlock::forward(const BlockStep& step, const Input& in, Product out) c
       shape, absorbed, row, {},
       {.cosines = step.cosines, .sines = step.sines, .rotated_from = shape_.kv_rank, .pairs = row_->rope_pairs});
   backend().attention(attended, absorbed, shape);
-  backend().matmul_heads({.out = values, .x = attended, .weights = v_b_});
+  backend().matmul_heads({.out = values, .x = attended, .weight = &v_b_});
   out.weight = &out_;
   backend().matmul({&out, 1}, Input::plain(values));
 }

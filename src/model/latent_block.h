@@ -6,8 +6,6 @@
 // Prefill does the same as decode, because their bits must agree.
 #pragma once
 
-#include <vector>
-
 #include "quire/model/block.h"
 
 namespace quire::model {
@@ -31,14 +29,14 @@ class LatentBlock final : public Block {
   std::uint32_t width_;  // of the residual stream
   std::uint32_t heads_;
 
-  Weight q_a_;               // [q_rank][width]; not valid: queries are computed from the input itself
-  Tensor q_a_norm_;          // [q_rank]
-  Weight q_;                 // [heads * query][q_rank or width]
-  Weight kv_a_;              // [kv_rank + rotated][width]
-  Tensor kv_a_norm_;         // [kv_rank]
-  std::vector<Weight> k_b_;  // of each head: [kv_rank][plain]
-  std::vector<Weight> v_b_;  // of each head: [value][kv_rank]
-  Weight out_;               // [width][heads * value]
+  Weight q_a_;        // [q_rank][width]; not valid: queries are computed from the input itself
+  Tensor q_a_norm_;   // [q_rank]
+  Weight q_;          // [heads * query][q_rank or width]
+  Weight kv_a_;       // [kv_rank + rotated][width]
+  Tensor kv_a_norm_;  // [kv_rank]
+  Weight k_b_;        // of each head: [kv_rank][plain]
+  Weight v_b_;        // of each head: [value][kv_rank]
+  Weight out_;        // [width][heads * value]
 };
 
 }  // namespace quire::model

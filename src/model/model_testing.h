@@ -156,6 +156,7 @@ class TestModel {
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
     set("attention.layer_norm_rms_epsilon", 1e-5F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
+    if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
@@ -189,7 +190,7 @@ class TestModel {
     if (is({"qwen2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
-    if (is({"gemma3", "qwen3"})) {
+    if (is({"gemma3", "qwen3", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
@@ -205,6 +206,7 @@ class TestModel {
 
   void add_feed_forward(const std::string& prefix) {
     if (!is({"olmo2"})) tensor(prefix + "ffn_norm.weight", {16});
+    if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
     tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {
       tensor(prefix + "ffn_up.weight", {16, 64});
@@ -212,6 +214,12 @@ class TestModel {
       tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
     }
     if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
+  }
+
+  // Four experts.
+  void add_experts(const std::string& prefix) {
+    tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
+    tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {

@@ -138,6 +138,7 @@ struct Kernels {
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*gate_clamped)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.
