@@ -1,10 +1,13 @@
 // Models with latent attention, against DeepSeek in double precision (deepseek_testing.h).
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <boost/json.hpp>
 #include <gtest/gtest.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
@@ -103,6 +106,63 @@ TEST(LatentModel, YarnTurnsThePairsAndScalesTheScores) {
   expect_reference(model);
   model.set("rope.scaling.yarn_beta_fast", 4.0F).set("rope.freq_base", 50.0F);
   expect_reference(model);
+}
+
+// A dense layer and one with experts: eight in four groups, of which two may be chosen from.
+TestModel with_experts() {
+  TestModel model = latent_model();
+  model.set("expert_count", 8U).set("expert_used_count", 3U).set("leading_dense_block_count", 1U);
+  model.set("expert_group_count", 4U).set("expert_group_used_count", 2U).set("expert_weights_scale", 2.5F);
+  model.set("expert_feed_forward_length", 12U).set("expert_shared_count", 2U);
+  const std::string layer = "blk.1.";
+  for (const char* name : {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}) model.remove_tensor(layer + name);
+  model.tensor(layer + "ffn_gate_inp.weight", {16, 8}).tensor(layer + "ffn_gate_exps.weight", {16, 12, 8});
+  model.tensor(layer + "ffn_up_exps.weight", {16, 12, 8}).tensor(layer + "ffn_down_exps.weight", {12, 16, 8});
+  model.tensor(layer + "ffn_gate_shexp.weight", {16, 24}).tensor(layer + "ffn_up_shexp.weight", {16, 24});
+  model.tensor(layer + "ffn_down_shexp.weight", {24, 16});
+  return model;
+}
+
+TEST(LatentModel, ExpertsOfV2AreChosenBySoftmaxFromTheGroupsWithTheBestOnes) {
+  expect_reference(with_experts());
+  expect_reference(with_experts().set("expert_gating_func", 1U).set("expert_weights_norm", true));
+  expect_reference(with_experts().set("expert_group_count", 1U).set("expert_group_used_count", 1U));
+}
+
+TEST(LatentModel, ExpertsOfV3AreChosenBySigmoidsWithABiasFromTheGroupsWithTheBestTwo) {
+  TestModel model = with_experts();
+  model.set("expert_gating_func", 2U).set("expert_weights_norm", true);
+  expect_reference(model);
+  // The bias decides who is chosen, but is not part of the weights.
+  const std::vector<float> bias = {0.4F, -0.3F, 0.2F, 0.6F, -0.5F, 0.1F, 0.3F, -0.2F};
+  TestModel biased = TestModel(model).tensor("blk.1.exp_probs_b.bias", {8}, bias);
+  expect_reference(biased);
+  EXPECT_NE(run(biased), run(model));
+}
+
+// The reference itself, against Hugging Face.
+TEST(DeepSeekReference, HasHuggingFacesLogits) {
+  const std::string folder = QUIRE_SOURCE_DIR "/testdata/golden/deepseek2";
+  const auto file = gguf::File::open(folder + "/model.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const DeepSeekReference reference(*file);
+  std::ifstream in(folder + "/golden.json", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const boost::json::value golden = boost::json::parse(text);
+  for (const boost::json::value& item : golden.at("cases").as_array()) {
+    std::vector<Token> tokens;
+    for (const boost::json::value& token : item.at("tokens").as_array()) {
+      tokens.push_back(static_cast<Token>(token.to_number<std::int64_t>()));
+    }
+    const auto last = reference.logits(tokens).back();
+    const double spread = item.at("logit_std").to_number<double>();
+    std::vector<float> expected(last.size());
+    std::ifstream logits(folder + "/" + std::string(item.at("last_logits").as_string()), std::ios::binary);
+    logits.read(reinterpret_cast<char*>(expected.data()),
+                static_cast<std::streamsize>(expected.size() * sizeof(float)));
+    ASSERT_TRUE(logits);
+    for (std::size_t i = 0; i < last.size(); ++i) EXPECT_NEAR(last[i], expected[i], 1e-4 * spread) << i;
+  }
 }
 
 TEST(LatentModel, AJointMatrixIsSplitAndGivesTheSameBits) {

@@ -80,13 +80,14 @@ void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, c
                            .heads = shape.heads,
                            .kv_heads = shape.kv_heads,
                            .head_dim = shape.head_dim,
+                           .rotated_from = changes.rotated_from,
                            .overlap = overlap_});
 }
 
 AttendKind CudaAttention::kind_of(const AttentionShape& shape, const KvGroupView& kv) const {
   // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
   const bool aligned = kv.type == ElementType::Q8_0 || alignment_of(kv) == 16;
-  return aligned ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
+  return aligned && !shape.latent() ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
 }
 
 bool CudaAttention::plan(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv,
@@ -129,6 +130,7 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
       .kv_heads = shape.kv_heads,
       .per_head = per_head,
       .head_dim = shape.head_dim,
+      .value_dim = shape.value_length(),
       .scale = shape.scale,
       .soft_cap = shape.soft_cap,
       .window = shape.window,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cuda/head_products.h"
 #include "quire/backend/cuda/lookup_kernels.h"
 #include "quire/backend/cuda/recurrent_kernels.h"
 #include "quire/backend/cuda/row_kernels.h"
@@ -317,6 +318,12 @@ void CudaBackend::matmul(std::span<const Product> products, const Input& input) 
     products = products.subspan(operation.count);
   }
 }
+void CudaBackend::matmul_heads(const HeadProducts& products) {
+  QUIRE_CHECK(products.out.cols == products.weight->count * (products.weight->rows + products.copied()) &&
+                  products.out.rows == products.x.rows && !products.weight->arranged,
+              "shapes agree, and matrices of heads are rows");
+  submit(Heads{products.out, products.x, *products.weight});
+}
 void CudaBackend::gather_wanted(Tensor out, Tensor x) { submit(Gather{out, x}); }
 void CudaBackend::add(Tensor x, Tensor y, float scale) { submit(Add{x, y, scale}); }
 void CudaBackend::cap_and_scale(Tensor x, float cap, float scale) {
@@ -359,6 +366,23 @@ void CudaBackend::launch(const Operation& operation) {
           products[i].weight = &op.weights[i];
         }
         products_.matmul(stream, {products, op.count}, op.input);
+      },
+      [&](const Heads& op) {
+        const Weight& weight = op.weight;
+        cuda::launch_head_products(stream, weight.type,
+                                   {.out = reinterpret_cast<float*>(op.out.data),
+                                    .x = reinterpret_cast<const float*>(op.x.data),
+                                    .out_stride = op.out.stride,
+                                    .x_stride = op.x.stride,
+                                    .tokens = op.x.rows,
+                                    .heads = weight.count,
+                                    .rows = weight.rows,
+                                    .cols = weight.cols,
+                                    .copied = op.x.cols / weight.count - weight.cols,
+                                    .weights = weight.data,
+                                    .head_bytes = weight.stride,
+                                    .row_bytes = weight.unit_bytes},
+                                   products_.overlaps());
       },
       [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
       [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },

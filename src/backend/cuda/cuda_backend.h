@@ -46,6 +46,7 @@ class CudaBackend final : public Backend {
   void embed(Tensor out, const Weight& table, float scale) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
+  void matmul_heads(const HeadProducts& products) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
@@ -77,6 +78,11 @@ class CudaBackend final : public Backend {
     std::uint32_t count;
     Input input;
     friend bool operator==(const Matmul&, const Matmul&) = default;
+  };
+  struct Heads {
+    Tensor out, x;
+    Weight weight;
+    friend bool operator==(const Heads&, const Heads&) = default;
   };
   struct Gather {
     Tensor out, x;
@@ -118,7 +124,7 @@ class CudaBackend final : public Backend {
     Mamba2Shape shape;
     friend bool operator==(const Scan&, const Scan&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
+  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {
