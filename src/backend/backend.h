@@ -53,9 +53,19 @@ struct Weight {
   bool arranged = false;         // in the backend's layout; else row by row as in the file
   // WeightUse::Both: the rows as in the file, for lookups. Null: `data` can be looked up.
   const std::byte* table = nullptr;
+  // The matrices of a layer's experts are a stack: `count` matrices of this shape, `stride` bytes apart.
+  std::uint32_t count = 1;
+  std::uint64_t stride = 0;
 
   friend bool operator==(const Weight&, const Weight&) = default;
   bool valid() const { return data != nullptr; }
+  Weight at(std::uint32_t i) const {  // matrix i of a stack
+    Weight one = *this;
+    one.data += i * stride;
+    one.count = 1;
+    one.stride = 0;
+    return one;
+  }
 };
 
 // What a matrix is used for.
@@ -63,6 +73,7 @@ enum class WeightUse : std::uint8_t {
   Product,  // multiplied
   Lookup,   // rows are looked up by token
   Both,     // multiplied and looked up: the table of a model with tied embeddings
+  Heads,    // multiplied by matmul_heads()
 };
 
 // Rows in host memory.
@@ -76,7 +87,12 @@ struct HostRows {
 };
 
 enum class RopePairs : std::uint8_t { Neighbours, Halves };  // (0,1)(2,3)…, or (0,n/2)(1,n/2+1)…
-enum class Activation : std::uint8_t { Silu, GeluTanh };
+enum class Activation : std::uint8_t {
+  Silu,
+  GeluTanh,
+  // gpt-oss: g * sigmoid(1.702 g) * (u + 1), with the gate g at most 7 and u between -7 and 7
+  ClampedSwiglu,
+};
 
 // The input of a matrix product, and the operation that is applied to it first. The two are fused, so that a step
 // touches each activation once.
@@ -117,32 +133,91 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
+// How a router chooses the experts of a row. It has one logit per expert; everything is computed in f32.
+//
+//   score      softmax over all logits, or the sigmoid of each logit, or the logit itself (ChosenSoftmax)
+//   choice     the `used` experts with the highest score + selection bias, best first; equal ones: the lower number
+//   weight     the score without the bias; ChosenSoftmax: the softmax over the logits of the chosen experts
+//
+// With several groups of experts, only those in the best `groups_used` groups can be chosen. A group is as good as its
+// best expert, or with sigmoids as the sum of its two best ones (DeepSeek V3).
+struct Router {
+  enum class Scores : std::uint8_t { Softmax, Sigmoid, ChosenSoftmax };
+  Scores scores = Scores::Softmax;
+  std::uint32_t experts = 0;      // to choose from
+  std::uint32_t used = 0;         // chosen for a row
+  std::uint32_t groups = 1;       // of equal size; they divide the experts in their order
+  std::uint32_t groups_used = 1;  // these have `used` experts at least
+  bool normed = false;            // weights are divided by their sum, which counts as kLeastSum at least
+  float scale = 1;                // weights are multiplied by this
+  static constexpr float kLeastSum = 0x1p-14f;
+  static constexpr std::uint32_t kMostGroups = 64;
+
+  friend bool operator==(const Router&, const Router&) = default;
+};
+
+// The experts of each row of a step, best first.
+struct Choices {
+  Tensor numbers;  // [rows][used]: of the experts, as floats
+  Tensor weights;  // [rows][used]
+  friend bool operator==(const Choices&, const Choices&) = default;
+};
+
+// The feed-forward parts that rows are divided among. Each product has a stack of matrices, one per expert. A bias is
+// [experts][rows of the matrix].
+//   gate, up   [inner][width]; their outputs are scratch memory, [rows * used][inner] without gaps
+//   down       [width][inner]; out is [rows][width]
+struct ExpertLayer {
+  Product gate, up, down;
+  Activation activation = Activation::Silu;
+};
+
 struct AttentionShape {
   std::uint32_t group = 0;  // of the pool
   std::uint32_t layer = 0;  // of the group
   std::uint32_t heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
+  // Not 0: latent attention. The value of a position is the first value_dim elements of its key. Pages have one plane
+  // (PageShape::planes), and store_kv() takes no values.
+  std::uint32_t value_dim = 0;
   float scale = 1;
   float soft_cap = 0;        // 0: none
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+  bool latent() const { return value_dim != 0; }
+  std::uint32_t value_length() const { return latent() ? value_dim : head_dim; }
 };
 
 // Norms, rotation and factors of the heads of queries and keys, after their projections. One without a valid tensor is
 // left out.
 struct HeadChanges {
-  Tensor q_norm = {};  // [head_dim], applied head by head
+  // RMS norms: [head_dim], applied head by head; or [heads * head_dim] (keys: [kv_heads * head_dim]), over all heads of
+  // a row at once.
+  Tensor q_norm = {};
   Tensor k_norm = {};
   float epsilon = 0;
-  Tensor cosines = {};  // the first 2 * cosines.cols elements of every head are rotated
+  Tensor cosines = {};  // 2 * cosines.cols elements of every head are rotated, from `rotated_from` on
   Tensor sines = {};
+  std::uint32_t rotated_from = 0;
   RopePairs pairs = RopePairs::Neighbours;
   // If the pool keeps keys as Q8_0: after the rotation, keys are divided by these factors, and the queries that a KV
   // head serves are multiplied by its factors. That leaves scores as they are. Powers of two, so nothing is rounded.
   // Not used with any other type.
   Tensor key_balance = {};  // [kv_heads * head_dim]
   friend bool operator==(const HeadChanges&, const HeadChanges&) = default;
+};
+
+// A product for each head of a row, with a matrix of its own:
+//   out[i][h][n] = sum over k of weight[h][n][k] * x[i][h][k]
+// Heads of x and of out are next to each other. Both may be longer than the matrix says: then the elements behind the
+// inputs of a head are copied behind its outputs, and there are as many in x as in out.
+struct HeadProducts {
+  Tensor out;                      // [rows][heads * (weight.rows + copied)]
+  Tensor x;                        // [rows][heads * (weight.cols + copied)]
+  const Weight* weight = nullptr;  // a stack with a matrix for each head, loaded for WeightUse::Heads
+
+  std::uint32_t copied() const { return x.cols / weight->count - weight->cols; }
 };
 
 struct Mamba2Shape {
@@ -184,8 +259,10 @@ class Backend {
     std::uint32_t attention_cols = 0;  // of all heads
     std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
-    std::uint64_t read = 0;     // elements that the host reads
-    sampling::Limits sampling;  // of sample()
+    std::uint32_t experts = 0;       // of a layer
+    std::uint32_t experts_used = 0;  // by a row
+    std::uint64_t read = 0;          // elements that the host reads
+    sampling::Limits sampling;       // of sample()
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
 
@@ -216,6 +293,14 @@ class Backend {
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) = 0;
   // Multiplies one input with several matrices. Each output has as many rows as the input.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
+  // The products of all heads in one operation.
+  virtual void matmul_heads(const HeadProducts& products) = 0;
+  // Chooses experts for each row. logits [rows][experts]; selection_bias [experts] or none.
+  virtual void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) = 0;
+  // out[i] = sum over ranks k of weight[i][k] * down_e(activation(gate_e(input[i]), up_e(input[i]))), e = number[i][k]
+  // The sum is in the order of the ranks, beginning with the best. With down.add, it is added as matmul() does. Only
+  // experts that some row has chosen are computed. A row's result does not depend on what other rows chose.
+  virtual void experts(const ExpertLayer& layer, const Input& input, const Choices& choices) = 0;
   // The rows whose logits the batch wants: out[i] = x[wanted[i]]
   virtual void gather_wanted(Tensor out, Tensor x) = 0;
   // x += y * scale
@@ -223,12 +308,14 @@ class Backend {
   // x = cap * tanh(x / cap), then times scale; a cap of 0 is none
   virtual void cap_and_scale(Tensor x, float cap, float scale) = 0;
 
-  // The rotary angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
-  virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) = 0;
+  // The rotary angles of this step: cos and sin of position * frequency, times magnitude; [rows][frequencies.cols]
+  // each.
+  virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) = 0;
   // Applies norms, rotation and factors to the heads of q and k in place, and writes K and V of the step's rows to the
-  // pages of their sequences.
+  // pages of their sequences. In latent attention v is not valid, and K alone is written.
   virtual void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) = 0;
   // Each row attends to all positions of its sequence up to its own, as far back as its window reaches.
+  //   q [rows][heads * head_dim], out [rows][heads * value_length()]
   virtual void attention(Tensor out, Tensor q, const AttentionShape& shape) = 0;
 
   // Depth-wise causal convolution with bias and SiLU, in place. It continues from the sequence's convolution state and

@@ -142,7 +142,7 @@ class KvPool {
             .type = shape_.type,
             .page_unit = kUnit,
             .layer_stride = shape_.layer_bytes(),
-            .v_offset = shape_.plane_bytes(),
+            .v_offset = shape_.value_offset(),
             .head_stride = shape_.head_bytes(),
             .token_stride = shape_.row_bytes()};
   }

@@ -238,7 +238,8 @@ inline Angles rope_angles(std::span<const std::uint32_t> positions, std::span<co
 }
 
 // A pair (a, b) becomes (a cos - b sin, a sin + b cos); n pairs are (0,1)(2,3)... or (0,n)(1,n+1)...
-inline void rotate(Row& head, std::span<const float> cosines, std::span<const float> sines, RopePairs pairs) {
+inline void rotate(std::span<double> head, std::span<const float> cosines, std::span<const float> sines,
+                   RopePairs pairs) {
   const std::size_t n = cosines.size();
   for (std::size_t k = 0; k < n; ++k) {
     double& first = pairs == RopePairs::Neighbours ? head[2 * k] : head[k];
@@ -255,6 +256,7 @@ struct HostHeadChanges {
   float epsilon = 0;
   Matrix cosines = {}, sines = {};
   RopePairs pairs = RopePairs::Neighbours;
+  std::uint32_t rotated_from = 0;
 };
 
 // For every head of every row: rms_norm(head) * norm, then the rotation, then factors: a row of them, one after the
@@ -267,7 +269,9 @@ inline Expected change_heads(const Matrix& x, std::uint32_t head_dim, const Matr
       Row head = to_doubles(x.row(i).subspan(at, head_dim));
       if (!norm.values.empty()) head = rms_norm(head, norm.row(0), with.epsilon);
       const double largest = std::fabs(*std::ranges::max_element(head, {}, [](double v) { return std::fabs(v); }));
-      if (!with.cosines.values.empty()) rotate(head, with.cosines.row(i), with.sines.row(i), with.pairs);
+      if (!with.cosines.values.empty()) {
+        rotate(std::span(head).subspan(with.rotated_from), with.cosines.row(i), with.sines.row(i), with.pairs);
+      }
       for (std::uint32_t d = 0; d < head_dim; ++d) {
         const double factor = factors.empty() ? 1 : factors[at + d];
         out.set(i, at + d, head[d] * factor, largest * factor);
@@ -322,7 +326,8 @@ inline float stored_state(ElementType type, float value) {
 
 // One row of queries over positions [first, position] of its context; `first` follows from the window:
 //   score[t] = soft_cap(scale * (q . k[t]));  out = sum of e^score[t] * v[t], divided by the sum of e^score[t]
-// k and v are [positions][kv_heads * head_dim]. One KV head serves heads / kv_heads neighbouring query heads.
+// k and v are [positions][kv_heads * head_dim]. One KV head serves heads / kv_heads neighbouring query heads. In latent
+// attention v is k, and the first value_dim elements of each head count.
 inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, const Matrix& k, const Matrix& v,
                    std::uint32_t position, const AttentionShape& shape) {
   const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
@@ -339,14 +344,14 @@ inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, c
       largest = std::max(largest, std::fabs(scores.back()));
     }
     for (double& score : scores) total += score = std::exp(score - highest);
-    for (std::uint32_t d = 0; d < dim; ++d) {
+    for (std::uint32_t d = 0; d < shape.value_length(); ++d) {
       double sum = 0, size = 0;
       for (std::uint32_t t = first; t <= position; ++t) {
         const double term = scores[t - first] / total * v.at(t, kv + d);
         sum += term;
         size += std::fabs(term);
       }
-      out.set(row, head * dim + d, sum, size * (1 + largest));
+      out.set(row, head * shape.value_length() + d, sum, size * (1 + largest));
     }
   }
 }

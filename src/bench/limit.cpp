@@ -8,8 +8,10 @@ namespace {
 
 // The matrices of a layer, without "blk.7.". The other tensors of a layer are small (norms, biases, ...).
 constexpr std::string_view kMatrices[] = {
-    "attn_q.weight",   "attn_k.weight", "attn_v.weight",   "attn_qkv.weight", "attn_output.weight",
-    "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "ssm_in.weight",   "ssm_out.weight",
+    "attn_q.weight",        "attn_k.weight",    "attn_v.weight",   "attn_qkv.weight",
+    "attn_output.weight",   "ffn_gate.weight",  "ffn_up.weight",   "ffn_down.weight",
+    "ssm_in.weight",        "ssm_out.weight",   "attn_q_a.weight", "attn_q_b.weight",
+    "attn_kv_a_mqa.weight", "attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight",
 };
 
 bool is_layer_matrix(std::string_view name) {

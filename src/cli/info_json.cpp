@@ -14,11 +14,19 @@ json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
   if (layer.recurrent) {
     out["kind"] = "recurrent";
   } else {
-    out["kind"] = "attention";
+    out["kind"] = layer.latent ? "latent attention" : "attention";
     out["heads"] = layer.heads;
     out["kv_heads"] = layer.kv_heads;
     out["key_length"] = facts.model.key_length;
     out["value_length"] = facts.model.value_length;
+    if (layer.latent) {
+      const model::LatentShape& latent = facts.model.latent;
+      out["latent"] = {{"q_rank", latent.q_rank},
+                       {"kv_rank", latent.kv_rank},
+                       {"plain", latent.plain},
+                       {"rotated", latent.rotated},
+                       {"value", latent.value}};
+    }
     out["window"] = layer.window == 0 ? json::value() : json::value(layer.window);
   }
   out["feed_forward_length"] = layer.feed_forward;
@@ -86,8 +94,11 @@ json::object info_json(const ModelFacts& facts) {
   out["context_length"] = model.context_length;
   out["vocabulary"] = model.vocabulary;
   out["embedding_length"] = model.embedding;
-  out["experts"] = model.experts;
-  out["experts_used"] = model.experts_used;
+  out["experts"] = model.experts.count;
+  out["experts_used"] = model.experts.used;
+  out["expert_groups"] = model.experts.groups;
+  out["expert_groups_used"] = model.experts.groups_used;
+  out["shared_expert_length"] = model.experts.shared_inner;
   out["layers"] = std::move(layers);
   out["recurrent"] = recurrent_json(model.recurrent);
   out["tensors"] = facts.tensors;

@@ -54,7 +54,7 @@ class Page {
 std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*member) {
   std::uint32_t least = UINT32_MAX, most = 0;
   for (const Layer& layer : model.layers) {
-    if (!layer.has(model::BlockKind::Attention) && member != &Layer::feed_forward) continue;
+    if (layer.kv_heads == 0 && member != &Layer::feed_forward) continue;
     least = std::min(least, layer.*member);
     most = std::max(most, layer.*member);
   }
@@ -63,6 +63,21 @@ std::string range_of(const model::Hyperparameters& model, std::uint32_t Layer::*
 
 std::string both_units(std::uint64_t bytes) {
   return bytes < 1024 ? in_units(bytes) : fmt::format("{} bytes ({})", grouped(bytes), in_units(bytes));
+}
+
+void add_experts(Page& page, const model::Hyperparameters& model) {
+  const model::ExpertShape& experts = model.experts;
+  if (experts.count == 0) return;
+  page.line("experts", fmt::format("{}, {} for each token", experts.count, experts.used));
+  std::string router(experts.scores == Router::Scores::Softmax   ? "softmax"
+                     : experts.scores == Router::Scores::Sigmoid ? "sigmoid"
+                                                                 : "softmax over the chosen experts");
+  if (experts.groups > 1) router += fmt::format(", {} of {} groups", experts.groups_used, experts.groups);
+  if (experts.normed) router += ", weights add up to 1";
+  page.line("router", router);
+  if (experts.shared_inner == 0) return;
+  page.line("shared expert", fmt::format("{}{}", grouped(experts.shared_inner),
+                                         model.architecture->shared_expert_gate ? ", with a gate" : ""));
 }
 
 void add_model(Page& page, const ModelFacts& facts) {
@@ -77,12 +92,18 @@ void add_model(Page& page, const ModelFacts& facts) {
   page.line("embedding", grouped(model.embedding));
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
-  if (model.experts > 0) page.line("experts", fmt::format("{}, {} for each token", model.experts, model.experts_used));
+  add_experts(page, model);
   if (model.count(model::BlockKind::Attention) > 0) {
     std::string size = grouped(model.key_length);
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
     page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements",
                                        range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size));
+  }
+  if (model.count(model::BlockKind::LatentAttention) > 0) {
+    const model::LatentShape& latent = model.latent;
+    page.line("attention", fmt::format("latent, {} heads of {} elements ({} rotated), values {}",
+                                       range_of(model, &Layer::heads), latent.query(), latent.rotated, latent.value));
+    page.line("latent", fmt::format("{} elements, and {} rotated, for all heads", latent.kv_rank, latent.rotated));
   }
   if (model.count(model::BlockKind::Mamba2) > 0) {
     const model::RecurrentShape& shape = model.recurrent;

@@ -314,6 +314,7 @@ void visit_header(Archive& a, Header& header) {
     a.number(group.num_layers);
     a.number(group.num_kv_heads);
     a.number(group.head_dim);
+    a.number(group.planes);
     a.type(group.type);
     a.number(group.window);
   }

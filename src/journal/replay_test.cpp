@@ -270,6 +270,20 @@ TEST(Replay, TheHeaderSaysOfWhichTypeTheStatesAre) {
   }
 }
 
+TEST(Replay, TheHeaderSaysWhetherPagesHaveOnePlaneOrTwo) {
+  MemoryJournal journal;
+  CountingDevice device;
+  const LayerDesc layers[] = {LayerDesc::latent(48), LayerDesc::attention(1, 48)};
+  PoolConfig config{.layout = *StateLayout::from_layers(layers, 16), .budget_bytes = 1 << 16, .max_tokens = 64};
+  config.max_sequences = 2;
+  config.journal = &journal;
+  ASSERT_TRUE(SequencePool::create(device, config));
+  std::istringstream in(journal.file());
+  const auto reader = JournalReader::open(in);
+  ASSERT_TRUE(reader) << reader.error().what;
+  EXPECT_EQ(reader->header().config.layout.groups, config.layout.groups);
+}
+
 TEST(Replay, AnotherVersionIsRefusedByItsNumber) {
   MemoryJournal journal;
   ASSERT_NO_FATAL_FAILURE(live(journal, kWithReference, 1));

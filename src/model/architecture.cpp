@@ -11,12 +11,22 @@ constexpr BlockSpec kTransformer[] = {{BlockKind::Attention, "attn_norm.weight"}
                                       {BlockKind::FeedForward, "ffn_norm.weight"}};
 constexpr BlockSpec kPostNormed[] = {{BlockKind::Attention, "attn_norm.weight", "post_attention_norm.weight"},
                                      {BlockKind::FeedForward, "ffn_norm.weight", "post_ffw_norm.weight"}};
+constexpr BlockSpec kNormedAfter[] = {{.kind = BlockKind::Attention, .post_norm = "post_attention_norm.weight"},
+                                      {.kind = BlockKind::FeedForward, .post_norm = "post_ffw_norm.weight"}};
 constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {BlockKind::FeedForward, "ffn_norm.weight"}};
 constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
 
+constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"},
+                                 {BlockKind::FeedForward, "ffn_norm.weight"}};
+
 constexpr std::array kArchitectures = {
+    Architecture{.name = "deepseek2",
+                 .title = "DeepSeek V2, V3",
+                 .blocks = kLatent,
+                 .rope_pairs = RopePairs::Neighbours,
+                 .yarn_scales_scores = true},
     Architecture{.name = "gemma2",
                  .title = "Gemma 2",
                  .blocks = kPostNormed,
@@ -36,21 +46,46 @@ constexpr std::array kArchitectures = {
                  .embedding_times_root_of_width = true,
                  .layers_that_scale_by_width = 62,
                  .head_norms = true},
+    Architecture{.name = "granite",
+                 .title = "Granite",
+                 .blocks = kTransformer,
+                 .rope_pairs = RopePairs::Neighbours,
+                 .finetuned_switches_rope = true},
     Architecture{.name = "granitehybrid",
                  .title = "Granite hybrid",
                  .blocks = kHybrid,
                  .rope_pairs = RopePairs::Neighbours,
-                 .finetuned_switches_rope = true},
+                 .finetuned_switches_rope = true,
+                 .expert_weights_normed = true},
     // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.
+    // Mixtral is a Llama with experts.
     Architecture{.name = "llama",
-                 .title = "Llama, Mistral",
+                 .title = "Llama, Mistral, Mixtral",
                  .blocks = kTransformer,
                  .window_period = 0,
-                 .rope_pairs = RopePairs::Neighbours},
+                 .rope_pairs = RopePairs::Neighbours,
+                 .expert_weights_normed = true},
     Architecture{.name = "mamba2", .title = "Mamba-2", .blocks = kMamba2, .convolution_bias = true},
+    // OLMo 3 is an OLMo 2 with a window in three of four layers. Only the fourth is scaled.
+    Architecture{.name = "olmo2",
+                 .title = "OLMo 2, OLMo 3",
+                 .blocks = kNormedAfter,
+                 .window_period = 4,
+                 .windows_are_not_scaled = true,
+                 .wide_norms = true},
     Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
     Architecture{.name = "qwen2", .title = "Qwen2", .blocks = kTransformer, .projection_biases = true},
     Architecture{.name = "qwen3", .title = "Qwen3", .blocks = kTransformer, .head_norms = true},
+    Architecture{.name = "qwen3moe",
+                 .title = "Qwen3 with experts",
+                 .blocks = kTransformer,
+                 .expert_weights_normed = true,
+                 .head_norms = true},
+    Architecture{.name = "smollm3",
+                 .title = "SmolLM3",
+                 .blocks = kTransformer,
+                 .rope_pairs = RopePairs::Neighbours,
+                 .unrotated_period = 4},
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
 

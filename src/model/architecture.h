@@ -14,7 +14,7 @@
 namespace quire::model {
 
 // The parts that layers are made of. Each is a class of its own (block.h).
-enum class BlockKind : std::uint8_t { Attention, Mamba2, FeedForward };
+enum class BlockKind : std::uint8_t { Attention, LatentAttention, Mamba2, FeedForward };
 
 // The input of a block.
 enum class Join : std::uint8_t {
@@ -22,8 +22,9 @@ enum class Join : std::uint8_t {
   Beside,  // the same input as the block before it; both add to the stream
 };
 
-// A block of a layer. The hyperparameters of a layer select blocks of its row: attention where it has KV heads, Mamba-2
-// where it is recurrent, a feed-forward block where that has a width.
+// A block of a layer. The hyperparameters of a layer select blocks of its row: attention (or latent attention, if that
+// is what the row has) where it has KV heads, Mamba-2 where it is recurrent, a feed-forward block where that has a
+// width.
 struct BlockSpec {
   BlockKind kind = BlockKind::Attention;
   std::string_view norm = {};       // tensor: RMS norm of its input; none for a block beside another
@@ -63,6 +64,15 @@ struct Architecture {
   // The rotary base of layers with a window (rope.freq_base_swa), where a file does not name one. 0: the same base as
   // in all other layers.
   float window_rope_base = 0;
+  // Layers with a window have no rotary scaling, also where their base is that of all layers.
+  bool windows_are_not_scaled = false;
+  // Which layers are not rotated: each n-th. 0: all are rotated. 1: none is.
+  std::uint32_t unrotated_period = 0;
+  // YaRN's ramp begins and ends at whole pairs of elements (rope_scaling.h).
+  bool yarn_whole_pairs = true;
+  // YaRN: rope.scaling.yarn_log_multiplier is a tenth of Hugging Face's mscale_all_dim, mscale is the same, and what
+  // they give is applied to the scores (twice, for query and key) and not to the rotation.
+  bool yarn_scales_scores = false;
   Activation activation = Activation::Silu;
   bool embedding_times_root_of_width = false;
   // The largest model of the family scales queries by embedding width / heads instead of by the head size. It is
@@ -72,13 +82,20 @@ struct Architecture {
   float default_attention_cap = 0;
   float default_logit_cap = 0;
 
+  // Mixtures of experts, where a file does not say so (expert_gating_func, expert_weights_norm).
+  Router::Scores expert_scores = Router::Scores::Softmax;
+  bool expert_weights_normed = false;
+
   // Tensors that every file has in each layer that can have them. A file without them is refused. A file that has them
   // where the row says false is refused too, because what they do there is unknown.
-  bool head_norms = false;  // of each head's query and key
-  bool gate_in_up = false;  // one matrix for gate and up, the gate's rows first; false: two matrices
+  bool head_norms = false;          // of each head's query and key
+  bool wide_norms = false;          // of all queries of a token at once, and of all keys
+  bool gate_in_up = false;          // one matrix for gate and up, the gate's rows first; false: two matrices
+  bool shared_expert_gate = false;  // the shared expert's output is multiplied by the sigmoid of a logit of its own
   // Here a file may have the tensors where the row says false: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values
   bool convolution_bias = false;   // of Mamba-2
+  bool expert_biases = false;      // of the router and of every matrix of the experts
 };
 
 // Sorted by name.

@@ -197,6 +197,41 @@ Result<void> read_head_lengths(const Reader& reader, Hyperparameters& model) {
   return {};
 }
 
+// The lengths of heads are those before the projections are absorbed. Files name them with "_mla". In older files they
+// are the plain lengths.
+Result<void> read_latent(const Reader& reader, Hyperparameters& model) {
+  const auto length = [&](std::string_view name, std::string_view older) {
+    return reader.number(reader.has(name) ? name : older, {1, kMaxHeadLength});
+  };
+  const auto query = length("attention.key_length_mla", "attention.key_length");
+  if (!query) return std::unexpected(query.error());
+  const auto value = length("attention.value_length_mla", "attention.value_length");
+  if (!value) return std::unexpected(value.error());
+  const auto kv_rank = reader.number("attention.kv_lora_rank", {1, kMaxHeadLength});
+  if (!kv_rank) return std::unexpected(kv_rank.error());
+  const auto q_rank = reader.number_or("attention.q_lora_rank", {0, kMaxWidth}, 0);
+  if (!q_rank) return std::unexpected(q_rank.error());
+  const auto rotated = reader.number("rope.dimension_count", {1, kMaxHeadLength});
+  if (!rotated) return std::unexpected(rotated.error());
+  if (*rotated >= *query) {
+    return reader.refuse(
+        "rope.dimension_count",
+        fmt::format("{} of {} elements of a head would leave none that are not rotated", *rotated, *query));
+  }
+  // Factors of queries that depend on their position.
+  constexpr std::string_view kTemperature = "attention.temperature_scale";
+  if (reader.has(kTemperature)) return reader.refuse(kTemperature, "is not supported yet");
+  model.latent = {
+      .q_rank = *q_rank, .kv_rank = *kv_rank, .plain = *query - *rotated, .rotated = *rotated, .value = *value};
+  model.key_length = model.latent.row();
+  model.value_length = *kv_rank;
+  for (Layer& layer : model.layers) {
+    layer.latent = true;
+    layer.kv_heads = 1;  // older files count the heads before the projections are absorbed
+  }
+  return {};
+}
+
 Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
   const auto window =
       reader.number_or("attention.sliding_window", {0, kMaxContext}, model.architecture->default_window);
@@ -207,6 +242,14 @@ Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
     if (!layer.has(BlockKind::Attention)) layer.window = 0;
   }
   return {};
+}
+
+void choose_unrotated(Hyperparameters& model) {
+  const std::uint32_t period = model.architecture->unrotated_period;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    Layer& layer = model.layers[i];
+    layer.unrotated = layer.has(BlockKind::Attention) && period != 0 && (i + 1) % period == 0;
+  }
 }
 
 struct RecurrentKey {
@@ -241,21 +284,106 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
   return {};
 }
 
+// How a router scores experts: the ids of the file. 0 is what the architecture's models do.
+Result<Router::Scores> read_scores(const Reader& reader, Router::Scores usual) {
+  constexpr std::string_view kGating = "expert_gating_func";
+  const auto id = reader.number_or(kGating, {0, UINT32_MAX}, 0);
+  if (!id) return std::unexpected(id.error());
+  switch (*id) {
+    case 0: return usual;
+    case 1: return Router::Scores::Softmax;
+    case 2: return Router::Scores::Sigmoid;
+    case 3: return Router::Scores::ChosenSoftmax;
+    default:
+      return reader.refuse(kGating, fmt::format("{} is not supported (1: softmax, 2: sigmoid, 3: softmax over the "
+                                                "chosen experts)",
+                                                *id));
+  }
+}
+
+Result<void> read_groups(const Reader& reader, ExpertShape& experts) {
+  constexpr std::string_view kGroups = "expert_group_count", kUsed = "expert_group_used_count";
+  const auto groups = reader.number_or(kGroups, {0, Router::kMostGroups}, 1);
+  if (!groups) return std::unexpected(groups.error());
+  experts.groups = std::max(*groups, 1u);
+  if (experts.count % experts.groups != 0) {
+    return reader.refuse(kGroups, fmt::format("{} experts do not divide into {} groups", experts.count, *groups));
+  }
+  // 0 is written for models without groups.
+  const auto used = reader.number_or(kUsed, {0, experts.groups}, experts.groups);
+  if (!used) return std::unexpected(used.error());
+  experts.groups_used = std::max(*used, 1u);
+  if (experts.count / experts.groups * experts.groups_used < experts.used) {
+    return reader.refuse(kUsed, fmt::format("{} of {} groups have fewer than {} experts", experts.groups_used,
+                                            experts.groups, experts.used));
+  }
+  return {};
+}
+
+Result<void> read_experts(const Reader& reader, Hyperparameters& model) {
+  const auto count = reader.number_or("expert_count", {0, kMaxExperts}, 0);
+  if (!count) return std::unexpected(count.error());
+  if (*count == 0) return {};
+  const auto used = reader.number("expert_used_count", {1, *count});
+  if (!used) return std::unexpected(used.error());
+  const auto scores = read_scores(reader, model.architecture->expert_scores);
+  if (!scores) return std::unexpected(scores.error());
+  const auto normed =
+      reader.file().get_or<bool>(reader.key("expert_weights_norm"), model.architecture->expert_weights_normed);
+  if (!normed) return std::unexpected(normed.error());
+  model.experts = {.count = *count, .used = *used, .scores = *scores, .normed = *normed};
+  return read_groups(reader, model.experts);
+}
+
+// The width of the shared expert: that of several experts, or a width of its own.
+Result<std::uint32_t> read_shared_width(const Reader& reader, std::uint32_t expert_width) {
+  constexpr std::string_view kCount = "expert_shared_count";
+  const auto count = reader.number_or(kCount, {0, kMaxExperts}, 0);
+  if (!count) return count;
+  if (std::uint64_t{*count} * expert_width > kMaxWidth) {
+    return reader.refuse(kCount, fmt::format("{} experts of {} are too many", *count, expert_width));
+  }
+  return reader.number_or("expert_shared_feed_forward_length", {0, kMaxWidth}, *count * expert_width);
+}
+
+// A model with experts may have layers without them: the first ones, or those whose tensors say so.
+Result<void> read_expert_layers(const Reader& reader, Hyperparameters& model) {
+  const auto dense = reader.number_or("leading_dense_block_count", {0, kMaxLayers}, 0);
+  if (!dense) return std::unexpected(dense.error());
+  bool any = false;
+  for (std::uint32_t i = 0; i < model.layers.size(); ++i) {
+    const auto has = [&](std::string_view name) {
+      return reader.file().find_tensor(fmt::format("blk.{}.{}", i, name)).has_value();
+    };
+    model.layers[i].experts = i >= *dense && (has("ffn_gate_inp.weight") || !has("ffn_down.weight"));
+    any = any || model.layers[i].experts;
+  }
+  if (!any) return {};
+  const auto width = reader.number_or("expert_feed_forward_length", {0, kMaxWidth}, 0);
+  if (!width) return std::unexpected(width.error());
+  std::uint32_t widest = 0;
+  for (Layer& layer : model.layers) {
+    if (!layer.experts) continue;
+    if (*width > 0) layer.feed_forward = *width;
+    widest = std::max(widest, layer.feed_forward);
+  }
+  const auto shared = read_shared_width(reader, widest);
+  if (!shared) return std::unexpected(shared.error());
+  model.experts.shared_inner = *shared;
+  return {};
+}
+
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
-  // A pure Mamba-2 model has none, and needs no key.
-  if (reader.has(kFeedForward) || model.architecture->has(BlockKind::Attention)) {
+  if (auto ok = read_experts(reader, model); !ok) return ok;
+  // A pure Mamba-2 model has none, and needs no key. One with experts may name their width only.
+  const bool needed = model.attends() && !reader.has("expert_feed_forward_length");
+  if (reader.has(kFeedForward) || needed) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
     if (!widths) return std::unexpected(widths.error());
     for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].feed_forward = (*widths)[i];
   }
-  const auto experts = reader.number_or("expert_count", {0, kMaxExperts}, 0);
-  if (!experts) return std::unexpected(experts.error());
-  const auto used = reader.number_or("expert_used_count", {0, *experts}, 0);
-  if (!used) return std::unexpected(used.error());
-  model.experts = *experts;
-  model.experts_used = *used;
-  return {};
+  return model.experts.count == 0 ? Result<void>() : read_expert_layers(reader, model);
 }
 
 }  // namespace
@@ -287,10 +415,15 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
   if (model.architecture->has(BlockKind::Mamba2) && !model.architecture->alternates()) {
     for (Layer& layer : model.layers) layer.recurrent = true;
   }
+  if (model.architecture->has(BlockKind::LatentAttention)) {
+    if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
+    if (auto ok = read_latent(reader, model); !ok) return std::unexpected(ok.error());
+  }
   if (model.architecture->has(BlockKind::Attention)) {
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_head_lengths(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());
+    choose_unrotated(model);
   }
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());

@@ -27,20 +27,39 @@ constexpr std::uint32_t kMaxLayers = 1024;
 
 struct Layer {
   bool recurrent = false;
+  bool latent = false;             // its attention keeps one row per token for all heads
+  bool unrotated = false;          // attention without rotary embeddings
   std::uint32_t heads = 0;         // query heads; 0 without attention
   std::uint32_t kv_heads = 0;      // 0 without attention
   std::uint32_t window = 0;        // positions that a token sees, itself included; 0: all before it
-  std::uint32_t feed_forward = 0;  // inner width; 0: the layer has none
+  std::uint32_t feed_forward = 0;  // inner width, with experts of one of them; 0: the layer has none
+  bool experts = false;            // the feed-forward block is a mixture of experts
 
   bool has(BlockKind kind) const {
     switch (kind) {
-      case BlockKind::Attention: return kv_heads > 0;
+      case BlockKind::Attention: return kv_heads > 0 && !latent;
+      case BlockKind::LatentAttention: return kv_heads > 0 && latent;
       case BlockKind::Mamba2: return recurrent;
       case BlockKind::FeedForward: return feed_forward > 0;
     }
     return false;
   }
   friend bool operator==(const Layer&, const Layer&) = default;
+};
+
+// Latent attention (DeepSeek): the keys and values of all heads are computed from one vector per token, of kv_rank
+// elements. The pool keeps that vector, normed, and behind it the part of the key that is rotated.
+struct LatentShape {
+  std::uint32_t q_rank = 0;   // queries are computed from a vector of so many elements; 0: from the input itself
+  std::uint32_t kv_rank = 0;  // 0: the model has no latent attention
+  std::uint32_t plain = 0;    // elements of a head's key that are not rotated
+  std::uint32_t rotated = 0;  // elements that are, the same for all heads
+  std::uint32_t value = 0;    // elements of a head's value
+
+  std::uint32_t row() const { return kv_rank + rotated; }  // what the pool keeps for a token
+  std::uint32_t query() const { return plain + rotated; }
+
+  friend bool operator==(const LatentShape&, const LatentShape&) = default;
 };
 
 // Mamba-2: x and z have `inner` channels, B and C have `groups` x `state`, and each head has a step size.
@@ -57,19 +76,35 @@ struct RecurrentShape {
   friend bool operator==(const RecurrentShape&, const RecurrentShape&) = default;
 };
 
+// The mixtures of experts of a model.
+struct ExpertShape {
+  std::uint32_t count = 0;         // of a layer; 0: the model has no experts
+  std::uint32_t used = 0;          // for each token
+  std::uint32_t groups = 1;        // of experts
+  std::uint32_t groups_used = 1;   // that a token's experts are in
+  std::uint32_t shared_inner = 0;  // width of the expert that all tokens use; 0: there is none
+  Router::Scores scores = Router::Scores::Softmax;
+  bool normed = false;  // the weights of a token's experts add up to 1
+
+  friend bool operator==(const ExpertShape&, const ExpertShape&) = default;
+};
+
 struct Hyperparameters {
   const Architecture* architecture = nullptr;
   std::uint32_t context_length = 0;  // tokens that the model was trained for
   std::uint32_t embedding = 0;       // width of the residual stream
   std::uint32_t vocabulary = 0;      // rows of the embedding
-  std::uint32_t key_length = 0;      // of a head; 0 without attention
+  std::uint32_t key_length = 0;      // of a head as the pool keeps it; 0 without attention
   std::uint32_t value_length = 0;
-  RecurrentShape recurrent;        // zeros without recurrent layers
-  std::uint32_t experts = 0;       // 0: one feed-forward block for all tokens
-  std::uint32_t experts_used = 0;  // for each token
+  LatentShape latent;        // zeros without latent attention
+  RecurrentShape recurrent;  // zeros without recurrent layers
+  ExpertShape experts;
   std::vector<Layer> layers;
 
   std::uint32_t count(BlockKind kind) const;  // layers that have a block of this kind
+  // Elements of a head's query and key before anything is absorbed: scores are scaled by its root.
+  std::uint32_t query_length() const { return latent.kv_rank > 0 ? latent.query() : key_length; }
+  bool attends() const { return count(BlockKind::Attention) + count(BlockKind::LatentAttention) > 0; }
 };
 
 // `row`: for tests, an architecture that is not in the table.

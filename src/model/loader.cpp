@@ -1,9 +1,12 @@
 #include "quire/model/loader.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "quire/base/check.h"
 #include "quire/base/numbers.h"
 
 namespace quire::model {
@@ -27,6 +30,67 @@ Result<void> read_vector(const gguf::File& file, const Binding& binding, std::sp
   return {};
 }
 
+// Matrix i of a stack as the backend is to load it. One that is converted or transposed is written to `memory` first;
+// without `memory`, only its type and shape are right.
+Result<FileMatrix> source_of(const gguf::File& file, const Binding& binding, std::uint32_t i,
+                             std::vector<std::byte>* memory) {
+  FileMatrix matrix = binding.matrix;
+  matrix.data += i * binding.stride;
+  const gguf::TypeInfo& info = gguf::type_info(matrix.type);
+  // Blocks of quantised types run along rows, so such a matrix is dequantised when it is transposed.
+  const bool in_f32 = matrix.type != gguf::Type::F32 && (binding.in_f32 || (binding.transposed && info.block_size > 1));
+  if (!in_f32 && !binding.transposed) return matrix;
+  FileMatrix made = matrix;
+  const std::uint64_t bytes = in_f32 ? sizeof(float) : info.block_bytes;  // of an element
+  if (in_f32) made.type = gguf::Type::F32;
+  if (binding.transposed) std::swap(made.rows, made.cols);
+  made.row_bytes = made.cols * bytes;
+  if (memory == nullptr) return made;
+  std::vector<float> floats(in_f32 ? std::size_t{matrix.rows} * matrix.cols : 0);
+  const std::byte* from = matrix.data;
+  if (in_f32) {
+    if (const auto ok = gguf::dequantize(matrix.type, {matrix.data, matrix.bytes()}, floats); !ok) {
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, ok.error().message));
+    }
+    from = reinterpret_cast<const std::byte*>(floats.data());
+  }
+  memory->resize(made.bytes());
+  made.data = memory->data();
+  if (!binding.transposed) {
+    std::memcpy(memory->data(), from, memory->size());
+    return made;
+  }
+  for (std::uint32_t row = 0; row < matrix.rows; ++row) {
+    for (std::uint32_t col = 0; col < matrix.cols; ++col, from += bytes) {
+      std::memcpy(memory->data() + col * made.row_bytes + row * bytes, from, bytes);
+    }
+  }
+  return made;
+}
+
+// Loads a matrix, or each matrix of a stack, to `to` and after it, `room` bytes each.
+Result<void> load_matrix(Backend& backend, const gguf::File& file, const Binding& binding, std::byte* to,
+                         std::uint64_t room) {
+  std::vector<std::byte> memory;
+  for (std::uint32_t i = 0; i < binding.stacked; ++i) {
+    const auto source = source_of(file, binding, i, &memory);
+    if (!source) return std::unexpected(source.error());
+    QUIRE_CHECK(memory.empty() || room > 0, "a matrix that was made here is copied to the device");
+    const auto loaded = backend.load(*source, binding.use, to + i * room);
+    if (!loaded) {
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
+    }
+    if (i == 0) *binding.weight = *loaded;
+    // Releases the file's pages at once, so that no matrix is in memory twice.
+    if (room > 0) file.forget({binding.matrix.data + i * binding.stride, binding.matrix.bytes()});
+  }
+  if (binding.stacked > 1) {
+    binding.weight->count = binding.stacked;
+    binding.weight->stride = room > 0 ? room : binding.stride;
+  }
+  return {};
+}
+
 }  // namespace
 
 const FileMatrix* FileSources::matrix(const Weight& to) const {
@@ -47,12 +111,12 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
                                   std::span<const HostVector> computed) {
   // Matrices come first, so that huge pages can hold them; vectors come after them.
   const auto matrix_room = [&](const Binding& b) {
-    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(b.matrix, b.use), kAlignment);
+    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(*source_of(file, b, 0, nullptr), b.use), kAlignment);
   };
   const auto vector_room = [](std::uint64_t count) { return round_up(count * sizeof(float), kAlignment); };
   std::uint64_t matrix_bytes = 0, vector_bytes = 0;
   for (const Binding& binding : bindings) {
-    matrix_bytes += matrix_room(binding);
+    matrix_bytes += binding.stacked * matrix_room(binding);
     if (binding.vector != nullptr) vector_bytes += vector_room(binding.count);
   }
   for (const HostVector& vector : computed) vector_bytes += vector_room(vector.values.size());
@@ -62,14 +126,9 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
   std::byte* to = memory->data();
   for (const Binding& binding : bindings) {
     if (binding.weight == nullptr) continue;
-    auto loaded = backend.load(binding.matrix, binding.use, to);
-    if (!loaded)
-      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
-    *binding.weight = *loaded;
-    // Releases the file's pages at once, so that no matrix is in memory twice.
-    const std::uint64_t taken = matrix_room(binding);
-    if (taken > 0) file.forget({binding.matrix.data, binding.matrix.bytes()});
-    to += taken;
+    const std::uint64_t room = matrix_room(binding);
+    if (auto ok = load_matrix(backend, file, binding, to, room); !ok) return std::unexpected(ok.error());
+    to += binding.stacked * room;
   }
 
   // The device may read this until the fence below.

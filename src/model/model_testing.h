@@ -30,6 +30,7 @@ class TestModel {
   static TestModel attention(std::string architecture, std::uint32_t layers = 2) {
     TestModel model(std::move(architecture), layers);
     model.set("attention.head_count", 2U).set("attention.head_count_kv", 1U).set("feed_forward_length", 32U);
+    if (model.is({"deepseek2"})) model.set_latent();
     return model;
   }
 
@@ -75,7 +76,7 @@ class TestModel {
     tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
       const std::string prefix = "blk." + std::to_string(i) + ".";
-      tensor(prefix + "attn_norm.weight", {16});
+      if (!is({"olmo2"})) tensor(prefix + "attn_norm.weight", {16});
       if (recurrent_layers[i]) {
         add_recurrent(prefix);
       } else {
@@ -96,6 +97,11 @@ class TestModel {
     }
     return *this;
   }
+  // A tensor with these values.
+  TestModel& tensor(const std::string& name, std::vector<std::uint64_t> shape, std::vector<float> values) {
+    values_[name] = std::move(values);
+    return tensor(name, std::move(shape));
+  }
   // Random weights instead of zeros. The same seed gives the same ones.
   TestModel& randomize(std::uint32_t seed) {
     seed_ = seed;
@@ -103,6 +109,7 @@ class TestModel {
   }
   // The weights of a tensor, row by row.
   std::vector<float> weights(const std::string& name) const {
+    if (const auto own = values_.find(name); own != values_.end()) return own->second;
     std::uint64_t count = 1;
     for (const std::uint64_t length : tensors_.at(name)) count *= length;
     std::vector<float> values(count);
@@ -149,13 +156,30 @@ class TestModel {
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
     set("attention.layer_norm_rms_epsilon", 1e-5F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
+    if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
     return std::ranges::find(names, architecture_) != names.end();
   }
 
+  // Queries from 6 elements, keys and values from 8. Keys have 8 elements of their own and 4 that are rotated,
+  // values 5.
+  void set_latent() {
+    set("attention.q_lora_rank", 6U).set("attention.kv_lora_rank", 8U);
+    set("attention.key_length", 12U).set("attention.value_length", 8U);
+    set("attention.key_length_mla", 12U).set("attention.value_length_mla", 5U).set("rope.dimension_count", 4U);
+  }
+
+  void add_latent(const std::string& prefix) {
+    tensor(prefix + "attn_q_a.weight", {16, 6}).tensor(prefix + "attn_q_a_norm.weight", {6});
+    tensor(prefix + "attn_q_b.weight", {6, 24}).tensor(prefix + "attn_kv_a_mqa.weight", {16, 12});
+    tensor(prefix + "attn_kv_a_norm.weight", {8}).tensor(prefix + "attn_k_b.weight", {8, 8, 2});
+    tensor(prefix + "attn_v_b.weight", {8, 5, 2}).tensor(prefix + "attn_output.weight", {10, 16});
+  }
+
   void add_attention(const std::string& prefix) {
+    if (is({"deepseek2"})) return add_latent(prefix);
     tensor(prefix + "attn_output.weight", {16, 16});
     if (is({"phi3"})) {
       tensor(prefix + "attn_qkv.weight", {16, 32});
@@ -166,10 +190,11 @@ class TestModel {
     if (is({"qwen2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
-    if (is({"gemma3", "qwen3"})) {
+    if (is({"gemma3", "qwen3", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
-    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_attention_norm.weight", {16});
+    if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
+    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
 
   void add_recurrent(const std::string& prefix) {
@@ -180,13 +205,21 @@ class TestModel {
   }
 
   void add_feed_forward(const std::string& prefix) {
-    tensor(prefix + "ffn_norm.weight", {16}).tensor(prefix + "ffn_down.weight", {32, 16});
+    if (!is({"olmo2"})) tensor(prefix + "ffn_norm.weight", {16});
+    if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
+    tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {
       tensor(prefix + "ffn_up.weight", {16, 64});
     } else {
       tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
     }
-    if (is({"gemma2", "gemma3"})) tensor(prefix + "post_ffw_norm.weight", {16});
+    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
+  }
+
+  // Four experts.
+  void add_experts(const std::string& prefix) {
+    tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
+    tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {
@@ -207,7 +240,8 @@ class TestModel {
   std::string architecture_;
   std::map<std::string, Value> entries_;
   std::map<std::string, std::vector<std::uint64_t>> tensors_;
-  std::uint32_t seed_ = 0;  // of the weights; 0: zeros
+  std::map<std::string, std::vector<float>> values_;  // of tensors that are neither random nor zeros
+  std::uint32_t seed_ = 0;                            // of the weights; 0: zeros
 };
 
 // An opened image.

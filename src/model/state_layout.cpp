@@ -12,7 +12,7 @@ namespace quire::model {
 
 Result<StateLayout> state_layout(const Hyperparameters& model, std::uint32_t block_size, ElementType kv_type,
                                  ElementType state_type) {
-  if (model.key_length != model.value_length) {
+  if (model.count(BlockKind::Attention) > 0 && model.key_length != model.value_length) {
     return fail(fmt::format("{}: keys of {} and values of {} elements, which cannot share a page",
                             model.architecture->name, model.key_length, model.value_length));
   }

@@ -1,6 +1,7 @@
 #include "quire/model/tensor_table.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 
@@ -75,8 +76,21 @@ void TensorTable::fused_matrix(std::string_view name, std::uint64_t cols, std::i
   row.parts = static_cast<std::uint32_t>(parts.size());
   for (const MatrixPart& part : parts) {
     row.rows += part.rows;
-    parts_.push_back({.weight = part.to, .length = part.rows});
+    parts_.push_back({.weight = part.to, .length = part.rows, .transposed = part.transposed});
   }
+}
+
+void TensorTable::f32_matrix(std::string_view name, std::uint64_t rows, std::uint64_t cols, Weight& to,
+                             Presence presence) {
+  matrix(name, rows, cols, to, presence);
+  rows_.back().in_f32 = true;
+}
+
+void TensorTable::stack(std::string_view name, std::uint64_t count, std::uint64_t cols,
+                        std::initializer_list<MatrixPart> parts, WeightUse use) {
+  fused_matrix(name, cols, parts);
+  rows_.back().count = count;
+  rows_.back().use = use;
 }
 
 void TensorTable::fused_vector(std::string_view name, std::initializer_list<VectorPart> parts, Presence presence) {
@@ -132,6 +146,17 @@ Result<void> TensorTable::check_row(const Row& row) const {
     if (tensor->elements() == row.cols) return {};
     return fail(fmt::format("{}: tensor '{}' has {} elements, but the metadata require {}", file_->path(), name,
                             tensor->elements(), row.cols));
+  }
+  if (row.count > 1) {
+    if (tensor->shape == std::array{row.cols, row.rows, row.count, std::uint64_t{1}}) return {};
+    // Heads in one matrix.
+    if (tensor->shape[0] == row.cols && tensor->shape[1] == row.rows * row.count &&
+        tensor->rows() == tensor->shape[1]) {
+      return {};
+    }
+    return fail(fmt::format(
+        "{}: tensor '{}' has {} times {} rows of {}, but the metadata require {} times {} rows of {}", file_->path(),
+        name, tensor->shape[2] * tensor->shape[3], tensor->shape[1], tensor->shape[0], row.count, row.rows, row.cols));
   }
   if (tensor->shape[0] == row.cols && tensor->rows() == row.rows) return {};
   return fail(fmt::format("{}: tensor '{}' has {} rows of {}, but the metadata require {} rows of {}", file_->path(),
@@ -200,7 +225,7 @@ Result<std::vector<Binding>> TensorTable::bind() const {
       return fail(fmt::format("{}: tensor '{}' is of type {}, which Quire cannot compute with", file_->path(), name,
                               gguf::type_name(tensor->type)));
     }
-    QUIRE_CHECK(tensor->elements() == row.rows * row.cols, "check() lets only this shape pass");
+    QUIRE_CHECK(tensor->elements() == row.rows * row.cols * row.count, "check() lets only this shape pass");
     const FileMatrix all{tensor->type, static_cast<std::uint32_t>(row.rows), static_cast<std::uint32_t>(row.cols),
                          tensor->data.data(), row.shape == Row::Shape::Matrix ? tensor->row_bytes() : 0};
     std::uint64_t first = 0;
@@ -213,6 +238,10 @@ Result<std::vector<Binding>> TensorTable::bind() const {
       to.first = first;
       to.count = part.length;
       to.transposed_cols = row.transposed_cols;
+      to.transposed = part.transposed;
+      to.stacked = static_cast<std::uint32_t>(row.count);
+      to.stride = all.bytes();
+      to.in_f32 = row.in_f32;
       if (part.weight != nullptr) {
         to.matrix = all.part(static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(part.length));
       }

@@ -36,6 +36,7 @@ PoolResult<KvCache> KvCache::paged(PagedSeqState& sequence, std::uint32_t layer)
   cache.layer_ = layer;
   cache.num_kv_heads_ = shape.num_kv_heads;
   cache.head_dim_ = shape.head_dim;
+  cache.planes_ = shape.planes;
   cache.type_ = shape.type;
   return cache;
 }
@@ -92,7 +93,8 @@ KvView KvCache::host_view() const {
 }
 
 PoolResult<std::uint32_t> KvCache::rows_in(std::uint64_t k_bytes, std::uint64_t v_bytes) const {
-  if (k_bytes != v_bytes) return std::unexpected(PoolError::shape_mismatch("K and V", k_bytes, v_bytes));
+  const std::uint64_t expected = planes_ == 1 ? 0 : k_bytes;
+  if (expected != v_bytes) return std::unexpected(PoolError::shape_mismatch("K and V", expected, v_bytes));
   if (k_bytes % token_bytes() != 0) {
     return std::unexpected(PoolError::shape_mismatch("rows of K and V", token_bytes(), k_bytes % token_bytes()));
   }
@@ -138,7 +140,7 @@ PoolResult<void> KvCache::write(std::uint32_t position, std::span<const std::byt
   std::vector<std::byte> old_k, old_v;
   const auto room = or_out_of_memory("the rows that are overwritten", [&]() -> PoolResult<void> {
     old_k.resize(rewritten * token_bytes());
-    old_v.resize(rewritten * token_bytes());
+    old_v.resize((planes_ - 1) * rewritten * token_bytes());
     return {};
   });
   if (!room) return room;
@@ -164,7 +166,7 @@ PoolResult<void> KvCache::upload(std::uint32_t position, std::span<const std::by
   return for_each_run(
       position, rows,
       [&](std::uint64_t offset, std::byte* k_at, std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
-        if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok) return ok;
+        if (auto ok = device_->upload(k_at, k.data() + offset, bytes); !ok || planes_ == 1) return ok;
         return device_->upload(v_at, v.data() + offset, bytes);
       });
 }
@@ -184,7 +186,7 @@ PoolResult<void> KvCache::read(std::uint32_t position, std::uint32_t count, std:
   const auto submitted = for_each_run(
       position, count,
       [&](std::uint64_t offset, const std::byte* k_at, const std::byte* v_at, std::uint64_t bytes) -> PoolResult<void> {
-        if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok) return ok;
+        if (auto ok = device_->download(k.data() + offset, k_at, bytes); !ok || planes_ == 1) return ok;
         return device_->download(v.data() + offset, v_at, bytes);
       });
   const auto fenced = device_->fence();  // also after a refusal: the caller gets its buffers back

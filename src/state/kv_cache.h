@@ -26,7 +26,8 @@ class KvCache {
   static PoolResult<KvCache> paged(PagedSeqState& sequence, std::uint32_t layer);
 
   // Rows of `k` and `v` are tokens: [n, kv_heads, head_dim]. Positions are written in order, without gaps. Earlier ones
-  // may be written again. In the paged layout the room must have been reserved (ensure_capacity).
+  // may be written again. In the paged layout the room must have been reserved (ensure_capacity). Where the value is a
+  // part of the key (PageShape::planes is 1), `v` is empty.
   PoolResult<void> write(std::uint32_t position, std::span<const std::byte> k, std::span<const std::byte> v);
   PoolResult<void> read(std::uint32_t position, std::uint32_t count, std::span<std::byte> k,
                         std::span<std::byte> v) const;
@@ -57,6 +58,7 @@ class KvCache {
   std::uint32_t layer_ = 0;            // paged
   std::uint32_t num_kv_heads_ = 0;
   std::uint32_t head_dim_ = 0;
+  std::uint32_t planes_ = 2;
   ElementType type_ = ElementType::F16;
   std::uint32_t capacity_ = 0;  // contiguous
   std::uint32_t written_ = 0;   // contiguous

@@ -123,6 +123,26 @@ TEST_F(KvCacheTest, BothLayoutsGiveTheSameBytesForTheSameTokens) {
   EXPECT_EQ(*read(paged, 1, 5), rows(5, 5));
 }
 
+TEST_F(KvCacheTest, WithOnePlaneKeysAreWrittenAndReadAlone) {
+  PageShape shape = kShape;
+  shape.planes = 1;
+  BlockPool pool = *BlockPool::create(device_, 8, shape);
+  PagedSeqState sequence = *PagedSeqState::create(pool, 8);
+  ASSERT_TRUE(done(sequence.ensure_capacity(6)));
+  KvCache cache = *KvCache::paged(sequence, 1);
+  const Rows data = rows(6, 1);
+  EXPECT_TRUE(refused(cache.write(0, data.k, data.v), Code::ShapeMismatch));
+  ASSERT_TRUE(done(cache.write(0, data.k, {})));
+  ASSERT_TRUE(done(cache.write(2, std::span(data.k).first(2 * kToken), {})));  // and again
+  std::vector<std::byte> all(6 * kToken);
+  ASSERT_TRUE(done(cache.read(0, 6, all, {})));
+  EXPECT_TRUE(std::equal(all.begin(), all.begin() + 2 * kToken, data.k.begin()));
+  EXPECT_TRUE(std::equal(all.begin() + 2 * kToken, all.begin() + 4 * kToken, data.k.begin()));
+  EXPECT_TRUE(std::equal(all.begin() + 4 * kToken, all.end(), data.k.begin() + 4 * kToken));
+  const KvView view = *cache.view();
+  EXPECT_EQ(view.k(1, 3), view.v(1, 3));
+}
+
 TEST_F(KvCacheTest, APositionMayBeWrittenAgain) {
   ASSERT_TRUE(done(sequence_.ensure_capacity(8)));
   KvCache whole = contiguous(), paged = *KvCache::paged(sequence_, 0);

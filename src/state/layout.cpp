@@ -24,6 +24,7 @@ PoolResult<void> PageShape::check() const {
     return std::unexpected(PoolError::invalid_argument("heads of more than 1024 elements cannot be kept as q8_0"));
   if (!within(head_dim, kMostHeadDim))
     return std::unexpected(PoolError::invalid_argument("head dimension out of range"));
+  if (planes != 1 && planes != 2) return std::unexpected(PoolError::invalid_argument("neither one plane nor two"));
   // Multiplied step by step: the product of all the largest dimensions would overflow 64 bits.
   if (plane_bytes() > kMostObjectBytes || layer_bytes() * num_layers > kMostObjectBytes) {
     return std::unexpected(PoolError::invalid_argument("a page of more than a terabyte"));
@@ -60,6 +61,7 @@ PoolResult<StateLayout> StateLayout::sorted_into_groups(std::span<const LayerDes
                       .num_layers = 0,
                       .num_kv_heads = layer.num_kv_heads,
                       .head_dim = layer.head_dim,
+                      .planes = layer.planes,
                       .type = layer.type,
                       .window = layer.window};
       std::size_t group = 0;

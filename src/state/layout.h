@@ -22,18 +22,22 @@ inline constexpr std::uint32_t kDefaultBlockSize = 16;
 
 // One page: K and V of `block_size` tokens for all layers of a group, one contiguous run of bytes.
 //   [num_layers][K, V][num_kv_heads][block_size][head_dim]
+// With one plane instead of two, the value of a token is a part of its key, and the page has keys only:
+//   [num_layers][num_kv_heads][block_size][head_dim]
 struct PageShape {
   std::uint32_t block_size = kDefaultBlockSize;
   std::uint32_t num_layers = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
+  std::uint32_t planes = 2;  // of a layer: K and V, or 1 for both (latent attention)
   ElementType type = ElementType::F16;
   std::uint32_t window = 0;  // a token attends to this many positions, itself included; 0: full attention
 
   std::uint64_t row_bytes() const { return quire::row_bytes(type, head_dim); }
   std::uint64_t head_bytes() const { return row_bytes() * block_size; }
   std::uint64_t plane_bytes() const { return head_bytes() * num_kv_heads; }  // K, or V, of one layer
-  std::uint64_t layer_bytes() const { return 2 * plane_bytes(); }
+  std::uint64_t layer_bytes() const { return planes * plane_bytes(); }
+  std::uint64_t value_offset() const { return (planes - 1) * plane_bytes(); }  // within a layer; keys are at 0
   std::uint64_t page_bytes() const { return round_up(layer_bytes() * num_layers, kObjectAlignment); }
   std::uint64_t bytes_per_token() const { return layer_bytes() * num_layers / block_size; }
 
@@ -70,6 +74,7 @@ struct LayerDesc {
   // Attention
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
+  std::uint32_t planes = 2;
   std::uint32_t window = 0;
   ElementType type = ElementType::F16;
   // Recurrent
@@ -81,6 +86,10 @@ struct LayerDesc {
                              std::uint32_t window = 0) {
     return {
         .kind = Kind::Attention, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .window = window, .type = type};
+  }
+  // Latent attention: one row per token for all heads, which holds key and value.
+  static LayerDesc latent(std::uint32_t row, ElementType type = ElementType::F16) {
+    return {.kind = Kind::Attention, .num_kv_heads = 1, .head_dim = row, .planes = 1, .type = type};
   }
   static LayerDesc recurrent(std::uint64_t conv_bytes, std::uint64_t ssm_bytes, ElementType type = ElementType::F32) {
     return {.kind = Kind::Recurrent, .conv_bytes = conv_bytes, .ssm_bytes = ssm_bytes, .state_type = type};

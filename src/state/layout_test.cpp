@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/state/behaviour_testing.h"
+#include "quire/state/saved_sequence.h"
 
 namespace quire {
 namespace {
@@ -22,6 +23,19 @@ TEST(PageShape, APageHoldsKAndVOfAllLayersHeadsAndTokensOfABlock) {
   EXPECT_EQ(shape.layer_bytes(), 2u * 2 * 16 * 128);
   EXPECT_EQ(shape.page_bytes(), 3u * 2 * 2 * 16 * 128);
   EXPECT_EQ(shape.bytes_per_token(), 3u * 2 * 2 * 128);
+}
+
+TEST(PageShape, WithOnePlaneTheValueIsAPartOfTheKeyAndTheLayerHasNoOtherBytes) {
+  const PageShape shape{.block_size = 16, .num_layers = 3, .num_kv_heads = 1, .head_dim = 576, .planes = 1};
+  EXPECT_EQ(shape.layer_bytes(), shape.plane_bytes());
+  EXPECT_EQ(shape.value_offset(), 0u);
+  EXPECT_EQ(shape.page_bytes(), 3u * 16 * 576 * 2);
+  EXPECT_EQ(shape.bytes_per_token(), 3u * 576 * 2);
+  PageShape bad = shape;
+  for (const std::uint32_t planes : {0u, 3u}) {
+    bad.planes = planes;
+    EXPECT_TRUE(refused(bad.check(), Code::InvalidArgument)) << planes;
+  }
 }
 
 TEST(PageShape, TheElementTypeDecidesTheBytes) {
@@ -150,6 +164,19 @@ TEST(StateLayout, LayersThatDifferInHeadsDimensionOrTypeDoNotShareAGroup) {
   const auto layout = StateLayout::from_layers(layers, 16);
   ASSERT_TRUE(done(layout));
   EXPECT_EQ(layout->groups.size(), 4u);
+}
+
+TEST(StateLayout, LatentLayersAreAGroupOfPagesWithOnePlane) {
+  const std::vector<LayerDesc> layers{LayerDesc::latent(48), LayerDesc::attention(1, 48), LayerDesc::latent(48)};
+  const auto layout = StateLayout::from_layers(layers, 16);
+  ASSERT_TRUE(done(layout));
+  ASSERT_EQ(layout->groups.size(), 2u);
+  EXPECT_EQ(layout->groups[0].num_layers, 2u);
+  EXPECT_EQ(layout->groups[0].planes, 1u);
+  EXPECT_EQ(layout->groups[0].layer_bytes() * 2, layout->groups[1].layer_bytes());
+  const auto both = StateLayout::from_layers(std::vector<LayerDesc>(1, LayerDesc::latent(48)), 16),
+             other = StateLayout::from_layers(std::vector<LayerDesc>(1, LayerDesc::attention(1, 48)), 16);
+  EXPECT_NE(fingerprint_of(*both), fingerprint_of(*other));
 }
 
 TEST(StateLayout, AllRecurrentLayersShareOneState) {

@@ -184,7 +184,7 @@ KvView PagedSeqState::view(std::uint32_t layer) const {
   view.table = device_table();
   view.page_unit = pool_->unit();
   view.k_offset = layer * shape.layer_bytes();
-  view.v_offset = view.k_offset + shape.plane_bytes();
+  view.v_offset = view.k_offset + shape.value_offset();
   view.head_stride = shape.head_bytes();
   view.token_stride = shape.row_bytes();
   view.block_size = shape.block_size;

@@ -25,7 +25,9 @@ class RandomOps {
     model_ = static_cast<Model>(seed % kModels);
     const std::uint32_t block_size = (seed >> 3) % 3 == 0 ? 2 : (seed >> 28) % 3 == 0 ? 8 : 4;
     const std::uint32_t window = 3 + (seed >> 5) % 10;
-    const ToyModel toy = model_ == Model::Attention    ? ToyModel::attention(block_size)
+    const bool latent = seed >> 30 == 1;
+    const ToyModel toy = model_ == Model::Attention
+                             ? latent ? ToyModel::latent(block_size) : ToyModel::attention(block_size)
                          : model_ == Model::Windowed   ? ToyModel::windowed(window, block_size)
                          : model_ == Model::Recurrent  ? ToyModel::recurrent(block_size)
                          : model_ == Model::Hybrid     ? ToyModel::hybrid(block_size)

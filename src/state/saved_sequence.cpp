@@ -64,7 +64,8 @@ Hash128 fingerprint_of(const StateLayout& layout) {
   for (const PageShape& shape : layout.groups) {
     for (const std::uint64_t value :
          {std::uint64_t{shape.block_size}, std::uint64_t{shape.num_layers}, std::uint64_t{shape.num_kv_heads},
-          std::uint64_t{shape.head_dim}, static_cast<std::uint64_t>(shape.type), std::uint64_t{shape.window}}) {
+          std::uint64_t{shape.head_dim}, std::uint64_t{shape.planes}, static_cast<std::uint64_t>(shape.type),
+          std::uint64_t{shape.window}}) {
       hasher.number(value);
     }
   }

@@ -163,7 +163,7 @@ void SequencePool::build_views() {
                           .type = shape.type,
                           .page_unit = pools_[g]->unit(),
                           .layer_stride = shape.layer_bytes(),
-                          .v_offset = shape.plane_bytes(),
+                          .v_offset = shape.value_offset(),
                           .head_stride = shape.head_bytes(),
                           .token_stride = shape.row_bytes()});
   }

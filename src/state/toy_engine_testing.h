@@ -21,6 +21,10 @@ struct ToyModel {
   static ToyModel attention(std::uint32_t block_size = 4) {
     return {{LayerDesc::attention(1, 4), LayerDesc::attention(1, 4)}, block_size};
   }
+  // Keys and values in one row: pages of one plane.
+  static ToyModel latent(std::uint32_t block_size = 4) {
+    return {{LayerDesc::latent(6), LayerDesc::latent(6)}, block_size};
+  }
   static ToyModel windowed(std::uint32_t window, std::uint32_t block_size = 4) {
     return {{LayerDesc::attention(1, 4), LayerDesc::attention(2, 4, ElementType::F16, window)}, block_size};
   }
@@ -65,6 +69,9 @@ class ToyEngine {
     std::vector<Token> pending;             // prompt tokens still to be computed
     std::vector<std::uint64_t> digests{0};  // digests[n]: digest of the first n tokens
   };
+
+  // Whether values have a place of their own.
+  static bool has_values(const KvView& view) { return view.v_offset != view.k_offset; }
 
   static std::uint64_t digest(std::uint64_t before, Token token) {
     return mix(before, static_cast<std::uint64_t>(token) + 1);
@@ -114,7 +121,7 @@ class ToyEngine {
             const std::uint64_t k = stamp(digests[p + 1], g, layer, head, 0),
                                 v = stamp(digests[p + 1], g, layer, head, 1);
             std::memcpy(view->k(head, p), &k, sizeof k);
-            std::memcpy(view->v(head, p), &v, sizeof v);
+            if (has_values(*view)) std::memcpy(view->v(head, p), &v, sizeof v);
           }
         }
       }
@@ -168,7 +175,8 @@ class ToyEngine {
           for (std::uint32_t head = 0; head < view->num_kv_heads; ++head) {
             const std::uint64_t k = stamp(sequence.digests[p + 1], g, layer, head, 0);
             const std::uint64_t v = stamp(sequence.digests[p + 1], g, layer, head, 1);
-            if (std::memcmp(view->k(head, p), &k, sizeof k) != 0 || std::memcmp(view->v(head, p), &v, sizeof v) != 0) {
+            if (std::memcmp(view->k(head, p), &k, sizeof k) != 0 ||
+                (has_values(*view) && std::memcmp(view->v(head, p), &v, sizeof v) != 0)) {
               return "group " + std::to_string(g) + ", layer " + std::to_string(layer) + ", position " +
                      std::to_string(p) + " holds other bytes";
             }

@@ -51,6 +51,7 @@ constexpr std::uint64_t row_bytes(ElementType type, std::uint32_t elements) {
 //                                           + (p % block_size) * token_stride
 //   contiguous: block_size is 0 and table null; it is at  base + k_offset + h * head_stride + p * token_stride
 // In both, the head_dim elements of a position are contiguous, and so are neighbouring positions of a page.
+// Where the value is a part of the key (latent attention), v_offset is k_offset.
 struct KvView {
   std::byte* base = nullptr;
   const std::uint32_t* table = nullptr;  // on the device: where each block's page is, in units of page_unit
@@ -94,7 +95,7 @@ struct KvGroupView {
   ElementType type = ElementType::F32;
   std::uint64_t page_unit = 0;     // bytes
   std::uint64_t layer_stride = 0;  // bytes, within a page
-  std::uint64_t v_offset = 0;      // bytes, within a layer; keys are at 0
+  std::uint64_t v_offset = 0;      // bytes, within a layer; keys are at 0, and so are values that are a part of them
   std::uint64_t head_stride = 0;   // bytes
   std::uint64_t token_stride = 0;  // bytes
 

@@ -4,6 +4,7 @@
 //
 //   score = sum over the elements of the head, sixteen lanes wide; the lanes are added up as in sums_of()
 //   sum = sum * shrink + weight of t * value of t, position by position
+// In latent attention the value of a position is the beginning of its key.
 //
 // The tiles of a section (kSection positions) are done in order, each section on its own; merge() then joins the
 // sections in their order.
@@ -146,7 +147,8 @@ QUIRE_INLINE V16 score(const Query* queries, const Rows& keys, std::uint32_t fir
 // Online softmax: turns the scores of a tile into weights, updates the running maximum, and scales the query's sums so
 // far to the new maximum. Lane i of vector j is position 16 j + i of the tile.
 QUIRE_INLINE void online_softmax(Query& query, V16 (&weights)[4], std::uint32_t begin, std::uint32_t end,
-                                 std::uint32_t dim, float scale, float cap) {
+                                 const Heads& heads) {
+  const float scale = heads.scale, cap = heads.cap;
   const I16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const V16 never = all(-__builtin_inff());
   V16 most = never;
@@ -163,7 +165,7 @@ QUIRE_INLINE void online_softmax(Query& query, V16 (&weights)[4], std::uint32_t 
   if (highest > query.highest) {
     const float shrink = query.highest == -__builtin_inff() ? 0.0f : exponential(all(query.highest - highest))[0];
     store16(query.total, load16(query.total) * shrink);
-    scale_by(query.sum, shrink, dim);
+    scale_by(query.sum, shrink, heads.value_dim);
     query.highest = highest;
   }
   V16 total = load16(query.total);
@@ -244,8 +246,9 @@ void add_all_values(Query* queries, Weights weights, const Rows& values, const s
 
 template <int kQueries, typename Rows>
 void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, const ContextTile* next, Query* queries,
-                 std::uint32_t dim, float scale, float cap) {
+                 const Heads& heads) {
   constexpr std::uint32_t kKeys = 16 / kQueries;
+  const std::uint32_t dim = heads.value_dim;
   std::uint32_t begin[kQueries], end[kQueries];  // within the tile
   std::uint32_t least_begin = kContextTile, most_begin = 0, least_end = kContextTile, most_end = 0;
   for (int i = 0; i < kQueries; ++i) {
@@ -260,7 +263,7 @@ void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, 
   alignas(64) float weights[kQueries][kContextTile];
   for (std::uint32_t t = least_begin / kKeys * kKeys; t < most_end; t += kKeys) {
     const std::byte* const* next_keys = next == nullptr ? nullptr : next->keys + t;
-    const V16 scores = score<Rows, kQueries>(queries, keys, t, next_keys, dim);
+    const V16 scores = score<Rows, kQueries>(queries, keys, t, next_keys, heads.dim);
     for (int i = 0; i < kQueries; ++i) {
       __builtin_memcpy(&weights[i][t], reinterpret_cast<const float*>(&scores) + i * kKeys, kKeys * sizeof(float));
     }
@@ -269,7 +272,7 @@ void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, 
     if (begin[i] >= end[i]) continue;
     V16 vectors[4];
     for (int j = 0; j < 4; ++j) vectors[j] = load16(&weights[i][16 * j]);
-    online_softmax(queries[i], vectors, begin[i], end[i], dim, scale, cap);
+    online_softmax(queries[i], vectors, begin[i], end[i], heads);
     for (int j = 0; j < 4; ++j) store16(&weights[i][16 * j], vectors[j]);
   }
   // Positions that all queries see are added together. The others are added before and after, so that each query adds
@@ -283,8 +286,9 @@ void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, 
   for (int i = 0; i < kQueries; ++i) {
     add_all_values<1>(queries + i, ByQuery{weights[i]}, values, nullptr, begin[i], most_begin, dim);
   }
-  add_all_values<kQueries>(queries, ByQuery{weights[0]}, values, next == nullptr ? nullptr : next->values, most_begin,
-                           least_end, dim);
+  // Values that are parts of keys have been prefetched with them.
+  const std::byte* const* next_values = next == nullptr || heads.latent ? nullptr : next->values;
+  add_all_values<kQueries>(queries, ByQuery{weights[0]}, values, next_values, most_begin, least_end, dim);
   for (int i = 0; i < kQueries; ++i) {
     add_all_values<1>(queries + i, ByQuery{weights[i]}, values, nullptr, least_end, end[i], dim);
   }
@@ -293,10 +297,13 @@ void attend_some(const ContextTile& tile, const Rows& keys, const Rows& values, 
 #if defined(__AVX512F__)
 // Sixteen queries at once, one per lane. All must see the whole tile, and the rows must be floats. Nothing is added up
 // across lanes: the sixteen lanes that a single query would have are sixteen sums here, added up in the same order.
-constexpr std::uint32_t kWidest = 256;  // elements of a row
+constexpr std::uint32_t kWidest = 256;        // elements of a row
+constexpr std::uint32_t kWidestLatent = 640;  // of a row that holds key and value
 
-void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, float scale, float cap) {
-  alignas(64) float transposed[kWidest][16];
+void attend_sixteen(const ContextTile& tile, Query* queries, const Heads& heads) {
+  const std::uint32_t dim = heads.dim;
+  const float scale = heads.scale, cap = heads.cap;
+  alignas(64) float transposed[kWidestLatent][16];
   for (std::uint32_t at = 0; at < dim; at += 16) {
     V16 block[16];
     for (int i = 0; i < 16; ++i) block[i] = load16(queries[i].q + at);
@@ -350,7 +357,7 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   const V16 shrink = before == -__builtin_inff() ? V16{} : exponential(before - highest);
   for (int i = 0; i < 16; ++i) {
     totals[i] = highest > before ? totals[i] * shrink : totals[i];
-    if (highest[i] > before[i]) scale_by(queries[i].sum, shrink[i], dim);
+    if (highest[i] > before[i]) scale_by(queries[i].sum, shrink[i], heads.value_dim);
     queries[i].highest = highest[i];
   }
   for (std::uint32_t t = 0; t < kContextTile; ++t) {
@@ -360,52 +367,49 @@ void attend_sixteen(const ContextTile& tile, Query* queries, std::uint32_t dim, 
   }
   transpose(totals);
   for (int i = 0; i < 16; ++i) store16(queries[i].total, totals[i]);
+  const F32Rows values(heads.latent ? tile.keys : tile.values, dim);
   for (int i = 0; i < 16; i += 4) {
-    add_all_values<4>(queries + i, ByPosition{weights[0] + i}, F32Rows(tile.values, dim), nullptr, 0, kContextTile,
-                      dim);
+    add_all_values<4>(queries + i, ByPosition{weights[0] + i}, values, nullptr, 0, kContextTile, heads.value_dim);
   }
 }
 
 // Converts rows to floats, once for all queries.
 template <typename Rows>
-void widen(const ContextTile& tile, const ContextTile* next, ContextTile& wide, float* rows, std::uint32_t dim) {
-  const Rows keys(tile.keys, dim), values(tile.values, dim);
-  wide.position = tile.position;
-  for (std::uint32_t t = 0; t < kContextTile; ++t, rows += 2 * dim) {
+void widen(const std::byte* const* from, const std::byte* const* next, const std::byte** to, float* rows,
+           std::uint32_t dim) {
+  const Rows narrow(from, dim);
+  for (std::uint32_t t = 0; t < kContextTile; ++t, rows += dim) {
     for (std::uint32_t at = 0; at < dim; at += 16) {
-      if (next != nullptr && at * Rows::kBytes % 64 == 0) {
-        __builtin_prefetch(next->keys[t] + at * Rows::kBytes, 0, 2);
-        __builtin_prefetch(next->values[t] + at * Rows::kBytes, 0, 2);
-      }
-      V16 key, value;
-      keys.template load<1>(t, at, &key);
-      values.template load<1>(t, at, &value);
-      store16(rows + at, key);
-      store16(rows + dim + at, value);
+      if (next != nullptr && at * Rows::kBytes % 64 == 0) __builtin_prefetch(next[t] + at * Rows::kBytes, 0, 2);
+      V16 sixteen;
+      narrow.template load<1>(t, at, &sixteen);
+      store16(rows + at, sixteen);
     }
-    wide.keys[t] = reinterpret_cast<const std::byte*>(rows);
-    wide.values[t] = reinterpret_cast<const std::byte*>(rows + dim);
+    to[t] = reinterpret_cast<const std::byte*>(rows);
   }
 }
 #endif
 
 template <typename Rows>
-void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count,
-                std::uint32_t dim, float scale, float cap) {
-  const Rows keys(tile.keys, dim), values(tile.values, dim);
+void attend_all(const ContextTile& tile, const Rows& keys, const Rows& values, const ContextTile* next, Query* queries,
+                std::uint32_t count, const Heads& heads) {
   std::uint32_t i = 0;
 #if defined(__AVX2__)  // without AVX2 registers, several queries at once gain nothing
-  for (; i + 4 <= count; i += 4)
-    attend_some<4>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
-  for (; i + 2 <= count; i += 2)
-    attend_some<2>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i + 4 <= count; i += 4) attend_some<4>(tile, keys, values, i == 0 ? next : nullptr, queries + i, heads);
+  for (; i + 2 <= count; i += 2) attend_some<2>(tile, keys, values, i == 0 ? next : nullptr, queries + i, heads);
 #endif
-  for (; i < count; ++i) attend_some<1>(tile, keys, values, i == 0 ? next : nullptr, queries + i, dim, scale, cap);
+  for (; i < count; ++i) attend_some<1>(tile, keys, values, i == 0 ? next : nullptr, queries + i, heads);
+}
+template <typename Rows>
+void attend_all(const ContextTile& tile, const ContextTile* next, Query* queries, std::uint32_t count,
+                const Heads& heads) {
+  const Rows keys(tile.keys, heads.dim);
+  if (heads.latent) return attend_all(tile, keys, keys, next, queries, count, heads);
+  attend_all(tile, keys, Rows(tile.values, heads.dim), next, queries, count, heads);
 }
 
 #if defined(__AVX512F__)
-void attend_many(const ContextTile& tile, Query* queries, std::uint32_t count, std::uint32_t dim, float scale,
-                 float cap) {
+void attend_many(const ContextTile& tile, Query* queries, std::uint32_t count, const Heads& heads) {
   std::uint32_t i = 0;
   for (; i + 16 <= count; i += 16) {
     bool whole = true;
@@ -413,28 +417,35 @@ void attend_many(const ContextTile& tile, Query* queries, std::uint32_t count, s
       whole = whole && queries[k].begin <= tile.position && queries[k].end >= tile.position + kContextTile;
     }
     if (whole) {
-      attend_sixteen(tile, queries + i, dim, scale, cap);
+      attend_sixteen(tile, queries + i, heads);
     } else {
-      attend_all<F32Rows>(tile, nullptr, queries + i, 16, dim, scale, cap);
+      attend_all<F32Rows>(tile, nullptr, queries + i, 16, heads);
     }
   }
-  attend_all<F32Rows>(tile, nullptr, queries + i, count - i, dim, scale, cap);
+  attend_all<F32Rows>(tile, nullptr, queries + i, count - i, heads);
 }
 #endif
 
 void attend(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries, std::uint32_t count,
-            std::uint32_t dim, float scale, float cap) {
+            const Heads& heads) {
   const auto attend_rows = [&]<typename Rows>() {
 #if defined(__AVX512F__)
-    if (count >= 16 && dim % 16 == 0 && dim <= kWidest) {
-      if constexpr (Rows::kBytes == 4) return attend_many(tile, queries, count, dim, scale, cap);
-      alignas(64) float rows[2 * kContextTile * kWidest];
+    const std::uint32_t dim = heads.dim;
+    if (count >= 16 && dim % 16 == 0 && dim <= (heads.latent ? kWidestLatent : kWidest)) {
+      if constexpr (Rows::kBytes == 4) return attend_many(tile, queries, count, heads);
+      constexpr std::uint32_t kMost = 2 * kWidest > kWidestLatent ? 2 * kWidest : kWidestLatent;
+      alignas(64) float rows[kContextTile * kMost];
       ContextTile wide;
-      widen<Rows>(tile, next, wide, rows, dim);
-      return attend_many(wide, queries, count, dim, scale, cap);
+      wide.position = tile.position;
+      widen<Rows>(tile.keys, next == nullptr ? nullptr : next->keys, wide.keys, rows, dim);
+      if (!heads.latent) {
+        float* const values = rows + kContextTile * dim;
+        widen<Rows>(tile.values, next == nullptr ? nullptr : next->values, wide.values, values, dim);
+      }
+      return attend_many(wide, queries, count, heads);
     }
 #endif
-    attend_all<Rows>(tile, next, queries, count, dim, scale, cap);
+    attend_all<Rows>(tile, next, queries, count, heads);
   };
   switch (type) {
     case ElementType::F32: return attend_rows.template operator()<F32Rows>();

@@ -25,14 +25,17 @@ struct CpuBackend::AttentionCall {
   Tensor out, q;
   const AttentionShape& shape;
   const cpu::AttentionPlan& plan;
-  std::uint32_t per_head;  // queries of a row for one KV head
+  cpu::Heads heads;
+  std::uint32_t kv_heads;  // parts that threads take; several of them may go over the same KV head
+  std::uint32_t sharing;   // of these parts, for one KV head
+  std::uint32_t per_head;  // queries of a row for one part
   std::uint32_t rows;      // of the step
 };
 
 // A place for the queries of some rows: [heads][rows][per_head].
 struct CpuBackend::QueryPlace {
   cpu::Query* queries;
-  float* sums;  // [queries][head_dim]
+  float* sums;  // [queries][value length]
   std::uint32_t first_row, rows;
 
   std::size_t index(std::uint32_t head, std::uint32_t row, std::uint32_t per_head) const {
@@ -60,8 +63,14 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
   const auto change = [&](float* head, std::uint32_t row, const float* norm) {
     if (norm != nullptr) kernels_.rms_norm(head, head, norm, changes.epsilon, dim);
     if (changes.cosines.cols == 0) return;
-    kernels_.rotate(head, row_of(changes.cosines, row), row_of(changes.sines, row), changes.cosines.cols,
-                    changes.pairs == RopePairs::Neighbours);
+    kernels_.rotate(head + changes.rotated_from, row_of(changes.cosines, row), row_of(changes.sines, row),
+                    changes.cosines.cols, changes.pairs == RopePairs::Neighbours);
+  };
+  // Applies a norm over all heads of a row. Returns the weights of a norm that is applied head by head.
+  const auto norm_row = [&](const Tensor& x, std::uint32_t row, const Tensor& weight) -> const float* {
+    if (weight.cols == dim) return vector_of(weight);
+    if (weight.valid()) kernels_.rms_norm(row_of(x, row), row_of(x, row), vector_of(weight), changes.epsilon, x.cols);
+    return nullptr;
   };
   const std::span<const BatchEntry> entries = batch_->entries();
   // Rows of a step are in the order of its entries.
@@ -72,18 +81,20 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
         entries.begin() - 1);
     const KvView kv = view(shape, entry);
     const std::uint32_t position = entries[entry].position + row - entries[entry].first_row;
+    const float* q_norm = norm_row(q, row, changes.q_norm);
+    const float* k_norm = norm_row(k, row, changes.k_norm);
     for (std::uint32_t head = 0; head < shape.heads; ++head) {
       float* query = row_of(q, row) + head * dim;
-      change(query, row, vector_of(changes.q_norm));
+      change(query, row, q_norm);
       if (balance == nullptr) continue;
       for (std::uint32_t d = 0; d < dim; ++d) query[d] *= balance[head / per_head * dim + d];
     }
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
       float* key = row_of(k, row) + head * dim;
-      change(key, row, vector_of(changes.k_norm));
+      change(key, row, k_norm);
       for (std::uint32_t d = 0; balance != nullptr && d < dim; ++d) key[d] /= balance[head * dim + d];
       kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
-      kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);
+      if (v.valid()) kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);
     }
   });
 }
@@ -121,33 +132,46 @@ void find_tile(const KvView& kv, std::uint32_t head, std::uint32_t tile, std::ui
 
 }  // namespace
 
+// In latent attention all heads have the same keys. Threads divide the heads, as long as each part has enough of them
+// to make up for loading keys again.
+std::uint32_t CpuBackend::parts_of_a_kv_head(const AttentionShape& shape) const {
+  constexpr std::uint32_t kFewHeads = 8;
+  std::uint32_t parts = 1;
+  if (!shape.latent()) return parts;
+  const std::uint32_t heads = shape.heads / shape.kv_heads;
+  while (parts < team_.size() && heads % (2 * parts) == 0 && heads / (2 * parts) >= kFewHeads) parts *= 2;
+  return parts;
+}
+
 void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
-  const std::uint32_t per_head = shape.heads / shape.kv_heads;
+  const std::uint32_t sharing = parts_of_a_kv_head(shape), kv_heads = shape.kv_heads * sharing;
+  const std::uint32_t per_head = shape.heads / kv_heads;
   cpu::AttentionPlan& plan = plans_[shape.group];
   if (!plan.made()) {
-    plan.make(*batch_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), shape.kv_heads));
+    plan.make(*batch_, shape.group, shape.window, per_head, divide_up(2 * team_.size(), kv_heads));
   }
   const auto rows = static_cast<std::uint32_t>(plan.rows().size());
   const auto items = static_cast<std::uint32_t>(plan.items().size());
-  const AttentionCall call{out, q, shape, plan, per_head, rows};
+  const cpu::Heads heads{shape.head_dim, shape.value_length(), shape.latent(), shape.scale, shape.soft_cap};
+  const AttentionCall call{out, q, shape, plan, heads, kv_heads, sharing, per_head, rows};
   // Prefill is bound by arithmetic, so each head is an item of its own.
   if (rows != batch_->entries().size()) return attend_in_order(call, 1);
   // Decode waits for memory, where all heads of a page are contiguous. So a thread takes all heads together and threads
   // divide the context, if there are too few sequences for all of them.
   if (items < 4 * team_.size() && plan.pieces().size() > items) return attend_spread(call);
-  attend_in_order(call, std::clamp(items * shape.kv_heads / (2 * team_.size()), 1u, shape.kv_heads));
+  attend_in_order(call, std::clamp(items * kv_heads / (2 * team_.size()), 1u, kv_heads));
 }
 
 // A thread takes an item and some heads, and goes along the context.
 void CpuBackend::attend_in_order(const AttentionCall& call, std::uint32_t heads_at_once) {
-  const std::uint32_t dim = call.shape.head_dim, per_head = call.per_head;
+  const std::uint32_t dim = call.heads.value_dim, per_head = call.per_head;
   const auto items = static_cast<std::uint32_t>(call.plan.items().size());
-  const std::uint32_t groups = divide_up(call.shape.kv_heads, heads_at_once);
+  const std::uint32_t groups = divide_up(call.kv_heads, heads_at_once);
   const QueryPlace all{queries_.data(), nullptr, 0, call.rows}, parts{parts_.data(), part_sums_.data(), 0, call.rows};
   cpu::for_each_in_order(team_, items * groups, [&](std::uint32_t n) {
     const cpu::AttentionPlan::Item& item = call.plan.items()[n / groups];
     const std::uint32_t first_head = n % groups * heads_at_once;
-    const std::uint32_t last_head = std::min(first_head + heads_at_once, call.shape.kv_heads);
+    const std::uint32_t last_head = std::min(first_head + heads_at_once, call.kv_heads);
     for (std::uint32_t section = item.section_begin; section < item.section_end; ++section) {
       attend_section(call, item, section, first_head, last_head, parts, true);
       for (std::uint32_t head = first_head; head < last_head; ++head) {
@@ -176,7 +200,7 @@ void CpuBackend::attend_in_order(const AttentionCall& call, std::uint32_t heads_
 
 // A thread takes a section of an item and some heads. When all are done, the sections are merged in order.
 void CpuBackend::attend_spread(const AttentionCall& call) {
-  const std::uint32_t dim = call.shape.head_dim, per_head = call.per_head, kv_heads = call.shape.kv_heads;
+  const std::uint32_t dim = call.heads.value_dim, per_head = call.per_head, kv_heads = call.kv_heads;
   const auto place = [&](const cpu::AttentionPlan::Item& item, std::uint32_t section) {
     const std::uint32_t rows = item.row_end - item.row_begin;
     const std::size_t first =
@@ -224,12 +248,13 @@ void CpuBackend::attend_section(const AttentionCall& call, const cpu::AttentionP
       const cpu::AttentionPlan::Row& row = call.plan.rows()[r];
       const std::size_t index = place.index(head, r, per_head);
       for (std::uint32_t i = 0; i < per_head; ++i) {
-        const std::uint32_t at = (head * per_head + i) * shape.head_dim;
+        const std::uint32_t query = head * per_head + i, length = call.heads.value_dim;
         // The first section's sums are where the result will be.
         const bool first = section == row.begin / cpu::kSection;
-        float* const sum = first ? row_of(call.out, row.row) + at : place.sums + (index + i) * shape.head_dim;
-        place.queries[index + i] = {row_of(call.q, row.row) + at, sum, row.begin, row.position + 1, -INFINITY, {}};
-        std::fill_n(sum, shape.head_dim, 0.0f);
+        float* const sum = first ? row_of(call.out, row.row) + query * length : place.sums + (index + i) * length;
+        place.queries[index + i] = {
+            row_of(call.q, row.row) + query * shape.head_dim, sum, row.begin, row.position + 1, -INFINITY, {}};
+        std::fill_n(sum, length, 0.0f);
       }
     }
   }
@@ -245,18 +270,18 @@ void CpuBackend::attend_section(const AttentionCall& call, const cpu::AttentionP
     const std::uint32_t first = call.plan.rows()[run.first].begin;
     const std::uint32_t last = batch_->entries()[run.entry].position + batch_->entries()[run.entry].rows - 1;
     const std::uint32_t known_end = continues ? run.tile_end : tile_end;
-    find_tile(kv, first_head, tile_begin, first, last, *next);
+    find_tile(kv, first_head / call.sharing, tile_begin, first, last, *next);
     for (std::uint32_t tile = tile_begin; tile < tile_end; ++tile) {
       for (std::uint32_t head = first_head; head < last_head; ++head) {
         std::swap(now, next);
         const bool more = head + 1 < last_head || tile + 1 < known_end;
         if (head + 1 < last_head) {
-          find_tile(kv, head + 1, tile, first, last, *next);
+          find_tile(kv, (head + 1) / call.sharing, tile, first, last, *next);
         } else if (more) {
-          find_tile(kv, first_head, tile + 1, first, last, *next);
+          find_tile(kv, first_head / call.sharing, tile + 1, first, last, *next);
         }
         kernels_.attend(*now, more ? next : nullptr, kv.type, place.queries + place.index(head, run.first, per_head),
-                        (run.last - run.first) * per_head, shape.head_dim, shape.scale, shape.soft_cap);
+                        (run.last - run.first) * per_head, call.heads);
       }
     }
   }

@@ -69,6 +69,13 @@ struct ContextTile {
   const std::byte* values[kContextTile];
 };
 
+// What the heads of a layer have in common.
+struct Heads {
+  std::uint32_t dim, value_dim;  // elements of a key and of a value; value_dim is at most dim
+  bool latent;                   // values are the beginnings of keys, and ContextTile::values is not used
+  float scale, cap;              // of scores
+};
+
 // A row and a head that attends to positions [begin, end).
 struct Query {
   const float* q;
@@ -120,7 +127,7 @@ struct Kernels {
   // Keys and values
   // `next` is prefetched; it may be null.
   void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
-                 std::uint32_t count, std::uint32_t dim, float scale, float cap);
+                 std::uint32_t count, const Heads& heads);
   // Adds what a query saw of the next section to what it saw of those before.
   void (*merge)(Query& into, const Query& part, std::uint32_t dim);
   void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim);
@@ -131,6 +138,7 @@ struct Kernels {
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*gate_clamped)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.

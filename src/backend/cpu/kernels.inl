@@ -32,6 +32,7 @@ constexpr Kernels make_kernels(const char* name) {
           .add_scaled = add_scaled,
           .gate_silu = gate_silu,
           .gate_gelu = gate_gelu,
+          .gate_clamped = gate_clamped,
           .soft_cap = soft_cap,
           .rotate = rotate,
           .discretize = discretize,

@@ -36,7 +36,7 @@ __device__ float largest_of_lanes(float x) {
   return x;
 }
 
-// One query. kSlices: of 32 elements of a head; lane i has element i of each.
+// One query. kSlices: of 32 elements of a value; lane i has element i of each.
 template <ElementType kType, int kSlices>
 struct Query {
   const AttendCall& call;
@@ -76,7 +76,7 @@ struct Query {
 #pragma unroll
       for (int s = 0; s < kSlices; ++s) {
         const std::uint32_t d = lane + 32 * static_cast<std::uint32_t>(s);
-        if (d < call.head_dim) sums[s] = __fmaf_rn(weight, element<kType>(value, d, call.head_dim), sums[s]);
+        if (d < call.value_dim) sums[s] = __fmaf_rn(weight, element<kType>(value, d, call.head_dim), sums[s]);
       }
     }
   }
@@ -100,7 +100,7 @@ struct Query {
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
       const std::uint32_t d = lane + 32 * static_cast<std::uint32_t>(s);
-      if (d < call.head_dim) call.part_sums[at * call.head_dim + d] = sums[s];
+      if (d < call.value_dim) call.part_sums[at * call.value_dim + d] = sums[s];
       sums[s] = 0;
     }
     total = 0;
@@ -112,7 +112,7 @@ struct Query {
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
       const std::uint32_t d = lane + 32 * static_cast<std::uint32_t>(s);
-      if (d < call.head_dim) to[d] = __fmul_rn(all_sums[s], factor);
+      if (d < call.value_dim) to[d] = __fmul_rn(all_sums[s], factor);
     }
   }
 };
@@ -145,7 +145,7 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
   }
   if (place.part == kNone) {
     one.write_result(reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride +
-                     place.head * call.head_dim);
+                     place.head * call.value_dim);
     return;
   }
   __threadfence();
@@ -176,8 +176,10 @@ template <ElementType kType>
 void launch_general(cudaStream_t stream, const AttendCall& call, std::uint32_t multiprocessors) {
   const std::uint32_t bytes = kWarps * call.head_dim * static_cast<std::uint32_t>(sizeof(float));
   const std::uint32_t blocks = kBlocks * multiprocessors;
-  if (call.head_dim <= 128) {
+  if (call.value_dim <= 128) {
     launch(call.overlap, stream, blocks, kWarps * 32, bytes, attend_general<kType, 4>, call);
+  } else if (call.value_dim <= 512) {
+    launch(call.overlap, stream, blocks, kWarps * 32, bytes, attend_general<kType, 16>, call);
   } else {
     launch(call.overlap, stream, blocks, kWarps * 32, bytes, attend_general<kType, static_cast<int>(kMostHead / 32)>,
            call);

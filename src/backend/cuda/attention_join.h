@@ -30,8 +30,8 @@ __device__ inline void load_part(float (&to)[kEach], const float* from) {
 // One warp. kAhead: parts whose loads overlap.
 template <int kEach, std::uint32_t kAhead>
 __device__ inline void join_parts(const AttendCall& call, const QueryPlace& place) {
-  float* const to = reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride + place.head * call.head_dim;
-  for (std::uint32_t d = threadIdx.x % 32 * kEach; d < call.head_dim; d += 32 * kEach) {
+  float* const to = reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride + place.head * call.value_dim;
+  for (std::uint32_t d = threadIdx.x % 32 * kEach; d < call.value_dim; d += 32 * kEach) {
     float sum[kEach] = {}, total = 0, highest = -INFINITY;
     for (std::uint32_t first = 0; first < place.sections; first += kAhead) {
       float sums[kAhead][kEach];
@@ -41,7 +41,7 @@ __device__ inline void join_parts(const AttendCall& call, const QueryPlace& plac
         if (first + i >= place.sections) continue;
         const std::uint64_t part = std::uint64_t{place.first_part + first + i} * call.heads + place.head;
         totals[i] = __ldcg(call.part_totals + part);
-        load_part(sums[i], call.part_sums + part * call.head_dim + d);
+        load_part(sums[i], call.part_sums + part * call.value_dim + d);
       }
 #pragma unroll
       for (std::uint32_t i = 0; i < kAhead; ++i) {

@@ -24,13 +24,14 @@ namespace quire::cuda {
 struct StoreCall {
   KvGroupView kv;
   DeviceBatch batch;
-  Tensor q, k, v;
+  Tensor q, k, v;  // v is not valid in latent attention: nothing but keys is stored
   Tensor q_norm = {}, k_norm = {}, cosines = {}, sines = {}, key_balance = {};  // one that is not valid is left out
   float epsilon = 0;
   bool neighbours = true;  // pairs of a rotation: (0,1)(2,3)… or (0,n/2)(1,n/2+1)…
   std::uint32_t layer = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool overlap = false;  // may start while the kernel before it ends (overlap.cuh)
+  std::uint32_t rotated_from = 0;  // of a head
+  bool overlap = false;            // may start while the kernel before it ends (overlap.cuh)
 };
 void launch_store_kv(cudaStream_t stream, const StoreCall& call);
 // Whether calls may have `overlap` on the current device.
@@ -41,10 +42,11 @@ struct AttendCall {
   DeviceBatch batch;
   AttentionPlanView plan;
   Tensor out, q;
-  float* part_sums = nullptr;     // [parts][heads][head_dim]
+  float* part_sums = nullptr;     // [parts][heads][value_dim]
   float2* part_totals = nullptr;  // [parts][heads]: the maximum, in powers of two, and the sum of weights
   std::uint32_t layer = 0;
   std::uint32_t heads = 0, kv_heads = 0, per_head = 0, head_dim = 0;
+  std::uint32_t value_dim = 0;  // less than head_dim in latent attention only, which the general kernel does
   float scale = 1, soft_cap = 0;
   std::uint32_t window = 0;
   std::uint32_t copy_bytes = 16;  // every row of keys begins at a multiple of this: 16, 8, 4 or 2

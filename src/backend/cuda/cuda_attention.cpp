@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quire/backend/cuda/row_kernels.h"
+
 namespace quire::cuda {
 namespace {
 
@@ -54,14 +56,21 @@ void CudaAttention::begin(const Batch& batch) {
 void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv, Tensor q,
                              Tensor k, Tensor v, const HeadChanges& changes, const DeviceBatch& batch) {
   if (q.rows == 0) return;
+  // A norm over all heads of a row comes first, as a kernel of its own.
+  const auto head_norm = [&](Tensor x, Tensor weight) {
+    if (!weight.valid() || weight.cols == shape.head_dim) return weight;
+    launch_rms_norm(stream, x, x, weight, changes.epsilon);
+    return Tensor{};
+  };
+  const Tensor q_norm = head_norm(q, changes.q_norm), k_norm = head_norm(k, changes.k_norm);
   plan(stream, shape, kv, batch);
   launch_store_kv(stream, {.kv = kv,
                            .batch = batch,
                            .q = q,
                            .k = k,
                            .v = v,
-                           .q_norm = changes.q_norm,
-                           .k_norm = changes.k_norm,
+                           .q_norm = q_norm,
+                           .k_norm = k_norm,
                            .cosines = changes.cosines,
                            .sines = changes.sines,
                            .key_balance = kv.type == ElementType::Q8_0 ? changes.key_balance : Tensor{},
@@ -71,13 +80,14 @@ void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, c
                            .heads = shape.heads,
                            .kv_heads = shape.kv_heads,
                            .head_dim = shape.head_dim,
+                           .rotated_from = changes.rotated_from,
                            .overlap = overlap_});
 }
 
 AttendKind CudaAttention::kind_of(const AttentionShape& shape, const KvGroupView& kv) const {
   // Rows of halves are copied 16 bytes at a time. Those of a pool are aligned to more.
   const bool aligned = kv.type == ElementType::Q8_0 || alignment_of(kv) == 16;
-  return aligned ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
+  return aligned && !shape.latent() ? attend_kind(kv.type, shape.head_dim, most_shared_) : AttendKind::General;
 }
 
 bool CudaAttention::plan(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv,
@@ -120,6 +130,7 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
       .kv_heads = shape.kv_heads,
       .per_head = per_head,
       .head_dim = shape.head_dim,
+      .value_dim = shape.value_length(),
       .scale = shape.scale,
       .soft_cap = shape.soft_cap,
       .window = shape.window,

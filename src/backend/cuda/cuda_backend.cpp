@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cuda/head_products.h"
 #include "quire/backend/cuda/lookup_kernels.h"
 #include "quire/backend/cuda/recurrent_kernels.h"
 #include "quire/backend/cuda/row_kernels.h"
@@ -319,13 +320,19 @@ void CudaBackend::matmul(std::span<const Product> products, const Input& input) 
     products = products.subspan(operation.count);
   }
 }
+void CudaBackend::matmul_heads(const HeadProducts& products) {
+  QUIRE_CHECK(products.out.cols == products.weight->count * (products.weight->rows + products.copied()) &&
+                  products.out.rows == products.x.rows && !products.weight->arranged,
+              "shapes agree, and matrices of heads are rows");
+  submit(Heads{products.out, products.x, *products.weight});
+}
 void CudaBackend::gather_wanted(Tensor out, Tensor x) { submit(Gather{out, x}); }
 void CudaBackend::add(Tensor x, Tensor y, float scale) { submit(Add{x, y, scale}); }
 void CudaBackend::cap_and_scale(Tensor x, float cap, float scale) {
   if (cap > 0 || scale != 1.0f) submit(Cap{x, cap, scale});
 }
-void CudaBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
-  submit(Angles{cosines, sines, frequencies});
+void CudaBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) {
+  submit(Angles{cosines, sines, frequencies, magnitude});
 }
 void CudaBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
   submit(Store{shape, q, k, v, changes});
@@ -362,10 +369,29 @@ void CudaBackend::launch(const Operation& operation) {
         }
         products_.matmul(stream, {products, op.count}, op.input);
       },
+      [&](const Heads& op) {
+        const Weight& weight = op.weight;
+        cuda::launch_head_products(stream, weight.type,
+                                   {.out = reinterpret_cast<float*>(op.out.data),
+                                    .x = reinterpret_cast<const float*>(op.x.data),
+                                    .out_stride = op.out.stride,
+                                    .x_stride = op.x.stride,
+                                    .tokens = op.x.rows,
+                                    .heads = weight.count,
+                                    .rows = weight.rows,
+                                    .cols = weight.cols,
+                                    .copied = op.x.cols / weight.count - weight.cols,
+                                    .weights = weight.data,
+                                    .head_bytes = weight.stride,
+                                    .row_bytes = weight.unit_bytes},
+                                   products_.overlaps());
+      },
       [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
       [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },
       [&](const Cap& op) { cuda::launch_cap_and_scale(stream, op.x, op.cap, op.scale); },
-      [&](const Angles& op) { cuda::launch_rope_angles(stream, op.cosines, op.sines, op.frequencies, on_device_); },
+      [&](const Angles& op) {
+        cuda::launch_rope_angles(stream, op.cosines, op.sines, op.frequencies, op.magnitude, on_device_);
+      },
       [&](const Store& op) {
         attention_.store_kv(stream, op.shape, batch_->kv()[op.shape.group], op.q, op.k, op.v, op.changes, on_device_);
       },

@@ -46,10 +46,11 @@ class CudaBackend final : public Backend {
   void embed(Tensor out, const Weight& table, float scale) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
+  void matmul_heads(const HeadProducts& products) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
-  void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) override;
+  void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) override;
   void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) override;
   void attention(Tensor out, Tensor q, const AttentionShape& shape) override;
   void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) override;
@@ -78,6 +79,11 @@ class CudaBackend final : public Backend {
     Input input;
     friend bool operator==(const Matmul&, const Matmul&) = default;
   };
+  struct Heads {
+    Tensor out, x;
+    Weight weight;
+    friend bool operator==(const Heads&, const Heads&) = default;
+  };
   struct Gather {
     Tensor out, x;
     friend bool operator==(const Gather&, const Gather&) = default;
@@ -94,6 +100,7 @@ class CudaBackend final : public Backend {
   };
   struct Angles {
     Tensor cosines, sines, frequencies;
+    float magnitude;
     friend bool operator==(const Angles&, const Angles&) = default;
   };
   struct Store {
@@ -117,7 +124,7 @@ class CudaBackend final : public Backend {
     Mamba2Shape shape;
     friend bool operator==(const Scan&, const Scan&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
+  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {

@@ -21,6 +21,9 @@ constexpr std::uint64_t kExpandedBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::uint64_t kRowBytes = kRingInputs * kPieceCols * 2;  // the rows of launch_ring()
 
+// Head products read the file's rows, as lookups do.
+bool has_rows_only(WeightUse use) { return use == WeightUse::Lookup || use == WeightUse::Heads; }
+
 const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
 InputKind kind_of(const Input& input) {
@@ -117,11 +120,11 @@ cudaError_t CudaProducts::prepare(const Backend::Sizes& sizes, std::byte* scratc
 
 std::uint64_t CudaProducts::weight_bytes(const FileMatrix& matrix, WeightUse use) {
   const std::uint64_t table = use == WeightUse::Product ? 0 : round_up(matrix.bytes(), kAlignment);
-  return table + (use == WeightUse::Lookup ? 0 : arranged_bytes(matrix.type, matrix.rows, matrix.cols));
+  return table + (has_rows_only(use) ? 0 : arranged_bytes(matrix.type, matrix.rows, matrix.cols));
 }
 
 void CudaProducts::arrange(const FileMatrix& matrix, WeightUse use, ThreadTeam& team, std::byte* staging) {
-  if (use != WeightUse::Lookup) {
+  if (!has_rows_only(use)) {
     cuda::arrange(matrix, team, staging);
     staging += arranged_bytes(matrix.type, matrix.rows, matrix.cols);
   }
@@ -132,7 +135,7 @@ void CudaProducts::arrange(const FileMatrix& matrix, WeightUse use, ThreadTeam& 
 
 Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::byte* device) {
   Weight weight{matrix.type, matrix.rows, matrix.cols, device, matrix.row_bytes, false};
-  if (use == WeightUse::Lookup) return weight;
+  if (has_rows_only(use)) return weight;
   weight.arranged = true;
   weight.unit_bytes = tile_bytes(packing_of(matrix.type), matrix.cols);
   if (use == WeightUse::Both) weight.table = device + arranged_bytes(matrix.type, matrix.rows, matrix.cols);

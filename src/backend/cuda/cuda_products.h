@@ -29,8 +29,8 @@ class CudaProducts {
   // must be the right one. Before the first matmul(), and not while a stream is captured.
   cudaError_t prepare(const Backend::Sizes& sizes, std::byte* scratch);
 
-  // Device memory of a matrix, a multiple of 256 bytes. Product: the layout of products. Lookup: the file's rows. Both:
-  // one after the other.
+  // Device memory of a matrix, a multiple of 256 bytes. Product: the layout of products. Lookup and Heads: the file's
+  // rows. Both: one after the other.
   static std::uint64_t weight_bytes(const FileMatrix& matrix, WeightUse use);
   // Writes weight_bytes() bytes to host memory, to be uploaded.
   static void arrange(const FileMatrix& matrix, WeightUse use, ThreadTeam& team, std::byte* staging);
@@ -40,6 +40,8 @@ class CudaProducts {
 
   // Whether this device has launch_split().
   bool has_split() const { return split_; }
+  // Whether kernels may start while the one before them ends (overlap.cuh).
+  bool overlaps() const { return prepared_.overlap; }
   // For tests: other kernels than the best ones. The bits are the same.
   enum class Kernels : std::uint8_t { Best, Split, Mma };
   void use(Kernels kernels) { kernels_ = kernels; }

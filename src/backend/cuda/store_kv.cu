@@ -77,13 +77,13 @@ __device__ void store(ElementType type, std::byte* to, const float* from, std::u
   }
 }
 
-// Heads of a row: those of q (if they change), of k, of v.
+// Heads of a row: those of q (if they change), of k, of v (if there is one).
 struct Unit {
   std::uint32_t row, head;
   bool is_q, is_v;
 };
 __device__ Unit unit_of(const StoreCall& call, std::uint32_t q_heads, std::uint32_t unit) {
-  const std::uint32_t per_row = q_heads + 2 * call.kv_heads;
+  const std::uint32_t per_row = q_heads + (call.v.valid() ? 2 : 1) * call.kv_heads;
   const std::uint32_t row = unit / per_row, which = unit % per_row;
   const bool is_q = which < q_heads, is_v = which >= q_heads + call.kv_heads;
   return {row, is_q ? which : is_v ? which - q_heads - call.kv_heads : which - q_heads, is_q, is_v};
@@ -99,7 +99,8 @@ __device__ void finish_head(const StoreCall& call, const Unit& unit, float* x, s
     const Tensor& weight = unit.is_q ? call.q_norm : call.k_norm;
     if (weight.valid()) norm(x, row_of(weight, 0), call.epsilon, dim, lane);
     if (call.cosines.valid() && call.cosines.cols != 0) {
-      rotate(x, row_of(call.cosines, unit.row), row_of(call.sines, unit.row), call.cosines.cols, call.neighbours, lane);
+      rotate(x + call.rotated_from, row_of(call.cosines, unit.row), row_of(call.sines, unit.row), call.cosines.cols,
+             call.neighbours, lane);
     }
     if (call.key_balance.valid()) {
       const std::uint32_t kv_head = unit.is_q ? unit.head / (call.heads / call.kv_heads) : unit.head;
@@ -159,7 +160,7 @@ void launch_store_kv(cudaStream_t stream, const StoreCall& call) {
   const bool q_changes =
       call.q_norm.valid() || call.key_balance.valid() || (call.cosines.valid() && call.cosines.cols != 0);
   const std::uint32_t q_heads = q_changes ? call.heads : 0;
-  const std::uint32_t units = call.q.rows * (q_heads + 2 * call.kv_heads);
+  const std::uint32_t units = call.q.rows * (q_heads + (call.v.valid() ? 2 : 1) * call.kv_heads);
   if (units == 0) return;
   // Enough warps for every multiprocessor come first. Large heads have loads enough, and take much shared memory.
   if (units >= 16384 && call.head_dim <= 256) {
