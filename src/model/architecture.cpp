@@ -15,8 +15,21 @@ constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {Block
 constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
+constexpr BlockSpec kMamba1[] = {{BlockKind::Mamba1, "attn_norm.weight"}};
+constexpr BlockSpec kTwoMixers[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {.kind = BlockKind::Mamba2, .join = Join::Beside},
+                                    {BlockKind::FeedForward, "ffn_norm"}};
+constexpr BlockSpec kShortConv[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {BlockKind::ShortConv, "attn_norm.weight"},
+                                    {BlockKind::FeedForward, "ffn_norm.weight"}};
+// Its name notwithstanding, post_attention_norm is the norm before the feed-forward part.
+constexpr BlockSpec kDeltaRule[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {BlockKind::DeltaRule, "attn_norm.weight"},
+                                    {BlockKind::FeedForward, "post_attention_norm.weight"}};
 
 constexpr std::array kArchitectures = {
+    // The converter multiplies its many multipliers into the weights.
+    Architecture{.name = "falcon-h1", .title = "Falcon-H1", .blocks = kTwoMixers, .optional_ssm_norm = true},
     Architecture{.name = "gemma2",
                  .title = "Gemma 2",
                  .blocks = kPostNormed,
@@ -41,16 +54,30 @@ constexpr std::array kArchitectures = {
                  .blocks = kHybrid,
                  .rope_pairs = RopePairs::Neighbours,
                  .finetuned_switches_rope = true},
+    Architecture{.name = "lfm2",
+                 .title = "LFM2",
+                 .blocks = kShortConv,
+                 .final_norm = "token_embd_norm.weight",
+                 .window_period = 0,
+                 .head_norms = true},
     // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.
     Architecture{.name = "llama",
                  .title = "Llama, Mistral",
                  .blocks = kTransformer,
                  .window_period = 0,
                  .rope_pairs = RopePairs::Neighbours},
+    Architecture{.name = "mamba", .title = "Mamba, Falcon-Mamba", .blocks = kMamba1},
     Architecture{.name = "mamba2", .title = "Mamba-2", .blocks = kMamba2, .convolution_bias = true},
     Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
     Architecture{.name = "qwen2", .title = "Qwen2", .blocks = kTransformer, .projection_biases = true},
     Architecture{.name = "qwen3", .title = "Qwen3", .blocks = kTransformer, .head_norms = true},
+    Architecture{.name = "qwen35",
+                 .title = "Qwen3.5",
+                 .blocks = kDeltaRule,
+                 .attention_interval = 4,
+                 .head_norms = true,
+                 .gated_attention = true,
+                 .value_heads_tiled = true},
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
 

@@ -60,6 +60,10 @@ Token argmax(std::span<const float> logits) {
   return static_cast<Token>(std::ranges::max_element(logits) - logits.begin());
 }
 
+// In parts of the spread of the logits. The converter multiplied the multipliers of Falcon-H1 into its weights and
+// rounded those to halves: the file itself, computed in double precision, is 1.06e-3 off.
+double tolerance_of(const std::string& model) { return model.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
+
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 // A GPU rounds the inputs of products to halves: its logits may differ by 4e-3 of their spread (seen: 2.8e-3).
@@ -69,7 +73,7 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
   const json::value golden = json::parse(text_of(folder + "/golden.json"));
   for (const quire::testing::BackendKind& kind : quire::testing::backend_kinds()) {
     const std::string& variant = kind.name;
-    const double tolerance = kind.gpu ? 4e-3 : 1e-3;
+    const double tolerance = kind.gpu ? 4e-3 : tolerance_of(GetParam());
     Loaded loaded(folder + "/model.gguf", kind.make(2), ElementType::F32);
     const std::uint32_t vocabulary = loaded.model->hyperparameters().vocabulary;
     for (const json::value& item : golden.at("cases").as_array()) {
@@ -123,8 +127,8 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2",
-                                           "mistral", "phi3", "qwen2", "qwen3"),
+                         ::testing::Values("falcon-h1", "gemma2", "gemma3", "granite-hybrid", "lfm2", "llama",
+                                           "llama31", "mamba", "mamba2", "mistral", "phi3", "qwen2", "qwen3", "qwen35"),
                          [](const ::testing::TestParamInfo<std::string>& model) {
                            std::string name = model.param;
                            std::replace(name.begin(), name.end(), '-', '_');
