@@ -53,9 +53,19 @@ struct Weight {
   bool arranged = false;         // in the backend's layout; else row by row as in the file
   // WeightUse::Both: the rows as in the file, for lookups. Null: `data` can be looked up.
   const std::byte* table = nullptr;
+  // The matrices of a layer's experts are a stack: `count` matrices of this shape, `stride` bytes apart.
+  std::uint32_t count = 1;
+  std::uint64_t stride = 0;
 
   friend bool operator==(const Weight&, const Weight&) = default;
   bool valid() const { return data != nullptr; }
+  Weight at(std::uint32_t i) const {  // matrix i of a stack
+    Weight one = *this;
+    one.data += i * stride;
+    one.count = 1;
+    one.stride = 0;
+    return one;
+  }
 };
 
 // What a matrix is used for.
@@ -76,7 +86,14 @@ struct HostRows {
 };
 
 enum class RopePairs : std::uint8_t { Neighbours, Halves };  // (0,1)(2,3)…, or (0,n/2)(1,n/2+1)…
-enum class Activation : std::uint8_t { Silu, GeluTanh, Sigmoid, None };
+enum class Activation : std::uint8_t {
+  Silu,
+  GeluTanh,
+  // gpt-oss: g * sigmoid(1.702 g) * (u + 1), with the gate g at most 7 and u between -7 and 7
+  ClampedSwiglu,
+  Sigmoid,
+  None,
+};
 
 // The input of a matrix product, and the operation that is applied to it first. The two are fused, so that a step
 // touches each activation once.
@@ -116,6 +133,45 @@ struct Product {
   bool add = false;
   float scale = 1;
   friend bool operator==(const Product&, const Product&) = default;
+};
+
+// How a router chooses the experts of a row. It has one logit per expert; everything is computed in f32.
+//
+//   score      softmax over all logits, or the sigmoid of each logit, or the logit itself (ChosenSoftmax)
+//   choice     the `used` experts with the highest score + selection bias, best first; equal ones: the lower number
+//   weight     the score without the bias; ChosenSoftmax: the softmax over the logits of the chosen experts
+//
+// With several groups of experts, only those in the best `groups_used` groups can be chosen. A group is as good as its
+// best expert, or with sigmoids as the sum of its two best ones (DeepSeek V3).
+struct Router {
+  enum class Scores : std::uint8_t { Softmax, Sigmoid, ChosenSoftmax };
+  Scores scores = Scores::Softmax;
+  std::uint32_t experts = 0;      // to choose from
+  std::uint32_t used = 0;         // chosen for a row
+  std::uint32_t groups = 1;       // of equal size; they divide the experts in their order
+  std::uint32_t groups_used = 1;  // these have `used` experts at least
+  bool normed = false;            // weights are divided by their sum, which counts as kLeastSum at least
+  float scale = 1;                // weights are multiplied by this
+  static constexpr float kLeastSum = 0x1p-14f;
+  static constexpr std::uint32_t kMostGroups = 64;
+
+  friend bool operator==(const Router&, const Router&) = default;
+};
+
+// The experts of each row of a step, best first.
+struct Choices {
+  Tensor numbers;  // [rows][used]: of the experts, as floats
+  Tensor weights;  // [rows][used]
+  friend bool operator==(const Choices&, const Choices&) = default;
+};
+
+// The feed-forward parts that rows are divided among. Each product has a stack of matrices, one per expert. A bias is
+// [experts][rows of the matrix].
+//   gate, up   [inner][width]; their outputs are scratch memory, [rows * used][inner] without gaps
+//   down       [width][inner]; out is [rows][width]
+struct ExpertLayer {
+  Product gate, up, down;
+  Activation activation = Activation::Silu;
 };
 
 struct AttentionShape {
@@ -223,8 +279,10 @@ class Backend {
     std::uint32_t attention_cols = 0;  // of all heads
     std::uint32_t groups = 0;          // of the pool
     std::uint32_t recurrent_heads = 0;
-    std::uint64_t read = 0;     // elements that the host reads
-    sampling::Limits sampling;  // of sample()
+    std::uint32_t experts = 0;       // of a layer
+    std::uint32_t experts_used = 0;  // by a row
+    std::uint64_t read = 0;          // elements that the host reads
+    sampling::Limits sampling;       // of sample()
   };
   virtual PoolResult<void> prepare(const Sizes& sizes) = 0;
 
@@ -255,6 +313,12 @@ class Backend {
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) = 0;
   // Multiplies one input with several matrices. Each output has as many rows as the input.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
+  // Chooses experts for each row. logits [rows][experts]; selection_bias [experts] or none.
+  virtual void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) = 0;
+  // out[i] = sum over ranks k of weight[i][k] * down_e(activation(gate_e(input[i]), up_e(input[i]))), e = number[i][k]
+  // The sum is in the order of the ranks, beginning with the best. With down.add, it is added as matmul() does. Only
+  // experts that some row has chosen are computed. A row's result does not depend on what other rows chose.
+  virtual void experts(const ExpertLayer& layer, const Input& input, const Choices& choices) = 0;
   // The rows whose logits the batch wants: out[i] = x[wanted[i]]
   virtual void gather_wanted(Tensor out, Tensor x) = 0;
   // x += y * scale

@@ -207,6 +207,8 @@ inline constexpr Backend::Sizes kSizes{.rows = 256,
                                        .attention_cols = 1024,
                                        .groups = 2,
                                        .recurrent_heads = 16,
+                                       .experts = 160,
+                                       .experts_used = 8,
                                        .read = 256 * 1024,
                                        .sampling = {.vocabulary = 9000, .jobs = 64, .listed = 4096, .reported = 1600}};
 

@@ -101,8 +101,11 @@ json::object info_json(const ModelFacts& facts) {
   out["context_length"] = model.context_length;
   out["vocabulary"] = model.vocabulary;
   out["embedding_length"] = model.embedding;
-  out["experts"] = model.experts;
-  out["experts_used"] = model.experts_used;
+  out["experts"] = model.experts.count;
+  out["experts_used"] = model.experts.used;
+  out["expert_groups"] = model.experts.groups;
+  out["expert_groups_used"] = model.experts.groups_used;
+  out["shared_expert_length"] = model.experts.shared_inner;
   out["layers"] = std::move(layers);
   out["recurrent"] = recurrent_json(model);
   out["layers_not_used"] = model.extra_layers;

@@ -202,9 +202,21 @@ TEST(Info, WindowsExpertsAndUnequalLayersAreShown) {
                                        .set("expert_count", 8U)
                                        .set("expert_used_count", 2U));
   EXPECT_THAT(text, HasSubstr("feed-forward    32 to 64\n"));
-  EXPECT_THAT(text, HasSubstr("experts         8, 2 for each token\n"));
+  EXPECT_THAT(text, HasSubstr("experts         8, 2 for each token\n"
+                              "router          softmax\n"));
   EXPECT_THAT(text, HasSubstr("  per token                            128              64              40\n"
                               "    only in the window                  64              32              20\n"));
+}
+
+TEST(Info, RoutersAndSharedExpertsAreShown) {
+  const std::string text = text_of(TestModel::attention("qwen3moe", 2)
+                                       .set("expert_count", 8U)
+                                       .set("expert_gating_func", 2U)
+                                       .set("expert_group_count", 4U)
+                                       .set("expert_group_used_count", 2U)
+                                       .set("expert_shared_count", 2U));
+  EXPECT_THAT(text, HasSubstr("router          sigmoid, 2 of 4 groups, weights add up to 1\n"
+                              "shared expert   64\n"));
 }
 
 TEST(Info, AModelInSeveralFilesIsShownAsOneWithItsParts) {

@@ -85,6 +85,21 @@ std::string recurrent_line(const model::Hyperparameters& model) {
   }
 }
 
+void add_experts(Page& page, const model::Hyperparameters& model) {
+  const model::ExpertShape& experts = model.experts;
+  if (experts.count == 0) return;
+  page.line("experts", fmt::format("{}, {} for each token", experts.count, experts.used));
+  std::string router(experts.scores == Router::Scores::Softmax   ? "softmax"
+                     : experts.scores == Router::Scores::Sigmoid ? "sigmoid"
+                                                                 : "softmax over the chosen experts");
+  if (experts.groups > 1) router += fmt::format(", {} of {} groups", experts.groups_used, experts.groups);
+  if (experts.normed) router += ", weights add up to 1";
+  page.line("router", router);
+  if (experts.shared_inner == 0) return;
+  page.line("shared expert", fmt::format("{}{}", grouped(experts.shared_inner),
+                                         model.architecture->shared_expert_gate ? ", with a gate" : ""));
+}
+
 void add_model(Page& page, const ModelFacts& facts) {
   const model::Hyperparameters& model = facts.model;
   page.line("architecture", fmt::format("{} ({})", model.architecture->name, model.architecture->title));
@@ -97,7 +112,7 @@ void add_model(Page& page, const ModelFacts& facts) {
   page.line("embedding", grouped(model.embedding));
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
-  if (model.experts > 0) page.line("experts", fmt::format("{}, {} for each token", model.experts, model.experts_used));
+  add_experts(page, model);
   if (model.extra_layers > 0) {
     page.line("not used", fmt::format("{} layer{} after the last that predict{} further tokens", model.extra_layers,
                                       model.extra_layers == 1 ? "" : "s", model.extra_layers == 1 ? "s" : ""));

@@ -53,7 +53,8 @@ constexpr std::array kArchitectures = {
                  .title = "Granite hybrid",
                  .blocks = kHybrid,
                  .rope_pairs = RopePairs::Neighbours,
-                 .finetuned_switches_rope = true},
+                 .finetuned_switches_rope = true,
+                 .expert_weights_normed = true},
     Architecture{.name = "lfm2",
                  .title = "LFM2",
                  .blocks = kShortConv,
@@ -61,11 +62,13 @@ constexpr std::array kArchitectures = {
                  .window_period = 0,
                  .head_norms = true},
     // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.
+    // Mixtral is a Llama with experts.
     Architecture{.name = "llama",
-                 .title = "Llama, Mistral",
+                 .title = "Llama, Mistral, Mixtral",
                  .blocks = kTransformer,
                  .window_period = 0,
-                 .rope_pairs = RopePairs::Neighbours},
+                 .rope_pairs = RopePairs::Neighbours,
+                 .expert_weights_normed = true},
     Architecture{.name = "mamba", .title = "Mamba, Falcon-Mamba", .blocks = kMamba1},
     Architecture{.name = "mamba2", .title = "Mamba-2", .blocks = kMamba2, .convolution_bias = true},
     Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
@@ -78,6 +81,11 @@ constexpr std::array kArchitectures = {
                  .head_norms = true,
                  .gated_attention = true,
                  .value_heads_tiled = true},
+    Architecture{.name = "qwen3moe",
+                 .title = "Qwen3 with experts",
+                 .blocks = kTransformer,
+                 .expert_weights_normed = true,
+                 .head_norms = true},
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
 

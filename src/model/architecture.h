@@ -91,13 +91,19 @@ struct Architecture {
   float default_attention_cap = 0;
   float default_logit_cap = 0;
 
+  // Mixtures of experts, where a file does not say so (expert_gating_func, expert_weights_norm).
+  Router::Scores expert_scores = Router::Scores::Softmax;
+  bool expert_weights_normed = false;
+
   // Tensors that every file has in each layer that can have them. A file without them is refused. A file that has them
   // where the row says false is refused too, because what they do there is unknown.
-  bool head_norms = false;  // of each head's query and key
-  bool gate_in_up = false;  // one matrix for gate and up, the gate's rows first; false: two matrices
+  bool head_norms = false;          // of each head's query and key
+  bool gate_in_up = false;          // one matrix for gate and up, the gate's rows first; false: two matrices
+  bool shared_expert_gate = false;  // the shared expert's output is multiplied by the sigmoid of a logit of its own
   // Here a file may have the tensors where the row says false: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values
   bool convolution_bias = false;   // of Mamba-2
+  bool expert_biases = false;      // of the router and of every matrix of the experts
   // The other way round: a file may be without the norm of Mamba-2's output (ssm_norm.weight). It has no norm then.
   bool optional_ssm_norm = false;
 

@@ -2,6 +2,7 @@
 
 #include "quire/model/attention_block.h"
 #include "quire/model/delta_rule_block.h"
+#include "quire/model/experts_block.h"
 #include "quire/model/feed_forward_block.h"
 #include "quire/model/mamba1_block.h"
 #include "quire/model/mamba2_block.h"
@@ -16,7 +17,9 @@ std::unique_ptr<Block> make_block(BlockKind kind, const Hyperparameters& model, 
     case BlockKind::Mamba2: return std::make_unique<Mamba2Block>(model);
     case BlockKind::ShortConv: return std::make_unique<ShortConvBlock>(model);
     case BlockKind::DeltaRule: return std::make_unique<DeltaRuleBlock>(model);
-    case BlockKind::FeedForward: return std::make_unique<FeedForwardBlock>(model, layer);
+    case BlockKind::FeedForward:
+      if (layer.experts) return std::make_unique<ExpertsBlock>(model, layer);
+      return std::make_unique<FeedForwardBlock>(model, layer);
   }
   return nullptr;
 }

@@ -126,9 +126,6 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
 Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& model) {
   const Architecture& row = *model.architecture;
   const Reader reader(file, model);
-  if (model.experts > 0) {
-    return reader.refuse("expert_count", "mixtures of experts are not supported yet");
-  }
   Constants constants;
   const bool attends = model.count(BlockKind::Attention) > 0;
   float usual_scale = 1;
@@ -155,6 +152,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
       {"attention.scale", &constants.attention_scale, usual_scale, true},
       {"attn_logit_softcapping", &constants.attention_cap, row.default_attention_cap, false},
       {"final_logit_softcapping", &constants.logit_cap, row.default_logit_cap, false},
+      {"expert_weights_scale", &constants.expert_scale, 1, false},
   };
   for (const Read& read : reads) {
     const auto value = reader.number(read.name, read.fallback, read.positive);
@@ -162,6 +160,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     *read.to = *value;
   }
   constants.logit_scale = 1.0f / divide_logits;
+  if (constants.expert_scale == 0) constants.expert_scale = 1;  // as in llama.cpp: no scale
   if (attends) {
     if (auto ok = read_rope(file, reader, model, constants); !ok) return std::unexpected(ok.error());
   }

@@ -2,7 +2,7 @@
 //
 // Who may call: anyone, from any thread; there is no state.
 // How it fails: with one line that names the file and the key. This includes features that are not supported yet:
-//   rotary scalings other than linear and Llama 3's, and mixtures of experts.
+//   rotary scalings other than linear and Llama 3's.
 #pragma once
 
 #include <vector>
@@ -21,6 +21,7 @@ struct Constants {
   float attention_scale = 0;  // scores are multiplied by it
   float attention_cap = 0;    // 0: none
   float logit_cap = 0;        // 0: none
+  float expert_scale = 1;     // the weights of a token's experts are multiplied by it
   // The angle per position for each pair of elements of a head. Empty: positions are not rotated.
   std::vector<float> frequencies;
   std::vector<float> window_frequencies;  // for layers with a window

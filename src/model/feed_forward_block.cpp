@@ -5,10 +5,9 @@
 namespace quire::model {
 
 FeedForwardBlock::FeedForwardBlock(const Hyperparameters& model, const Layer& layer)
-    : row_(model.architecture), experts_(model.experts > 0), width_(model.embedding), inner_(layer.feed_forward) {}
+    : row_(model.architecture), width_(model.embedding), inner_(layer.feed_forward) {}
 
 void FeedForwardBlock::declare(TensorTable& table) {
-  if (experts_) return table.known_prefix("ffn_");  // constants.cpp reports that it cannot be run
   if (row_->gate_in_up) {
     table.fused_matrix("ffn_up.weight", width_, {{&gate_, inner_}, {&up_, inner_}});
   } else {

@@ -16,7 +16,6 @@ class FeedForwardBlock final : public Block {
 
  private:
   const Architecture* row_;
-  bool experts_;         // a mixture of experts: Quire describes such a model and does not run it yet
   std::uint32_t width_;  // of the residual stream
   std::uint32_t inner_;
 

@@ -127,8 +127,9 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("falcon-h1", "gemma2", "gemma3", "granite-hybrid", "lfm2", "llama",
-                                           "llama31", "mamba", "mamba2", "mistral", "phi3", "qwen2", "qwen3", "qwen35"),
+                         ::testing::Values("falcon-h1", "gemma2", "gemma3", "granite-hybrid", "granite-moe-hybrid",
+                                           "lfm2", "llama", "llama31", "mamba", "mamba2", "mistral", "mixtral", "phi3",
+                                           "qwen2", "qwen3", "qwen35", "qwen3moe"),
                          [](const ::testing::TestParamInfo<std::string>& model) {
                            std::string name = model.param;
                            std::replace(name.begin(), name.end(), '-', '_');

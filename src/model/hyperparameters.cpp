@@ -291,21 +291,106 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
   return shape.heads > 0 ? check_heads(reader, shape) : Result<void>();
 }
 
+// How a router scores experts: the ids of the file. 0 is what the architecture's models do.
+Result<Router::Scores> read_scores(const Reader& reader, Router::Scores usual) {
+  constexpr std::string_view kGating = "expert_gating_func";
+  const auto id = reader.number_or(kGating, {0, UINT32_MAX}, 0);
+  if (!id) return std::unexpected(id.error());
+  switch (*id) {
+    case 0: return usual;
+    case 1: return Router::Scores::Softmax;
+    case 2: return Router::Scores::Sigmoid;
+    case 3: return Router::Scores::ChosenSoftmax;
+    default:
+      return reader.refuse(kGating, fmt::format("{} is not supported (1: softmax, 2: sigmoid, 3: softmax over the "
+                                                "chosen experts)",
+                                                *id));
+  }
+}
+
+Result<void> read_groups(const Reader& reader, ExpertShape& experts) {
+  constexpr std::string_view kGroups = "expert_group_count", kUsed = "expert_group_used_count";
+  const auto groups = reader.number_or(kGroups, {0, Router::kMostGroups}, 1);
+  if (!groups) return std::unexpected(groups.error());
+  experts.groups = std::max(*groups, 1u);
+  if (experts.count % experts.groups != 0) {
+    return reader.refuse(kGroups, fmt::format("{} experts do not divide into {} groups", experts.count, *groups));
+  }
+  // 0 is written for models without groups.
+  const auto used = reader.number_or(kUsed, {0, experts.groups}, experts.groups);
+  if (!used) return std::unexpected(used.error());
+  experts.groups_used = std::max(*used, 1u);
+  if (experts.count / experts.groups * experts.groups_used < experts.used) {
+    return reader.refuse(kUsed, fmt::format("{} of {} groups have fewer than {} experts", experts.groups_used,
+                                            experts.groups, experts.used));
+  }
+  return {};
+}
+
+Result<void> read_experts(const Reader& reader, Hyperparameters& model) {
+  const auto count = reader.number_or("expert_count", {0, kMaxExperts}, 0);
+  if (!count) return std::unexpected(count.error());
+  if (*count == 0) return {};
+  const auto used = reader.number("expert_used_count", {1, *count});
+  if (!used) return std::unexpected(used.error());
+  const auto scores = read_scores(reader, model.architecture->expert_scores);
+  if (!scores) return std::unexpected(scores.error());
+  const auto normed =
+      reader.file().get_or<bool>(reader.key("expert_weights_norm"), model.architecture->expert_weights_normed);
+  if (!normed) return std::unexpected(normed.error());
+  model.experts = {.count = *count, .used = *used, .scores = *scores, .normed = *normed};
+  return read_groups(reader, model.experts);
+}
+
+// The width of the shared expert: that of several experts, or a width of its own.
+Result<std::uint32_t> read_shared_width(const Reader& reader, std::uint32_t expert_width) {
+  constexpr std::string_view kCount = "expert_shared_count";
+  const auto count = reader.number_or(kCount, {0, kMaxExperts}, 0);
+  if (!count) return count;
+  if (std::uint64_t{*count} * expert_width > kMaxWidth) {
+    return reader.refuse(kCount, fmt::format("{} experts of {} are too many", *count, expert_width));
+  }
+  return reader.number_or("expert_shared_feed_forward_length", {0, kMaxWidth}, *count * expert_width);
+}
+
+// A model with experts may have layers without them: the first ones, or those whose tensors say so.
+Result<void> read_expert_layers(const Reader& reader, Hyperparameters& model) {
+  const auto dense = reader.number_or("leading_dense_block_count", {0, kMaxLayers}, 0);
+  if (!dense) return std::unexpected(dense.error());
+  bool any = false;
+  for (std::uint32_t i = 0; i < model.layers.size(); ++i) {
+    const auto has = [&](std::string_view name) {
+      return reader.file().find_tensor(fmt::format("blk.{}.{}", i, name)).has_value();
+    };
+    model.layers[i].experts = i >= *dense && (has("ffn_gate_inp.weight") || !has("ffn_down.weight"));
+    any = any || model.layers[i].experts;
+  }
+  if (!any) return {};
+  const auto width = reader.number_or("expert_feed_forward_length", {0, kMaxWidth}, 0);
+  if (!width) return std::unexpected(width.error());
+  std::uint32_t widest = 0;
+  for (Layer& layer : model.layers) {
+    if (!layer.experts) continue;
+    if (*width > 0) layer.feed_forward = *width;
+    widest = std::max(widest, layer.feed_forward);
+  }
+  const auto shared = read_shared_width(reader, widest);
+  if (!shared) return std::unexpected(shared.error());
+  model.experts.shared_inner = *shared;
+  return {};
+}
+
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
-  // A pure Mamba model has none, and needs no key.
-  if (reader.has(kFeedForward) || model.architecture->has(BlockKind::Attention)) {
+  if (auto ok = read_experts(reader, model); !ok) return ok;
+  // A pure Mamba model has none, and needs no key. One with experts may name their width only.
+  const bool needed = model.architecture->has(BlockKind::Attention) && !reader.has("expert_feed_forward_length");
+  if (reader.has(kFeedForward) || needed) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
     if (!widths) return std::unexpected(widths.error());
     for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].feed_forward = (*widths)[i];
   }
-  const auto experts = reader.number_or("expert_count", {0, kMaxExperts}, 0);
-  if (!experts) return std::unexpected(experts.error());
-  const auto used = reader.number_or("expert_used_count", {0, *experts}, 0);
-  if (!used) return std::unexpected(used.error());
-  model.experts = *experts;
-  model.experts_used = *used;
-  return {};
+  return model.experts.count == 0 ? Result<void>() : read_expert_layers(reader, model);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ struct Layer {
   std::uint32_t heads = 0;         // query heads; 0 without attention
   std::uint32_t kv_heads = 0;      // 0 without attention
   std::uint32_t window = 0;        // positions that a token sees, itself included; 0: all before it
-  std::uint32_t feed_forward = 0;  // inner width; 0: the layer has none
+  std::uint32_t feed_forward = 0;  // inner width, with experts of one of them; 0: the layer has none
+  bool experts = false;            // the feed-forward block is a mixture of experts
 
   bool has(BlockKind kind) const {
     switch (kind) {
@@ -66,6 +67,19 @@ struct RecurrentShape {
   friend bool operator==(const RecurrentShape&, const RecurrentShape&) = default;
 };
 
+// The mixtures of experts of a model.
+struct ExpertShape {
+  std::uint32_t count = 0;         // of a layer; 0: the model has no experts
+  std::uint32_t used = 0;          // for each token
+  std::uint32_t groups = 1;        // of experts
+  std::uint32_t groups_used = 1;   // that a token's experts are in
+  std::uint32_t shared_inner = 0;  // width of the expert that all tokens use; 0: there is none
+  Router::Scores scores = Router::Scores::Softmax;
+  bool normed = false;  // the weights of a token's experts add up to 1
+
+  friend bool operator==(const ExpertShape&, const ExpertShape&) = default;
+};
+
 struct Hyperparameters {
   const Architecture* architecture = nullptr;
   std::uint32_t context_length = 0;  // tokens that the model was trained for
@@ -73,9 +87,8 @@ struct Hyperparameters {
   std::uint32_t vocabulary = 0;      // rows of the embedding
   std::uint32_t key_length = 0;      // of a head; 0 without attention
   std::uint32_t value_length = 0;
-  RecurrentShape recurrent;        // zeros without recurrent layers
-  std::uint32_t experts = 0;       // 0: one feed-forward block for all tokens
-  std::uint32_t experts_used = 0;  // for each token
+  RecurrentShape recurrent;  // zeros without recurrent layers
+  ExpertShape experts;
   std::vector<Layer> layers;
   // Layers in the file after those: heads that predict further tokens (nextn_predict_layers). They are not used.
   std::uint32_t extra_layers = 0;

@@ -151,7 +151,7 @@ TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
   EXPECT_THAT(why, HasSubstr("falcon-h1, gemma2, gemma3, granitehybrid, lfm2, llama, mamba, mamba2, phi3, qwen2, "
-                             "qwen3, qwen35"));
+                             "qwen3, qwen35, qwen3moe"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }
@@ -197,7 +197,6 @@ TEST(Hyperparameters, AbsurdNumbersAreRefused) {
   EXPECT_THAT(with("attention.head_count", 3U), HasSubstr("an embedding of 16 does not divide into 3 heads"));
   EXPECT_THAT(with("attention.head_count", std::vector<std::int32_t>{2}), HasSubstr("has 1 elements for 2 layers"));
   EXPECT_THAT(with("attention.key_length", 0U), HasSubstr("out of range"));
-  EXPECT_THAT(with("expert_used_count", 2U), HasSubstr("2 is out of range (0 to 0)"));
 
   const auto recurrent = [](std::string_view key, std::uint32_t value) {
     return refusal(TestModel::recurrent("mamba2").set(key, value));
@@ -258,6 +257,61 @@ TEST(RealModels, TheGoldenModelsAreReadAndHaveTheirTensors) {
     ++models;
   }
   EXPECT_GE(models, 10);
+}
+
+// --- experts
+
+TestModel with_experts() {
+  return TestModel::attention("llama", 3).set("expert_count", 8U).set("expert_used_count", 2U);
+}
+
+TEST(Hyperparameters, ExpertsAreReadWithTheirRouter) {
+  const ExpertShape plain = read(with_experts()).experts;
+  EXPECT_EQ(plain, (ExpertShape{.count = 8, .used = 2, .normed = true}));
+  EXPECT_EQ(read(TestModel::attention("llama")).experts, ExpertShape());
+  const ExpertShape all = read(with_experts()
+                                   .set("expert_group_count", 4U)
+                                   .set("expert_group_used_count", 2U)
+                                   .set("expert_gating_func", 2U)
+                                   .set("expert_weights_norm", false)
+                                   .set("expert_shared_count", 2U))
+                              .experts;
+  EXPECT_EQ(all, (ExpertShape{.count = 8,
+                              .used = 2,
+                              .groups = 4,
+                              .groups_used = 2,
+                              .shared_inner = 64,
+                              .scores = Router::Scores::Sigmoid}));
+  EXPECT_EQ(read(with_experts().set("expert_shared_feed_forward_length", 24U)).experts.shared_inner, 24u);
+  // Zeros as files of models without groups have them.
+  EXPECT_EQ(read(with_experts().set("expert_group_count", 0U).set("expert_group_used_count", 0U)).experts, plain);
+}
+
+TEST(Hyperparameters, TheFirstLayersMayHaveNoExperts) {
+  const Hyperparameters model =
+      read(with_experts().set("leading_dense_block_count", 1U).set("expert_feed_forward_length", 12U));
+  EXPECT_THAT(model.layers,
+              ElementsAre(Field(&Layer::experts, false), Field(&Layer::experts, true), Field(&Layer::experts, true)));
+  EXPECT_THAT(model.layers, ElementsAre(Field(&Layer::feed_forward, 32u), Field(&Layer::feed_forward, 12u),
+                                        Field(&Layer::feed_forward, 12u)));
+  // The width of experts is enough where all layers have them.
+  const Hyperparameters experts_only =
+      read(with_experts().remove("feed_forward_length").set("expert_feed_forward_length", 12U));
+  EXPECT_THAT(experts_only.layers, Each(Field(&Layer::feed_forward, 12u)));
+}
+
+TEST(Hyperparameters, ExpertsThatMakeNoSenseAreRefused) {
+  const auto with = [](std::string_view key, std::uint32_t value) { return refusal(with_experts().set(key, value)); };
+  EXPECT_THAT(refusal(with_experts().remove("expert_used_count")),
+              HasSubstr("has no metadata 'llama.expert_used_count'"));
+  EXPECT_THAT(with("expert_used_count", 9U), HasSubstr("9 is out of range (1 to 8)"));
+  EXPECT_THAT(with("expert_used_count", 0U), HasSubstr("0 is out of range (1 to 8)"));
+  EXPECT_THAT(with("expert_group_count", 3U), HasSubstr("8 experts do not divide into 3 groups"));
+  EXPECT_THAT(with("expert_group_count", 65U), HasSubstr("65 is out of range"));
+  EXPECT_THAT(refusal(with_experts().set("expert_group_count", 8U).set("expert_group_used_count", 1U)),
+              HasSubstr("1 of 8 groups have fewer than 2 experts"));
+  EXPECT_THAT(with("expert_gating_func", 4U), HasSubstr("'llama.expert_gating_func': 4 is not supported"));
+  EXPECT_THAT(with("expert_shared_count", 60000U), HasSubstr("60000 experts of 32 are too many"));
 }
 
 }  // namespace

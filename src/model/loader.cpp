@@ -27,6 +27,47 @@ Result<void> read_vector(const gguf::File& file, const Binding& binding, std::sp
   return {};
 }
 
+// Matrix i of a stack as the backend is to load it. One that becomes f32 is converted into `floats` first.
+Result<FileMatrix> source_of(const gguf::File& file, const Binding& binding, std::uint32_t i,
+                             std::vector<float>* floats) {
+  FileMatrix matrix = binding.matrix;
+  matrix.data += i * binding.stride;
+  if (!binding.in_f32 || matrix.type == gguf::Type::F32) return matrix;
+  const std::uint64_t bytes = matrix.bytes();
+  if (floats != nullptr) {
+    floats->resize(std::size_t{matrix.rows} * matrix.cols);
+    if (const auto ok = gguf::dequantize(matrix.type, {matrix.data, bytes}, *floats); !ok) {
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, ok.error().message));
+    }
+    matrix.data = reinterpret_cast<const std::byte*>(floats->data());
+  }
+  matrix.type = gguf::Type::F32;
+  matrix.row_bytes = matrix.cols * sizeof(float);
+  return matrix;
+}
+
+// Loads a matrix, or each matrix of a stack, to `to` and after it, `room` bytes each.
+Result<void> load_matrix(Backend& backend, const gguf::File& file, const Binding& binding, std::byte* to,
+                         std::uint64_t room) {
+  std::vector<float> floats;
+  for (std::uint32_t i = 0; i < binding.stacked; ++i) {
+    const auto source = source_of(file, binding, i, &floats);
+    if (!source) return std::unexpected(source.error());
+    const auto loaded = backend.load(*source, binding.use, to + i * room);
+    if (!loaded) {
+      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
+    }
+    if (i == 0) *binding.weight = *loaded;
+    // Releases the file's pages at once, so that no matrix is in memory twice.
+    if (room > 0) file.forget({binding.matrix.data + i * binding.stride, binding.matrix.bytes()});
+  }
+  if (binding.stacked > 1) {
+    binding.weight->count = binding.stacked;
+    binding.weight->stride = room > 0 ? room : binding.stride;
+  }
+  return {};
+}
+
 }  // namespace
 
 const FileMatrix* FileSources::matrix(const Weight& to) const {
@@ -47,12 +88,12 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
                                   std::span<const HostVector> computed) {
   // Matrices come first, so that huge pages can hold them; vectors come after them.
   const auto matrix_room = [&](const Binding& b) {
-    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(b.matrix, b.use), kAlignment);
+    return b.weight == nullptr ? 0 : round_up(backend.weight_bytes(*source_of(file, b, 0, nullptr), b.use), kAlignment);
   };
   const auto vector_room = [](std::uint64_t count) { return round_up(count * sizeof(float), kAlignment); };
   std::uint64_t matrix_bytes = 0, vector_bytes = 0;
   for (const Binding& binding : bindings) {
-    matrix_bytes += matrix_room(binding);
+    matrix_bytes += binding.stacked * matrix_room(binding);
     if (binding.vector != nullptr) vector_bytes += vector_room(binding.count);
   }
   for (const HostVector& vector : computed) vector_bytes += vector_room(vector.values.size());
@@ -62,14 +103,9 @@ Result<DeviceBuffer> load_weights(Backend& backend, const gguf::File& file, std:
   std::byte* to = memory->data();
   for (const Binding& binding : bindings) {
     if (binding.weight == nullptr) continue;
-    auto loaded = backend.load(binding.matrix, binding.use, to);
-    if (!loaded)
-      return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, loaded.error().message()));
-    *binding.weight = *loaded;
-    // Releases the file's pages at once, so that no matrix is in memory twice.
-    const std::uint64_t taken = matrix_room(binding);
-    if (taken > 0) file.forget({binding.matrix.data, binding.matrix.bytes()});
-    to += taken;
+    const std::uint64_t room = matrix_room(binding);
+    if (auto ok = load_matrix(backend, file, binding, to, room); !ok) return std::unexpected(ok.error());
+    to += binding.stacked * room;
   }
 
   // The device may read this until the fence below.

@@ -160,6 +160,7 @@ class TestModel {
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
     set("attention.layer_norm_rms_epsilon", 1e-5F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
+    if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
@@ -177,7 +178,7 @@ class TestModel {
     if (is({"qwen2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
-    if (is({"gemma3", "lfm2", "qwen3", "qwen35"})) {
+    if (is({"gemma3", "lfm2", "qwen3", "qwen35", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"gemma2", "gemma3"})) tensor(prefix + "post_attention_norm.weight", {16});
@@ -218,13 +219,21 @@ class TestModel {
     return is({"qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
   }
   void add_feed_forward(const std::string& prefix) {
-    tensor(prefix + feed_forward_norm(), {16}).tensor(prefix + "ffn_down.weight", {32, 16});
+    tensor(prefix + feed_forward_norm(), {16});
+    if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
+    tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {
       tensor(prefix + "ffn_up.weight", {16, 64});
     } else {
       tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
     }
     if (is({"gemma2", "gemma3"})) tensor(prefix + "post_ffw_norm.weight", {16});
+  }
+
+  // Four experts.
+  void add_experts(const std::string& prefix) {
+    tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
+    tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {

@@ -1,6 +1,7 @@
 #include "quire/model/tensor_table.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <optional>
 
@@ -79,6 +80,18 @@ void TensorTable::fused_matrix(std::string_view name, std::uint64_t cols, std::i
   }
 }
 
+void TensorTable::f32_matrix(std::string_view name, std::uint64_t rows, std::uint64_t cols, Weight& to,
+                             Presence presence) {
+  matrix(name, rows, cols, to, presence);
+  rows_.back().in_f32 = true;
+}
+
+void TensorTable::stack(std::string_view name, std::uint64_t count, std::uint64_t cols,
+                        std::initializer_list<MatrixPart> parts) {
+  fused_matrix(name, cols, parts);
+  rows_.back().count = count;
+}
+
 void TensorTable::fused_vector(std::string_view name, std::initializer_list<VectorPart> parts, Presence presence) {
   Row& row = add(name, Row::Shape::Vector, 1, 0, presence);
   row.parts = static_cast<std::uint32_t>(parts.size());
@@ -132,6 +145,12 @@ Result<void> TensorTable::check_row(const Row& row) const {
     if (tensor->elements() == row.cols) return {};
     return fail(fmt::format("{}: tensor '{}' has {} elements, but the metadata require {}", file_->path(), name,
                             tensor->elements(), row.cols));
+  }
+  if (row.count > 1) {
+    if (tensor->shape == std::array{row.cols, row.rows, row.count, std::uint64_t{1}}) return {};
+    return fail(fmt::format(
+        "{}: tensor '{}' has {} times {} rows of {}, but the metadata require {} times {} rows of {}", file_->path(),
+        name, tensor->shape[2] * tensor->shape[3], tensor->shape[1], tensor->shape[0], row.count, row.rows, row.cols));
   }
   if (tensor->shape[0] == row.cols && tensor->rows() == row.rows) return {};
   return fail(fmt::format("{}: tensor '{}' has {} rows of {}, but the metadata require {} rows of {}", file_->path(),
@@ -202,7 +221,7 @@ Result<std::vector<Binding>> TensorTable::bind() const {
       return fail(fmt::format("{}: tensor '{}' is of type {}, which Quire cannot compute with", file_->path(), name,
                               gguf::type_name(tensor->type)));
     }
-    QUIRE_CHECK(tensor->elements() == row.rows * row.cols, "check() lets only this shape pass");
+    QUIRE_CHECK(tensor->elements() == row.rows * row.cols * row.count, "check() lets only this shape pass");
     const FileMatrix all{tensor->type, static_cast<std::uint32_t>(row.rows), static_cast<std::uint32_t>(row.cols),
                          tensor->data.data(), row.shape == Row::Shape::Matrix ? tensor->row_bytes() : 0};
     std::uint64_t first = 0;
@@ -215,6 +234,9 @@ Result<std::vector<Binding>> TensorTable::bind() const {
       to.first = first;
       to.count = part.length;
       to.transposed_cols = row.transposed_cols;
+      to.stacked = static_cast<std::uint32_t>(row.count);
+      to.stride = all.bytes();
+      to.in_f32 = row.in_f32;
       if (part.weight != nullptr) {
         to.matrix = all.part(static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(part.length));
       }

@@ -42,6 +42,10 @@ struct Binding {
   std::uint64_t first = 0;   // for `vector`: first element in the source
   std::uint64_t count = 0;
   std::uint64_t transposed_cols = 0;  // for `vector`: row length in the file, if it is to be transposed
+  // For `weight`: a stack of this many matrices; `matrix` is the first. In the file they are `stride` bytes apart.
+  std::uint32_t stacked = 1;
+  std::uint64_t stride = 0;
+  bool in_f32 = false;  // for `weight`: converted to f32
 };
 
 class TensorTable {
@@ -60,6 +64,11 @@ class TensorTable {
     std::uint64_t rows;
   };
   void fused_matrix(std::string_view name, std::uint64_t cols, std::initializer_list<MatrixPart> parts);
+  // A matrix that becomes f32, whatever its type in the file.
+  void f32_matrix(std::string_view name, std::uint64_t rows, std::uint64_t cols, Weight& to,
+                  Presence presence = Presence::Required);
+  // The matrices of all experts in one tensor. Several parts: each expert has one after the other.
+  void stack(std::string_view name, std::uint64_t count, std::uint64_t cols, std::initializer_list<MatrixPart> parts);
   struct VectorPart {
     Tensor* to;
     std::uint64_t length;
@@ -91,6 +100,8 @@ class TensorTable {
     WeightUse use = WeightUse::Product;
     std::uint64_t rows = 1, cols = 0;
     std::uint64_t transposed_cols = 0;
+    std::uint64_t count = 1;  // matrices of a stack
+    bool in_f32 = false;
     std::uint32_t first_part = 0, parts = 0;
   };
   Row& add(std::string_view name, Row::Shape shape, std::uint64_t rows, std::uint64_t cols, Presence presence);

@@ -177,15 +177,55 @@ TEST(Tensors, AFileThatCannotBeRunYetMayStillBeDescribed) {
   EXPECT_EQ(
       tensor_refusal(right("phi3").tensor("rope_factors_long.weight", {4}).tensor("rope_factors_short.weight", {4})),
       "");
-  TestModel experts = right("llama").set("expert_count", 4U).set("expert_used_count", 2U);
-  for (const char* layer : {"blk.0.", "blk.1."}) {
-    const std::string prefix = layer;
-    for (const char* name : {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"})
-      experts.remove_tensor(prefix + name);
-    experts.tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4});
+}
+
+TestModel with_experts(const std::string& architecture) {
+  TestModel model = TestModel::attention(architecture).set("expert_count", 4U).set("expert_used_count", 2U);
+  return model.with_tensors({false, false});
+}
+
+TEST(Tensors, ExpertsOfALayerAreOneTensorOfThreeDimensions) {
+  EXPECT_EQ(load_refusal(with_experts("llama")), "");
+  EXPECT_THAT(load_refusal(with_experts("llama").tensor("blk.1.ffn_up_exps.weight", {16, 4, 32})),
+              HasSubstr("tensor 'blk.1.ffn_up_exps.weight' has 32 times 4 rows of 16, but the metadata require 4 times "
+                        "32 rows of 16"));
+  EXPECT_THAT(load_refusal(with_experts("llama").tensor("blk.0.ffn_down_exps.weight", {32, 64})),
+              HasSubstr("tensor 'blk.0.ffn_down_exps.weight' has 1 times 64 rows of 32"));
+  EXPECT_THAT(load_refusal(with_experts("llama").tensor("blk.0.ffn_gate_inp.weight", {16, 5})),
+              HasSubstr("'blk.0.ffn_gate_inp.weight' has 5 rows of 16, but the metadata require 4 rows of 16"));
+  // Gate and up may be one tensor, expert by expert.
+  TestModel fused = with_experts("llama");
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    fused.remove_tensor(layer + "ffn_gate_exps.weight").remove_tensor(layer + "ffn_up_exps.weight");
+    fused.tensor(layer + "ffn_gate_up_exps.weight", {16, 64, 4});
   }
-  EXPECT_EQ(tensor_refusal(experts), "");
-  EXPECT_THAT(load_refusal(experts), HasSubstr("'llama.expert_count': mixtures of experts"));
+  EXPECT_EQ(load_refusal(fused), "");
+}
+
+TEST(Tensors, ALayerOfAModelWithExpertsMayHaveNone) {
+  TestModel model = with_experts("llama");
+  for (const char* name : {"ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"})
+    model.remove_tensor(std::string("blk.0.") + name);
+  EXPECT_THAT(load_refusal(model), HasSubstr("has no tensor 'blk.0.ffn_gate_inp.weight'"));
+  model.tensor("blk.0.ffn_gate.weight", {16, 32}).tensor("blk.0.ffn_up.weight", {16, 32});
+  model.tensor("blk.0.ffn_down.weight", {32, 16});
+  EXPECT_EQ(load_refusal(model), "");
+  EXPECT_EQ(load_refusal(model.set("leading_dense_block_count", 1U)), "");
+  EXPECT_THAT(load_refusal(model.set("leading_dense_block_count", 2U)), HasSubstr("'blk.1.ffn_gate.weight'"));
+}
+
+TEST(Tensors, ASharedExpertIsThereIfTheMetadataSaySo) {
+  TestModel model = with_experts("llama").set("expert_shared_feed_forward_length", 8U);
+  EXPECT_THAT(load_refusal(model), HasSubstr("has no tensor 'blk.0.ffn_gate_shexp.weight'"));
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    model.tensor(layer + "ffn_gate_shexp.weight", {16, 8}).tensor(layer + "ffn_up_shexp.weight", {16, 8});
+    model.tensor(layer + "ffn_down_shexp.weight", {8, 16});
+  }
+  EXPECT_EQ(load_refusal(model), "");
+  EXPECT_THAT(load_refusal(TestModel(model).remove("expert_shared_feed_forward_length")),
+              HasSubstr("'blk.0.ffn_down_shexp.weight' is not one that Quire uses"));
+  model.remove("expert_shared_feed_forward_length").set("expert_feed_forward_length", 32U);
+  EXPECT_THAT(load_refusal(model.set("expert_shared_count", 2U)), HasSubstr("require 64 rows of 16"));
 }
 
 TEST(Tensors, AnOptionalOneIsInAllLayersOrInNone) {

@@ -11,26 +11,12 @@
 
 namespace quire {
 
+using cpu::is_plain;
 using cpu::kFewRows;
 using cpu::row_of;
 using cpu::vector_of;
 
 namespace {
-
-bool is_plain(gguf::Type type) {
-  return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
-}
-
-using Gate = void (*)(float* out, const float* gate, const float* up, std::uint32_t n);
-Gate gate_of(const cpu::Kernels& kernels, Activation activation) {
-  switch (activation) {
-    case Activation::Silu: return kernels.gate_silu;
-    case Activation::GeluTanh: return kernels.gate_gelu;
-    case Activation::Sigmoid: return kernels.gate_sigmoid;
-    case Activation::None: break;
-  }
-  return kernels.multiply;
-}
 
 // The norm of each of the input's equal parts of a row.
 void norm_parts(const cpu::Kernels& kernels, float* to, const float* x, const Input& input) {
@@ -52,13 +38,8 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   sizes_ = sizes;
   sizes_.cols = round_up(sizes.cols, 256u);
   const std::size_t all = std::size_t{sizes_.rows} * sizes_.cols;
-  input_q_.resize(all);
+  input_.resize(sizes_.rows, sizes_.cols);
   input_floats_.resize(all);
-  input_scales_.resize(all / 32);
-  input_starts_.resize(all / 32);
-  input_sums_.resize(all / 32);
-  input_half_starts_.resize(all / 16);
-  input_half_sums_.resize(all / 16);
   for (Scratch& scratch : scratch_) {
     scratch.quants.resize(std::size_t{cpu::kMostTiles} * cpu::kMostChunkCols * cpu::kTileRows);
     scratch.scales.resize(std::size_t{cpu::kMostChunkCols} / 16 * cpu::kMostTiles * cpu::kTileRows);
@@ -67,6 +48,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
     scratch.row.resize(sizes_.cols);
   }
   prepare_attention();
+  prepare_experts();
   prepare_sampling();
   steps_.resize(std::size_t{sizes_.rows} * sizes_.recurrent_heads);
   decays_.resize(steps_.size());
@@ -127,15 +109,20 @@ void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
 
 // --- products
 
-cpu::QuantInput CpuBackend::quant_input(std::uint32_t row) {
-  const std::size_t at = std::size_t{row} * sizes_.cols;
-  return {input_q_.data() + at,         input_scales_.data() + at / 32,      input_starts_.data() + at / 32,
-          input_sums_.data() + at / 32, input_half_starts_.data() + at / 16, input_half_sums_.data() + at / 16};
-}
-
 cpu::ProductScratch CpuBackend::scratch(std::uint32_t thread) {
   Scratch& own = scratch_[thread];
   return {own.quants.data(), own.scales.data(), own.offsets.data(), own.sums.data()};
+}
+
+void CpuBackend::activate(Activation activation, float* out, const float* gate, const float* up,
+                          std::uint32_t n) const {
+  switch (activation) {
+    case Activation::Silu: return kernels_.gate_silu(out, gate, up, n);
+    case Activation::GeluTanh: return kernels_.gate_gelu(out, gate, up, n);
+    case Activation::ClampedSwiglu: return kernels_.gate_clamped(out, gate, up, n);
+    case Activation::Sigmoid: return kernels_.gate_sigmoid(out, gate, up, n);
+    case Activation::None: return kernels_.multiply(out, gate, up, n);
+  }
 }
 
 void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to) const {
@@ -144,7 +131,7 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
   switch (input.kind) {
     case Input::Kind::Plain: std::memcpy(to, x, cols * sizeof(float)); return;
     case Input::Kind::Normed: kernels_.rms_norm(to, x, vector_of(input.weight), input.epsilon, cols); return;
-    case Input::Kind::Gated: gate_of(kernels_, input.activation)(to, row_of(input.gate, row), x, cols); return;
+    case Input::Kind::Gated: activate(input.activation, to, row_of(input.gate, row), x, cols); return;
     case Input::Kind::GatedNormed:
       kernels_.gate_silu(to, row_of(input.gate, row), x, cols);
       norm_parts(kernels_, to, to, input);
@@ -166,8 +153,37 @@ void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
       make_input_row(input, i, transformed);
       row = transformed;
     }
-    if (quants) kernels_.quantize(row, cols, quant_input(i));
+    if (quants) kernels_.quantize(row, cols, input_.row(i));
   });
+}
+
+// The prepared input.
+CpuBackend::ProductRows CpuBackend::all_rows(const Input& input) {
+  const bool transformed = input.kind != Input::Kind::Plain;
+  return {.floats = transformed ? input_floats_.data() : row_of(input.x, 0),
+          .stride = transformed ? sizes_.cols : input.x.stride,
+          .quants = input_.row(0),
+          .quant_stride = input_.stride(),
+          .count = input.x.rows};
+}
+
+// Tiles [begin, end) of a matrix.
+void CpuBackend::multiply(const Weight& weight, std::uint32_t begin, std::uint32_t end, const ProductRows& x,
+                          const cpu::ProductOut& out, std::uint32_t thread) {
+  cpu::WeightTiles matrix{.type = weight.type, .rows = weight.rows, .cols = weight.cols, .data = weight.data};
+  if (weight.arranged) {
+    matrix.tile_bytes = weight.unit_bytes;
+  } else {
+    const gguf::TypeInfo& info = gguf::type_info(weight.type);
+    matrix.row_bytes = weight.unit_bytes;
+    matrix.block_cols = info.block_size;
+    matrix.block_bytes = info.block_bytes;
+  }
+  if (is_plain(weight.type)) {
+    kernels_.multiply_float(matrix, begin, end, x.floats, x.stride, x.count, out, scratch(thread));
+  } else {
+    kernels_.multiply_quant(matrix, begin, end, x.quants, x.quant_stride, x.count, out, scratch(thread));
+  }
 }
 
 void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
@@ -182,34 +198,13 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
     tiles += divide_up(weight.rows, cpu::kTileRows);
   }
   QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
-  const bool transformed = input.kind != Input::Kind::Plain;
-  if (quants || transformed) prepare_input(input, quants, floats);
-  const float* x = transformed ? input_floats_.data() : row_of(input.x, 0);
-  const std::uint64_t stride = transformed ? sizes_.cols : input.x.stride;
+  if (quants || input.kind != Input::Kind::Plain) prepare_input(input, quants, floats);
+  const ProductRows x = all_rows(input);
 
   // The tiles of all matrices are divided in pieces. A free thread takes the next one, so that nobody waits long for a
   // thread that lost its core.
   constexpr std::uint32_t kPieces = 8;
   const std::uint32_t piece = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
-  const auto multiply = [&](const Product& product, std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
-    const Weight& weight = *product.weight;
-    cpu::WeightTiles matrix{.type = weight.type, .rows = weight.rows, .cols = weight.cols, .data = weight.data};
-    if (weight.arranged) {
-      matrix.tile_bytes = weight.unit_bytes;
-    } else {
-      const gguf::TypeInfo& info = gguf::type_info(weight.type);
-      matrix.row_bytes = weight.unit_bytes;
-      matrix.block_cols = info.block_size;
-      matrix.block_bytes = info.block_bytes;
-    }
-    const cpu::ProductOut out{row_of(product.out, 0), product.out.stride, vector_of(product.bias), product.add,
-                              product.scale};
-    if (is_plain(weight.type)) {
-      kernels_.multiply_float(matrix, begin, end, x, stride, rows, out, scratch(thread));
-    } else {
-      kernels_.multiply_quant(matrix, begin, end, quant_input(0), sizes_.cols, rows, out, scratch(thread));
-    }
-  };
   std::uint32_t pieces = 0;
   for (const Product& product : products) {
     pieces += divide_up(divide_up(product.weight->rows, cpu::kTileRows), piece);
@@ -217,7 +212,11 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
   cpu::for_each_by_thread(team_, pieces, 0, [&](std::uint32_t n, std::uint32_t thread) {
     for (const Product& product : products) {
       const std::uint32_t all = divide_up(product.weight->rows, cpu::kTileRows), own = divide_up(all, piece);
-      if (n < own) return multiply(product, n * piece, std::min(all, (n + 1) * piece), thread);
+      if (n < own) {
+        return multiply(
+            *product.weight, n * piece, std::min(all, (n + 1) * piece), x,
+            {row_of(product.out, 0), product.out.stride, vector_of(product.bias), product.add, product.scale}, thread);
+      }
       n -= own;
     }
   });

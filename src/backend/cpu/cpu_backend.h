@@ -13,6 +13,7 @@
 #include "quire/backend/backend.h"
 #include "quire/backend/cpu/attention_plan.h"
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/quant_rows.h"
 #include "quire/backend/host_sampling.h"
 #include "quire/base/large_vector.h"
 #include "quire/base/thread_team.h"
@@ -24,6 +25,9 @@ inline constexpr std::uint32_t kFewRows = 4;
 
 // Activations of this backend are f32 in host memory.
 inline float* row_of(const Tensor& x, std::uint32_t i) { return reinterpret_cast<float*>(x.data) + i * x.stride; }
+inline bool is_plain(gguf::Type type) {
+  return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
+}
 inline const float* vector_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
 }  // namespace quire::cpu
@@ -54,6 +58,8 @@ class CpuBackend final : public Backend {
   void embed(Tensor out, const Weight& table, float scale) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
+  void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) override;
+  void experts(const ExpertLayer& layer, const Input& input, const Choices& choices) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
@@ -73,6 +79,16 @@ class CpuBackend final : public Backend {
   struct Scratch {  // of one thread
     LargeVector<std::byte> quants;
     LargeVector<float> scales, offsets, sums, row;
+    LargeVector<float> chosen;  // of experts: outputs by choice, for some columns
+    LargeVector<float> mixed;   // their sum for one row
+  };
+  // Rows that are multiplied with one matrix: as floats or in 8 bits, whichever the type of the matrix needs.
+  struct ProductRows {
+    const float* floats;
+    std::uint64_t stride;
+    cpu::QuantInput quants;
+    std::uint64_t quant_stride;
+    std::uint32_t count;
   };
   struct AttentionCall;
   struct QueryPlace;
@@ -83,8 +99,18 @@ class CpuBackend final : public Backend {
   void attend_spread(const AttentionCall& call);
   void attend_section(const AttentionCall& call, const cpu::AttentionPlan::Item& item, std::uint32_t section,
                       std::uint32_t first_head, std::uint32_t last_head, const QueryPlace& place, bool continues);
-  cpu::QuantInput quant_input(std::uint32_t row);
   cpu::ProductScratch scratch(std::uint32_t thread);
+  ProductRows all_rows(const Input& input);
+  void multiply(const Weight& weight, std::uint32_t begin, std::uint32_t end, const ProductRows& x,
+                const cpu::ProductOut& out, std::uint32_t thread);
+  void activate(Activation activation, float* out, const float* gate, const float* up, std::uint32_t n) const;
+  void prepare_experts();
+  void sort_choices(const Choices& choices, std::uint32_t experts);
+  ProductRows gather_rows(const Input& input, bool quants, bool floats);
+  ProductRows rows_of_expert(const ProductRows& all, std::uint32_t begin, std::uint32_t end);
+  void multiply_chosen(const ExpertLayer& layer, const ProductRows& rows);
+  void activate_chosen(const ExpertLayer& layer);
+  void sum_chosen(const ExpertLayer& layer, const Choices& choices);
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
   void prepare_input(const Input& input, bool quants, bool floats);
 
@@ -96,9 +122,20 @@ class CpuBackend final : public Backend {
   Sizes sizes_;                   // with cols rounded up
   std::vector<Scratch> scratch_;  // by thread
   // The input of a product: quantised, and as floats where a norm or gate was applied to it. [rows][cols] each.
-  LargeVector<std::int8_t> input_q_;
-  LargeVector<float> input_scales_, input_sums_, input_half_sums_, input_floats_;
-  LargeVector<std::int32_t> input_starts_, input_half_starts_;
+  cpu::QuantRows input_;
+  LargeVector<float> input_floats_;
+  // The choices of a step's rows, sorted by expert. A choice's place is its index in that order.
+  struct ExpertRange {
+    std::uint32_t expert, begin, end;  // places
+  };
+  std::vector<ExpertRange> chosen_experts_;  // those with rows
+  std::vector<std::uint32_t> expert_ends_;   // [experts]
+  std::vector<std::uint32_t> place_rows_;    // by place
+  std::vector<std::uint32_t> places_of_;     // by choice: [rows][used]
+  cpu::QuantRows place_inputs_;              // by place
+  // By place too. Memory is touched only where experts are floats.
+  std::unique_ptr<float[]> place_floats_;
+  std::vector<float> expert_scores_;       // [threads][experts]
   std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
   LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]
   LargeVector<cpu::Query> parts_;          // what queries saw of a section; as queries_, for some sections

@@ -165,6 +165,7 @@ struct Kernels {
   void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*gate_sigmoid)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*multiply)(float* out, const float* a, const float* b, std::uint32_t n);
+  void (*gate_clamped)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.

@@ -36,6 +36,7 @@ constexpr Kernels make_kernels(const char* name) {
           .gate_gelu = gate_gelu,
           .gate_sigmoid = gate_sigmoid,
           .multiply = multiply,
+          .gate_clamped = gate_clamped,
           .soft_cap = soft_cap,
           .rotate = rotate,
           .discretize = discretize,

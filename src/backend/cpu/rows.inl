@@ -66,6 +66,14 @@ void gate_sigmoid(float* out, const float* gate, const float* up, std::uint32_t 
 void multiply(float* out, const float* a, const float* b, std::uint32_t n) {
   for (std::uint32_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
 }
+void gate_clamped(float* out, const float* gate, const float* up, std::uint32_t n) {
+  const V16 limit = all(7.0f);
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    const V16 g = smaller(load_up_to(gate + i, count), limit);
+    const V16 u = larger(smaller(load_up_to(up + i, count), limit), -limit);
+    store_up_to(out + i, (u + 1.0f) * (g / (1.0f + exponential(-1.702f * g))), count);
+  });
+}
 
 void soft_cap(float* x, float cap, std::uint32_t n) {
   by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {

@@ -26,6 +26,7 @@ InputKind gated_kind(Activation activation) {
     case Activation::Silu: return InputKind::GatedSilu;
     case Activation::GeluTanh: return InputKind::GatedGelu;
     case Activation::Sigmoid: return InputKind::GatedSigmoid;
+    case Activation::ClampedSwiglu:  // of experts only
     case Activation::None: break;
   }
   return InputKind::Multiplied;

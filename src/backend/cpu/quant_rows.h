@@ -1,0 +1,38 @@
+// Rows of activations, quantised to 8 bits for products (kernels.h: QuantInput).
+#pragma once
+
+#include <cstdint>
+
+#include "quire/backend/cpu/kernels.h"
+#include "quire/base/large_vector.h"
+
+namespace quire::cpu {
+
+class QuantRows {
+ public:
+  // `cols` is a multiple of 32.
+  void resize(std::size_t rows, std::uint32_t cols) {
+    const std::size_t all = rows * cols;
+    cols_ = cols;
+    q_.resize(all);
+    scales_.resize(all / 32);
+    starts_.resize(all / 32);
+    sums_.resize(all / 32);
+    half_starts_.resize(all / 16);
+    half_sums_.resize(all / 16);
+  }
+  std::uint32_t stride() const { return cols_; }
+  QuantInput row(std::size_t i) {
+    const std::size_t at = i * cols_;
+    return {q_.data() + at,         scales_.data() + at / 32,      starts_.data() + at / 32,
+            sums_.data() + at / 32, half_starts_.data() + at / 16, half_sums_.data() + at / 16};
+  }
+
+ private:
+  std::uint32_t cols_ = 0;
+  LargeVector<std::int8_t> q_;
+  LargeVector<float> scales_, sums_, half_sums_;
+  LargeVector<std::int32_t> starts_, half_starts_;
+};
+
+}  // namespace quire::cpu
