@@ -92,6 +92,8 @@ enum class Activation : std::uint8_t {
   GeluTanh,
   // gpt-oss: g * sigmoid(1.702 g) * (u + 1), with the gate g at most 7 and u between -7 and 7
   ClampedSwiglu,
+  Sigmoid,
+  None,
 };
 
 // The input of a matrix product, and the operation that is applied to it first. The two are fused, so that a step
@@ -99,9 +101,10 @@ enum class Activation : std::uint8_t {
 struct Input {
   enum class Kind : std::uint8_t {
     Plain,
-    Normed,      // x / rms(x) * weight
-    Gated,       // act(gate) * x
-    GatedNormed  // rms_norm(x * silu(gate)) * weight, over each of `groups` equal parts of a row
+    Normed,       // x / rms(x) * weight
+    Gated,        // act(gate) * x
+    GatedNormed,  // rms_norm(x * silu(gate)) * weight, over each of `groups` equal parts of a row
+    NormedGated   // silu(gate) * (rms_norm(x) * weight), over the same parts
   };
   Kind kind = Kind::Plain;
   Tensor x;
@@ -220,6 +223,22 @@ struct HeadProducts {
   std::uint32_t copied() const { return x.cols / weight->count - weight->cols; }
 };
 
+// A depth-wise causal convolution over the tokens of a sequence.
+struct ConvolutionShape {
+  std::uint32_t layer = 0;  // index among the recurrent layers
+  std::uint32_t channels = 0;
+  std::uint32_t width = 0;  // taps, the current token included
+  bool silu = true;         // of the result
+  friend bool operator==(const ConvolutionShape&, const ConvolutionShape&) = default;
+};
+
+struct Mamba1Shape {
+  std::uint32_t layer = 0;  // index among the recurrent layers
+  std::uint32_t channels = 0;
+  std::uint32_t state_dim = 0;  // of each channel
+  friend bool operator==(const Mamba1Shape&, const Mamba1Shape&) = default;
+};
+
 struct Mamba2Shape {
   std::uint32_t layer = 0;  // index among the recurrent layers
   std::uint32_t heads = 0;  // of head_dim channels each
@@ -231,6 +250,28 @@ struct Mamba2Shape {
   friend bool operator==(const Mamba2Shape&, const Mamba2Shape&) = default;
   std::uint32_t inner() const { return heads * head_dim; }
   std::uint32_t conv_channels() const { return inner() + 2 * groups * state_dim; }
+  ConvolutionShape convolution() const { return {layer, conv_channels(), conv_width}; }
+};
+
+// The gated delta rule. Several heads of values may share a head of queries and keys.
+struct DeltaShape {
+  std::uint32_t layer = 0;  // index among the recurrent layers
+  std::uint32_t heads = 0;  // of values
+  std::uint32_t key_heads = 0;
+  std::uint32_t key_dim = 0;    // of a head
+  std::uint32_t value_dim = 0;  // of a head
+  // Head h has key head h % key_heads. False: neighbouring heads share one.
+  bool tiled = false;
+  // Column of head h in alpha and beta: h / gate_run * gate_step + h % gate_run
+  std::uint32_t gate_run = 0;
+  std::uint32_t gate_step = 0;
+  float epsilon = 0;  // of the norms of queries and keys
+
+  friend bool operator==(const DeltaShape&, const DeltaShape&) = default;
+  std::uint32_t inner() const { return heads * value_dim; }
+  std::uint32_t keys() const { return key_heads * key_dim; }
+  std::uint32_t key_head(std::uint32_t head) const { return tiled ? head % key_heads : head / (heads / key_heads); }
+  std::uint32_t gate_column(std::uint32_t head) const { return head / gate_run * gate_step + head % gate_run; }
 };
 
 // For people: what runs the model.
@@ -318,16 +359,39 @@ class Backend {
   //   q [rows][heads * head_dim], out [rows][heads * value_length()]
   virtual void attention(Tensor out, Tensor q, const AttentionShape& shape) = 0;
 
-  // Depth-wise causal convolution with bias and SiLU, in place. It continues from the sequence's convolution state and
-  // updates that state.
-  //   weight [conv_width][channels], bias [channels] or none
-  virtual void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) = 0;
-  // The recurrence: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads]; dt_bias, a, d [heads].
+  // The columns of `both` are 2 * head_dim for each head: its query, then its gate. They go to `q` and `gate`.
+  virtual void split_query_gate(Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim) = 0;
+
+  // Depth-wise causal convolution in place. It continues from the sequence's convolution state, which is the last
+  // width - 1 inputs, and updates that state.
+  //   in = x * factor (x without a factor);  x = act(bias + sum over t of weight[t] * in[t taps back])
+  //   factor [rows][channels] or none, weight [width][channels], bias [channels] or none; act is SiLU or nothing
+  // The sum begins with the bias and goes from the oldest input to the newest.
+  virtual void convolve(Tensor x, Tensor factor, Tensor weight, Tensor bias, const ConvolutionShape& shape) = 0;
+
+  // How all recurrences below keep their states: `next` becomes the state of the next token. If the state is f16 or
+  // bf16, it is rounded to nearest, ties to even, after every token, also within a chunk. An f16 is clamped to +-65504.
+  // A bf16 that is too large becomes infinite. A NaN stays a NaN. Outputs are computed from what is not rounded yet.
+  // The order of every sum follows from the shape alone.
+
+  // Mamba-1, channel by channel: x and dt [rows][channels], b and c [rows][state_dim]; dt_bias and d [channels],
+  // a [state_dim][channels].
+  //   step = softplus(dt + dt_bias); next[n] = state[n] * exp(step * a[n]) + step * x * b[n];
+  //   out = next . c + d * x
+  virtual void mamba1_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                           const Mamba1Shape& shape) = 0;
+  // Mamba-2: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads]; dt_bias, a, d [heads].
   //   step = softplus(dt + dt_bias); next = state * exp(step * a) + step * x * b; out = next . c + d * x
-  // Then `next` becomes the state. If that is f16 or bf16, it is rounded to nearest, ties to even, after every token,
-  // also within a chunk. An f16 is clamped to +-65504. A bf16 that is too large becomes infinite. A NaN stays a NaN.
   virtual void mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                            const Mamba2Shape& shape) = 0;
+  // The gated delta rule: q and k [rows][keys], v [rows][inner], alpha and beta [rows][gate columns]; dt_bias and
+  // a [heads]. For each head, with a state of [key_dim][value_dim]:
+  //   q = q / sqrt(q . q + epsilon) / sqrt(key_dim); k = k / sqrt(k . k + epsilon)
+  //   decay = exp(a * softplus(alpha + dt_bias)); read = decay * (k . state); delta = (v - read) * sigmoid(beta)
+  //   next[n] = state[n] * decay + k[n] * delta; out = q . next
+  // q and k are overwritten.
+  virtual void delta_rule(Tensor out, Tensor q, Tensor k, Tensor v, Tensor alpha, Tensor beta, Tensor dt_bias, Tensor a,
+                          const DeltaShape& shape) = 0;
 };
 
 }  // namespace quire

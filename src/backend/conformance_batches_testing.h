@@ -276,6 +276,8 @@ class StatePool {
                .type = type},
         device_(device),
         memory_(must(DeviceBuffer::create(device, shape_.bytes() * sequences))) {}  // zeros: no token yet
+  StatePool(Device& device, const StateShape& shape, std::uint32_t sequences)
+      : shape_(shape), device_(device), memory_(must(DeviceBuffer::create(device, shape.bytes() * sequences))) {}
 
   StatesView view() const {
     return {.base = memory_.data(),

@@ -62,10 +62,13 @@ std::vector<HostInput> all_inputs(std::uint32_t rows, std::uint32_t cols) {
       {.kind = Kind::Normed, .x = x, .weight = norm, .epsilon = 1e-6f},
       {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::Silu},
       {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::GeluTanh},
+      {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::Sigmoid},
+      {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::None},
   };
   for (const std::uint32_t groups : {1u, 2u, 4u}) {
-    inputs.push_back(
-        {.kind = Kind::GatedNormed, .x = x, .gate = gate, .weight = norm, .epsilon = 1e-5f, .groups = groups});
+    for (const Kind kind : {Kind::GatedNormed, Kind::NormedGated}) {
+      inputs.push_back({.kind = kind, .x = x, .gate = gate, .weight = norm, .epsilon = 1e-5f, .groups = groups});
+    }
   }
   return inputs;
 }

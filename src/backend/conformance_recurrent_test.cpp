@@ -104,7 +104,7 @@ class ConformanceOfRecurrentLayers : public Conformance {
                    dt = own.put_within(rows.dt, 1, 1);
       const Tensor to = own.room_within(rows.x.rows, rows.x.cols, 1, 6);
       step(make_batch(parts, {.states = pool.view(), .state_stride = pool.stride()}), [&] {
-        backend().mamba2_conv(conv, conv_weight, conv_bias, shape);
+        backend().convolve(conv, {}, conv_weight, conv_bias, shape.convolution());
         backend().mamba2_scan(to, x, b, c, dt, dt_bias, a, d, shape);
       });
       for (const Tensor tensor : {conv, x, b, c, dt, to}) EXPECT_TRUE(own.surroundings_are_untouched(tensor));
@@ -136,7 +136,7 @@ TEST_P(ConformanceOfRecurrentLayers, ConvolveAndScanFromAStateOfZeros) {
       const Run got = run(shape, layer, inputs, {{{0, 70}, {1, 2}}}, type);
       for (std::size_t s = 0; s < 2; ++s) {
         const auto& [conv, x, b, c, dt] = inputs[s];
-        expect_close(got.conv[s], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
+        expect_close(got.conv[s], reference::convolve(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
         expect_close(got.scan[s], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape, type),
                      scan_tolerance(type));
         // It was zero and must still be.
@@ -152,7 +152,7 @@ TEST_P(ConformanceOfRecurrentLayers, TheConvolutionNeedsNoBias) {
   layer.conv_bias = {};
   const std::vector<Inputs> inputs = {random_inputs(shape, 9, 20)};
   expect_close(run(shape, layer, inputs, {{{0, 9}}}).conv[0],
-               reference::mamba2_conv(inputs[0].conv, layer.conv_weight, {}), tolerance().floats);
+               reference::convolve(inputs[0].conv, layer.conv_weight, {}), tolerance().floats);
 }
 
 TEST_P(ConformanceOfRecurrentLayers, TheStateContinuesWhereTheLastStepEnded) {
@@ -164,7 +164,7 @@ TEST_P(ConformanceOfRecurrentLayers, TheStateContinuesWhereTheLastStepEnded) {
     for (const ElementType type : state_types_stored_by(backend())) {
       SCOPED_TRACE(name(type));
       const Run got = run(shape, layer, inputs, {{{0, 1}}, {{0, 2}}, {{0, 20}}, {{0, 1}}, {{0, 16}}}, type);
-      expect_close(got.conv[0], reference::mamba2_conv(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
+      expect_close(got.conv[0], reference::convolve(conv, layer.conv_weight, layer.conv_bias), tolerance().floats);
       expect_close(got.scan[0], reference::mamba2_scan(x, b, c, dt, layer.dt_bias, layer.a, layer.d, shape, type),
                    scan_tolerance(type));
     }

@@ -74,7 +74,7 @@ class SmallModel {
     backend_.matmul({&in, 1}, Input::normed(x, norm_, 1e-5f));
     const Tensor convolved = wide.columns(kMamba.inner(), kMamba.conv_channels());
     const Tensor scanned = rows(block_output_).columns(0, kMamba.inner());
-    backend_.mamba2_conv(convolved, conv_, conv_bias_, kMamba);
+    backend_.convolve(convolved, {}, conv_, conv_bias_, kMamba.convolution());
     backend_.mamba2_scan(scanned, convolved.columns(0, 32), convolved.columns(32, 32), convolved.columns(64, 32),
                          wide.columns(kMamba.inner() + kMamba.conv_channels(), kMamba.heads), dt_bias_, a_, d_, kMamba);
     const Product out{.out = x, .weight = &weights_[MambaOut].weight, .add = true};

@@ -80,6 +80,7 @@ inline double gated(Activation activation, double gate, double up) {
     case Activation::Silu: return silu(gate) * up;
     case Activation::GeluTanh: return gelu_tanh(gate) * up;
     case Activation::ClampedSwiglu: return clamped_swiglu(gate, up);
+    default: return activated(activation, gate) * up;
   }
   return 0;
 }

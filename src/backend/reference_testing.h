@@ -150,19 +150,17 @@ struct HostInput {
   std::uint32_t groups = 1;
 };
 
-//   Plain         x
-//   Normed        rms_norm(x) * weight
-//   Gated         activation(gate) * x
-//   GatedNormed   rms_norm(silu(gate) * x) * weight, over each of `groups` equal parts of a row
-inline Row input_row(const HostInput& input, std::uint32_t i) {
-  Row row = to_doubles(input.x.row(i));
-  if (input.kind == Input::Kind::Normed) return rms_norm(row, input.weight.row(0), input.epsilon);
-  if (input.kind == Input::Kind::Plain) return row;
-  for (std::uint32_t k = 0; k < input.x.cols; ++k) {
-    const double gate = input.gate.at(i, k);
-    row[k] *= input.activation == Activation::Silu ? silu(gate) : gelu_tanh(gate);
+inline double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::Silu: return silu(x);
+    case Activation::GeluTanh: return gelu_tanh(x);
+    case Activation::Sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::ClampedSwiglu:  // of experts only: experts_testing.h
+    case Activation::None: break;
   }
-  if (input.kind == Input::Kind::Gated) return row;
+  return x;
+}
+inline Row norm_of_parts(const Row& row, const HostInput& input) {
   const std::uint32_t part = input.x.cols / input.groups;
   Row out;
   for (std::uint32_t at = 0; at < input.x.cols; at += part) {
@@ -171,6 +169,19 @@ inline Row input_row(const HostInput& input, std::uint32_t i) {
     out.insert(out.end(), normed.begin(), normed.end());
   }
   return out;
+}
+//   Plain         x
+//   Normed        rms_norm(x) * weight
+//   Gated         activation(gate) * x
+//   GatedNormed   rms_norm(silu(gate) * x) * weight, over each of `groups` equal parts of a row
+//   NormedGated   silu(gate) * (rms_norm(x) * weight), over the same parts
+inline Row input_row(const HostInput& input, std::uint32_t i) {
+  Row row = to_doubles(input.x.row(i));
+  if (input.kind == Input::Kind::Normed) return rms_norm(row, input.weight.row(0), input.epsilon);
+  if (input.kind == Input::Kind::Plain) return row;
+  if (input.kind == Input::Kind::NormedGated) row = norm_of_parts(row, input);
+  for (std::uint32_t k = 0; k < input.x.cols; ++k) row[k] *= activated(input.activation, input.gate.at(i, k));
+  return input.kind == Input::Kind::GatedNormed ? norm_of_parts(row, input) : row;
 }
 
 // Quantises to 8 bits, with a scale per 32 columns: scale = largest / 127, x = scale * round(x / scale). In floats, as
@@ -358,8 +369,9 @@ inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, c
 
 // --- recurrent layers: one sequence from its beginning, where the state is zero
 
-// out[t] = silu(bias + sum over j < width of weight[j] * x[t - (width - 1) + j]), channel by channel
-inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix& bias) {
+// out[t] = act(bias + sum over j < width of weight[j] * x[t - (width - 1) + j]), channel by channel; act is SiLU or
+// nothing
+inline Expected convolve(const Matrix& x, const Matrix& weight, const Matrix& bias, bool with_silu = true) {
   Expected out(x.rows, x.cols);
   const std::uint32_t width = weight.rows;
   for (std::uint32_t t = 0; t < x.rows; ++t) {
@@ -371,7 +383,7 @@ inline Expected mamba2_conv(const Matrix& x, const Matrix& weight, const Matrix&
         sum += term;
         size += std::fabs(term);
       }
-      out.set(t, c, silu(sum), size);
+      out.set(t, c, with_silu ? silu(sum) : sum, size);
     }
   }
   return out;

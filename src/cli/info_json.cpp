@@ -11,10 +11,10 @@ namespace json = boost::json;
 
 json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
   json::object out;
-  if (layer.recurrent) {
-    out["kind"] = "recurrent";
-  } else {
-    out["kind"] = layer.latent ? "latent attention" : "attention";
+  const bool attends = layer.has(model::BlockKind::Attention) || layer.latent;
+  const std::string attention = layer.latent ? "latent attention" : "attention";
+  out["kind"] = !attends ? "recurrent" : layer.recurrent ? attention + " and recurrent" : attention;
+  if (attends) {
     out["heads"] = layer.heads;
     out["kv_heads"] = layer.kv_heads;
     out["key_length"] = facts.model.key_length;
@@ -33,10 +33,26 @@ json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
   return out;
 }
 
-json::value recurrent_json(const model::RecurrentShape& shape) {
+const char* name_of(model::BlockKind kind) {
+  switch (kind) {
+    case model::BlockKind::Mamba1: return "mamba1";
+    case model::BlockKind::ShortConv: return "short_conv";
+    case model::BlockKind::DeltaRule: return "delta_rule";
+    default: return "mamba2";
+  }
+}
+
+json::value recurrent_json(const model::Hyperparameters& model) {
+  const model::RecurrentShape& shape = model.recurrent;
   if (shape == model::RecurrentShape()) return nullptr;
-  return {{"kind", "mamba2"},          {"heads", shape.heads},   {"inner_size", shape.inner},
-          {"state_size", shape.state}, {"groups", shape.groups}, {"conv_kernel", shape.conv_kernel}};
+  json::object out{{"kind", name_of(model.architecture->recurrent_kind())},
+                   {"heads", shape.heads},
+                   {"inner_size", shape.inner},
+                   {"state_size", shape.state},
+                   {"groups", shape.groups},
+                   {"conv_kernel", shape.conv_kernel}};
+  if (shape.rank > 0) out["step_rank"] = shape.rank;
+  return out;
 }
 
 json::value tokenizer_json(const std::optional<ModelFacts::TokenizerFacts>& tokenizer) {
@@ -100,7 +116,8 @@ json::object info_json(const ModelFacts& facts) {
   out["expert_groups_used"] = model.experts.groups_used;
   out["shared_expert_length"] = model.experts.shared_inner;
   out["layers"] = std::move(layers);
-  out["recurrent"] = recurrent_json(model.recurrent);
+  out["recurrent"] = recurrent_json(model);
+  out["layers_not_used"] = model.extra_layers;
   out["tensors"] = facts.tensors;
   out["types"] = std::move(types);
   out["tokenizer"] = tokenizer_json(facts.tokenizer);
@@ -109,7 +126,7 @@ json::object info_json(const ModelFacts& facts) {
   for (const ModelFacts::KvChoice& choice : facts.states) state[name(choice.type)] = cost_json(choice.cost);
   state["bf16"] = state["f16"];
   state["recurrent_bytes_per_sequence"] = recurrent_bytes_json(facts);
-  const bool recurrent = model.count(model::BlockKind::Mamba2) > 0;
+  const bool recurrent = model.recurrent != model::RecurrentShape();
   state["checkpoint_unit"] = recurrent ? json::value(model::checkpoint_unit_for(facts.block_size)) : json::value();
   out["state"] = std::move(state);
   return out;

@@ -96,6 +96,17 @@ TEST_P(InfoOfDemoModel, IsJsonThatSaysTheSame) {
 INSTANTIATE_TEST_SUITE_P(All, InfoOfDemoModel, ::testing::Values("llama", "mamba2", "hybrid"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+TEST(Info, EachKindOfRecurrentLayerIsDescribed) {
+  EXPECT_THAT(text_of(TestModel::recurrent("mamba")),
+              HasSubstr("Mamba-1, 32 channels, state size 4, steps of rank 4, convolution 4"));
+  EXPECT_THAT(text_of(TestModel::hybrid("lfm2", {0, 1})), HasSubstr("short convolution 3 of 16 channels"));
+  const std::string qwen = text_of(TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U));
+  EXPECT_THAT(qwen, HasSubstr("gated delta rule, 4 heads of 4 x 8, 1 of keys, convolution 4"));
+  EXPECT_THAT(qwen, HasSubstr("of 8 elements; outputs have gates"));
+  EXPECT_THAT(qwen, HasSubstr("1 layer after the last that predicts further tokens"));
+  EXPECT_THAT(text_of(TestModel::hybrid("falcon-h1", {1, 1})), HasSubstr("% attention beside recurrent (2)"));
+}
+
 TEST(Info, JsonHasTheStateInBytesAndALayerForEachLayer) {
   const auto outcome = call({"info", "--json", demo_model("hybrid")});
   ASSERT_EQ(outcome.exit_code, kSuccess) << outcome.err;

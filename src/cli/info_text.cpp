@@ -65,6 +65,26 @@ std::string both_units(std::uint64_t bytes) {
   return bytes < 1024 ? in_units(bytes) : fmt::format("{} bytes ({})", grouped(bytes), in_units(bytes));
 }
 
+// Empty: the model has no recurrent layers.
+std::string recurrent_line(const model::Hyperparameters& model) {
+  const model::BlockKind kind = model.architecture->recurrent_kind();
+  if (!model::is_recurrent(kind) || model.count(kind) == 0) return {};
+  const model::RecurrentShape& shape = model.recurrent;
+  switch (kind) {
+    case model::BlockKind::Mamba1:
+      return fmt::format("Mamba-1, {} channels, state size {}, steps of rank {}, convolution {}", shape.inner,
+                         shape.state, shape.rank, shape.conv_kernel);
+    case model::BlockKind::ShortConv:
+      return fmt::format("short convolution {} of {} channels", shape.conv_kernel, shape.inner);
+    case model::BlockKind::DeltaRule:
+      return fmt::format("gated delta rule, {} heads of {} x {}, {} of keys, convolution {}", shape.heads, shape.state,
+                         shape.inner / shape.heads, shape.groups, shape.conv_kernel);
+    default:
+      return fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
+                         shape.inner / shape.heads, shape.state, shape.conv_kernel);
+  }
+}
+
 void add_experts(Page& page, const model::Hyperparameters& model) {
   const model::ExpertShape& experts = model.experts;
   if (experts.count == 0) return;
@@ -93,11 +113,16 @@ void add_model(Page& page, const ModelFacts& facts) {
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
   add_experts(page, model);
+  if (model.extra_layers > 0) {
+    page.line("not used", fmt::format("{} layer{} after the last that predict{} further tokens", model.extra_layers,
+                                      model.extra_layers == 1 ? "" : "s", model.extra_layers == 1 ? "s" : ""));
+  }
   if (model.count(model::BlockKind::Attention) > 0) {
     std::string size = grouped(model.key_length);
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
-    page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements",
-                                       range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size));
+    page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements{}",
+                                       range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size,
+                                       model.architecture->gated_attention ? "; outputs have gates" : ""));
   }
   if (model.count(model::BlockKind::LatentAttention) > 0) {
     const model::LatentShape& latent = model.latent;
@@ -105,10 +130,8 @@ void add_model(Page& page, const ModelFacts& facts) {
                                        range_of(model, &Layer::heads), latent.query(), latent.rotated, latent.value));
     page.line("latent", fmt::format("{} elements, and {} rotated, for all heads", latent.kv_rank, latent.rotated));
   }
-  if (model.count(model::BlockKind::Mamba2) > 0) {
-    const model::RecurrentShape& shape = model.recurrent;
-    page.line("recurrent", fmt::format("Mamba-2, {} heads of {} channels, state size {}, convolution {}", shape.heads,
-                                       shape.inner / shape.heads, shape.state, shape.conv_kernel));
+  if (const std::string recurrent = recurrent_line(model); !recurrent.empty()) {
+    page.line("recurrent", recurrent);
     page.line("checkpoints", fmt::format("at multiples of {} tokens", model::checkpoint_unit_for(facts.block_size)));
   }
 }

@@ -17,19 +17,20 @@ namespace {
 
 using model::Layer;
 
-enum Cell : std::uint8_t { full, window, recurrent };
+enum Cell : std::uint8_t { full, window, recurrent, both };
 
 struct Look {
   std::string_view ascii, unicode, colour, meaning;
 };
-constexpr std::array<Look, 3> kLooks = {{
+constexpr std::array<Look, 4> kLooks = {{
     {"#", "█", "\x1b[36m", "attention, all tokens"},
     {"=", "▒", "\x1b[33m", "attention, a window"},
     {"o", "●", "\x1b[32m", "recurrent"},
+    {"%", "◉", "\x1b[35m", "attention beside recurrent"},
 }};
 
 Cell cell_of(const Layer& layer) {
-  if (layer.recurrent) return recurrent;
+  if (layer.recurrent) return layer.kv_heads > 0 ? both : recurrent;
   return layer.window == 0 ? full : window;
 }
 
@@ -68,7 +69,7 @@ std::string layer_map(std::span<const Layer> layers, const Style& style) {
     out += drawn(cell, style);
   }
   out += '\n';
-  for (const Cell cell : {full, window, recurrent}) {
+  for (const Cell cell : {full, window, recurrent, both}) {
     if (counts[cell] == 0) continue;
     fmt::format_to(std::back_inserter(out), "  {:>{}}  {} {} ({})\n", "", digits, drawn(cell, style),
                    meaning_of(cell, layers), counts[cell]);

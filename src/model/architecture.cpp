@@ -17,6 +17,17 @@ constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {Block
 constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
+constexpr BlockSpec kMamba1[] = {{BlockKind::Mamba1, "attn_norm.weight"}};
+constexpr BlockSpec kTwoMixers[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {.kind = BlockKind::Mamba2, .join = Join::Beside},
+                                    {BlockKind::FeedForward, "ffn_norm"}};
+constexpr BlockSpec kShortConv[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {BlockKind::ShortConv, "attn_norm.weight"},
+                                    {BlockKind::FeedForward, "ffn_norm.weight"}};
+// Its name notwithstanding, post_attention_norm is the norm before the feed-forward part.
+constexpr BlockSpec kDeltaRule[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                    {BlockKind::DeltaRule, "attn_norm.weight"},
+                                    {BlockKind::FeedForward, "post_attention_norm.weight"}};
 
 constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
@@ -27,6 +38,8 @@ constexpr std::array kArchitectures = {
                  .blocks = kLatent,
                  .rope_pairs = RopePairs::Neighbours,
                  .yarn_scales_scores = true},
+    // The converter multiplies its many multipliers into the weights.
+    Architecture{.name = "falcon-h1", .title = "Falcon-H1", .blocks = kTwoMixers, .optional_ssm_norm = true},
     Architecture{.name = "gemma2",
                  .title = "Gemma 2",
                  .blocks = kPostNormed,
@@ -57,6 +70,12 @@ constexpr std::array kArchitectures = {
                  .rope_pairs = RopePairs::Neighbours,
                  .finetuned_switches_rope = true,
                  .expert_weights_normed = true},
+    Architecture{.name = "lfm2",
+                 .title = "LFM2",
+                 .blocks = kShortConv,
+                 .final_norm = "token_embd_norm.weight",
+                 .window_period = 0,
+                 .head_norms = true},
     // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.
     // Mixtral is a Llama with experts.
     Architecture{.name = "llama",
@@ -65,6 +84,7 @@ constexpr std::array kArchitectures = {
                  .window_period = 0,
                  .rope_pairs = RopePairs::Neighbours,
                  .expert_weights_normed = true},
+    Architecture{.name = "mamba", .title = "Mamba, Falcon-Mamba", .blocks = kMamba1},
     Architecture{.name = "mamba2", .title = "Mamba-2", .blocks = kMamba2, .convolution_bias = true},
     // OLMo 3 is an OLMo 2 with a window in three of four layers. Only the fourth is scaled.
     Architecture{.name = "olmo2",
@@ -76,6 +96,13 @@ constexpr std::array kArchitectures = {
     Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
     Architecture{.name = "qwen2", .title = "Qwen2", .blocks = kTransformer, .projection_biases = true},
     Architecture{.name = "qwen3", .title = "Qwen3", .blocks = kTransformer, .head_norms = true},
+    Architecture{.name = "qwen35",
+                 .title = "Qwen3.5",
+                 .blocks = kDeltaRule,
+                 .attention_interval = 4,
+                 .head_norms = true,
+                 .gated_attention = true,
+                 .value_heads_tiled = true},
     Architecture{.name = "qwen3moe",
                  .title = "Qwen3 with experts",
                  .blocks = kTransformer,

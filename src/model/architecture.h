@@ -14,7 +14,13 @@
 namespace quire::model {
 
 // The parts that layers are made of. Each is a class of its own (block.h).
-enum class BlockKind : std::uint8_t { Attention, LatentAttention, Mamba2, FeedForward };
+enum class BlockKind : std::uint8_t { Attention, LatentAttention, Mamba1, Mamba2, ShortConv, DeltaRule, FeedForward };
+
+// Whether a block of this kind has a recurrent state. An architecture has at most one such kind.
+constexpr bool is_recurrent(BlockKind kind) {
+  return kind == BlockKind::Mamba1 || kind == BlockKind::Mamba2 || kind == BlockKind::ShortConv ||
+         kind == BlockKind::DeltaRule;
+}
 
 // The input of a block.
 enum class Join : std::uint8_t {
@@ -23,8 +29,8 @@ enum class Join : std::uint8_t {
 };
 
 // A block of a layer. The hyperparameters of a layer select blocks of its row: attention (or latent attention, if that
-// is what the row has) where it has KV heads, Mamba-2 where it is recurrent, a feed-forward block where that has a
-// width.
+// is what the row has) where it has KV heads, Mamba-2 and the like where it is recurrent, a feed-forward block where
+// that has a width.
 struct BlockSpec {
   BlockKind kind = BlockKind::Attention;
   std::string_view norm = {};       // tensor: RMS norm of its input; none for a block beside another
@@ -43,13 +49,26 @@ struct Architecture {
     }
     return false;
   }
-  // A layer is either recurrent or has attention. Layers without KV heads (attention.head_count_kv) are recurrent.
+  // The kind of its recurrent blocks. FeedForward: it has none.
+  constexpr BlockKind recurrent_kind() const {
+    for (const BlockSpec& block : blocks) {
+      if (is_recurrent(block.kind)) return block.kind;
+    }
+    return BlockKind::FeedForward;
+  }
+  constexpr bool recurs() const { return recurrent_kind() != BlockKind::FeedForward; }
+  // A layer is either recurrent or has attention (attention_interval, attention.head_count_kv).
   constexpr bool alternates() const {
     bool beside = false;
     for (const BlockSpec& block : blocks)
       beside = beside || (block.join == Join::Beside && block.kind != BlockKind::FeedForward);
-    return has(BlockKind::Attention) && has(BlockKind::Mamba2) && !beside;
+    return has(BlockKind::Attention) && recurs() && !beside;
   }
+
+  // Where recurrent layers and those with attention alternate: each n-th layer has attention, where a file does not
+  // name the interval (full_attention_interval). 0: layers without KV heads (attention.head_count_kv) are recurrent.
+  std::uint32_t attention_interval = 0;
+  std::string_view final_norm = "output_norm.weight";  // tensor: RMS norm before the output matrix
 
   // The sliding window in tokens, where a file does not name one. 0: there is none then.
   std::uint32_t default_window = 0;
@@ -96,6 +115,15 @@ struct Architecture {
   bool projection_biases = false;  // of queries, keys and values
   bool convolution_bias = false;   // of Mamba-2
   bool expert_biases = false;      // of the router and of every matrix of the experts
+  // The other way round: a file may be without the norm of Mamba-2's output (ssm_norm.weight). It has no norm then.
+  bool optional_ssm_norm = false;
+
+  // The rows of a head in attn_q.weight are its query, then a gate: its output is multiplied by the gate's sigmoid.
+  bool gated_attention = false;
+  // Mamba-1: step size, B and C have norms with weights. False: without weights, if the file says so (ssm.dt_b_c_rms).
+  bool step_norms = false;
+  // The delta rule: head i of values has key head i % key heads. False: neighbouring heads share a key head.
+  bool value_heads_tiled = false;
 };
 
 // Sorted by name.

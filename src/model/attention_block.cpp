@@ -18,7 +18,8 @@ AttentionBlock::AttentionBlock(const Hyperparameters& model, const Layer& layer)
       rotated_(!layer.unrotated) {}
 
 void AttentionBlock::declare(TensorTable& table) {
-  const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
+  const std::uint64_t query = (row_->gated_attention ? 2 : 1) * std::uint64_t{heads_} * head_dim_;
+  const std::uint64_t key = std::uint64_t{kv_heads_} * head_dim_;
   const std::uint64_t value = std::uint64_t{kv_heads_} * value_dim_, output = std::uint64_t{heads_} * value_dim_;
   // A bias that the architecture does not require is allowed, since it can mean only one thing.
   const Presence biases = row_->projection_biases ? Presence::Required : Presence::Optional;
@@ -68,7 +69,8 @@ Result<void> AttentionBlock::compute(const FileSources& file, const Tensor& norm
 
 std::uint64_t AttentionBlock::scratch_bytes(std::uint32_t rows) const {
   const std::uint64_t query = std::uint64_t{heads_} * head_dim_, key = std::uint64_t{kv_heads_} * head_dim_;
-  return Scratch::bytes_for(rows, {query, key, key, query});
+  const std::uint64_t gated = row_->gated_attention ? query : 0;
+  return Scratch::bytes_for(rows, {query, key, key, query, gated, 2 * gated});
 }
 
 void AttentionBlock::widen(Backend::Sizes& sizes) const {
@@ -84,10 +86,14 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
   const Tensor k = scratch.take(rows, kv_heads_ * head_dim_);
   const Tensor v = scratch.take(rows, kv_heads_ * head_dim_);
   const Tensor attended = scratch.take(rows, heads_ * head_dim_);
-  const Product products[] = {{.out = q, .weight = &q_, .bias = q_bias_},
+  const bool gated = row_->gated_attention;
+  const Tensor gate = gated ? scratch.take(rows, heads_ * head_dim_) : Tensor{};
+  const Tensor both = gated ? scratch.take(rows, 2 * heads_ * head_dim_) : Tensor{};
+  const Product products[] = {{.out = gated ? both : q, .weight = &q_, .bias = q_bias_},
                               {.out = k, .weight = &k_, .bias = k_bias_},
                               {.out = v, .weight = &v_, .bias = v_bias_}};
   backend().matmul(products, in);
+  if (gated) backend().split_query_gate(q, gate, both, head_dim_);
   const AttentionShape shape{.group = place().group,
                              .layer = place().index,
                              .heads = heads_,
@@ -109,7 +115,7 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
   backend().attention(attended, q, shape);
   out.weight = &out_;
   out.bias = out_bias_;
-  backend().matmul({&out, 1}, Input::plain(attended));
+  backend().matmul({&out, 1}, gated ? Input::gated(gate, attended, Activation::Sigmoid) : Input::plain(attended));
 }
 
 }  // namespace quire::model

@@ -44,6 +44,8 @@ class Subject {
 
   std::uint32_t vocabulary() const { return model_->hyperparameters().vocabulary; }
   bool recurrent() const { return model_->layout(16, ElementType::F16)->has_recurrent(); }
+  // A state of convolution only has the same type whatever is asked for.
+  bool typed_state() const { return model_->layout(16, ElementType::F16)->recurrent.ssm_bytes > 0; }
 
   struct Way {
     std::uint32_t block_size = 16;
@@ -250,11 +252,13 @@ TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
   const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
   for (const BackendKind& kind : kinds()) {
     std::optional<Bits> in_f32;
+    bool typed = false;
     for (const ElementType type : {ElementType::F32, ElementType::F16, ElementType::BF16}) {
       std::optional<Bits> expected;
       for (const std::uint32_t threads : thread_counts(kind)) {
         Subject subject(path, kind.make(threads));
         if (!subject.recurrent()) return;
+        typed = subject.typed_state();
         const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
         const auto same = [&](const char* what, Subject::Way way) {
           way.state = type;
@@ -272,7 +276,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
         same("contiguous layout, random chunks", {.chunks = random_chunks(9), .contiguous = true});
       }
       if (!in_f32) in_f32 = expected;
-      EXPECT_EQ(*expected == *in_f32, type == ElementType::F32) << name(type);
+      EXPECT_EQ(*expected == *in_f32, type == ElementType::F32 || !typed) << name(type);
     }
   }
 }

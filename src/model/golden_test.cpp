@@ -69,6 +69,9 @@ std::uint32_t context_for(const std::string& path, std::size_t tokens) {
   const bool within = scaling.kind == RopeScaling::Kind::LongRope && tokens <= scaling.original_length;
   return within ? scaling.original_length : 0;
 }
+// In parts of the spread of the logits. The converter multiplied the multipliers of Falcon-H1 into its weights and
+// rounded those to halves: the file itself, computed in double precision, is 1.06e-3 off.
+double tolerance_of(const std::string& model) { return model.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
 
 class Golden : public ::testing::TestWithParam<std::string> {};
 
@@ -79,7 +82,7 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
   const json::value golden = json::parse(text_of(folder + "/golden.json"));
   for (const quire::testing::BackendKind& kind : quire::testing::backend_kinds()) {
     const std::string& variant = kind.name;
-    const double tolerance = kind.gpu ? 4e-3 : 1e-3;
+    const double tolerance = kind.gpu ? 4e-3 : tolerance_of(GetParam());
     double most = 0;  // the worst distance of a logit, in parts of the spread
     for (const json::value& item : golden.at("cases").as_array()) {
       const auto prompt = tokens_of(item.at("tokens"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,21 +79,31 @@ class Reader {
     return values;
   }
 
+  // An array with a flag per layer: bool, or 0 and 1.
+  Result<std::vector<bool>> flags(std::string_view name, std::size_t layers) const {
+    const auto entry = file_.find(key(name));
+    if (entry && entry->value.is_array() && entry->value.size() != layers) {
+      return refuse(name, fmt::format("has {} elements for {} layers", entry->value.size(), layers));
+    }
+    std::vector<bool> flags(layers);
+    if (const auto bools = entry ? entry->value.as_array<bool>() : std::nullopt) {
+      for (std::size_t i = 0; i < layers; ++i) flags[i] = (*bools)[i];
+      return flags;
+    }
+    const auto numbers = per_layer(name, {0, 1}, layers);
+    if (!numbers) return std::unexpected(numbers.error());
+    for (std::size_t i = 0; i < layers; ++i) flags[i] = (*numbers)[i] != 0;
+    return flags;
+  }
+
   // Sets the layers that have the window. The file may name a period, or have a flag per layer (bool, or 0 and 1).
   Result<void> apply_window(std::uint32_t window, std::uint32_t default_period, std::vector<Layer>& layers) const {
     constexpr std::string_view kPattern = "attention.sliding_window_pattern";
     const auto entry = file_.find(key(kPattern));
     if (entry && entry->value.is_array()) {
-      if (entry->value.size() != layers.size()) {
-        return refuse(kPattern, fmt::format("has {} elements for {} layers", entry->value.size(), layers.size()));
-      }
-      if (const auto flags = entry->value.as_array<bool>()) {
-        for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*flags)[i] ? window : 0;
-        return {};
-      }
-      const auto pattern = per_layer(kPattern, {0, 1}, layers.size());
+      const auto pattern = flags(kPattern, layers.size());
       if (!pattern) return std::unexpected(pattern.error());
-      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*pattern)[i] != 0 ? window : 0;
+      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = (*pattern)[i] ? window : 0;
       return {};
     }
     const auto period = number_or(kPattern, {0, kMaxLayers}, default_period);
@@ -148,28 +159,45 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kKvHeads = "attention.head_count_kv";
   const bool hybrid = model.architecture->alternates();
   // A hybrid may have zeros for its recurrent layers.
+  const bool by_heads = hybrid && model.architecture->attention_interval == 0;
   const Range range = {hybrid ? 0U : 1U, kMaxHeads};
   const std::size_t layers = model.layers.size();
   const auto heads = reader.per_layer(kHeads, range, layers);
   if (!heads) return std::unexpected(heads.error());
   // Without the key there are as many KV heads as query heads. A hybrid must have the key, since it says which layers
   // have none.
-  const auto kv_heads = hybrid || reader.has(kKvHeads) ? reader.per_layer(kKvHeads, range, layers) : heads;
+  const auto kv_heads = by_heads || reader.has(kKvHeads) ? reader.per_layer(kKvHeads, range, layers) : heads;
   if (!kv_heads) return std::unexpected(kv_heads.error());
   for (std::size_t i = 0; i < layers; ++i) {
     Layer& layer = model.layers[i];
-    if (hybrid && (*kv_heads)[i] == 0) {
-      layer.recurrent = true;
-      continue;
-    }
+    if (by_heads) layer.recurrent = (*kv_heads)[i] == 0;
+    if (hybrid && layer.recurrent) continue;
     layer.heads = (*heads)[i];
     layer.kv_heads = (*kv_heads)[i];
+    if (layer.kv_heads == 0) return reader.refuse(kKvHeads, fmt::format("layer {} has attention but no KV heads", i));
     if (layer.heads == 0) return reader.refuse(kHeads, fmt::format("layer {} has KV heads but no heads", i));
     if (layer.heads % layer.kv_heads != 0) {
       return reader.refuse(kKvHeads, fmt::format("{} heads of layer {} are not a multiple of {} KV heads", layer.heads,
                                                  i, layer.kv_heads));
     }
   }
+  return {};
+}
+
+// Which layers of a hybrid are recurrent, where that does not follow from their KV heads: a flag per layer, or all but
+// each n-th.
+Result<void> read_interval(const Reader& reader, Hyperparameters& model) {
+  constexpr std::string_view kFlags = "attention.recurrent_layers";
+  if (reader.has(kFlags)) {
+    const auto flags = reader.flags(kFlags, model.layers.size());
+    if (!flags) return std::unexpected(flags.error());
+    for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].recurrent = (*flags)[i];
+    return {};
+  }
+  const auto interval =
+      reader.number_or("full_attention_interval", {1, kMaxLayers}, model.architecture->attention_interval);
+  if (!interval) return std::unexpected(interval.error());
+  for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].recurrent = (i + 1) % *interval != 0;
   return {};
 }
 
@@ -257,22 +285,26 @@ struct RecurrentKey {
   std::uint32_t RecurrentShape::*member;
   Range range;
 };
-constexpr RecurrentKey kRecurrentKeys[] = {
-    {"ssm.conv_kernel", &RecurrentShape::conv_kernel, {1, kMaxConvKernel}},
-    {"ssm.inner_size", &RecurrentShape::inner, {1, kMaxWidth}},
-    {"ssm.state_size", &RecurrentShape::state, {1, kMaxStateSize}},
-    {"ssm.group_count", &RecurrentShape::groups, {1, kMaxHeads}},
-    {"ssm.time_step_rank", &RecurrentShape::heads, {1, kMaxHeads}},
-};
+constexpr RecurrentKey kConvKernel = {"ssm.conv_kernel", &RecurrentShape::conv_kernel, {1, kMaxConvKernel}};
+constexpr RecurrentKey kInner = {"ssm.inner_size", &RecurrentShape::inner, {1, kMaxWidth}};
+constexpr RecurrentKey kState = {"ssm.state_size", &RecurrentShape::state, {1, kMaxStateSize}};
+constexpr RecurrentKey kGroups = {"ssm.group_count", &RecurrentShape::groups, {1, kMaxHeads}};
+constexpr RecurrentKey kHeads = {"ssm.time_step_rank", &RecurrentShape::heads, {1, kMaxHeads}};
+constexpr RecurrentKey kRank = {"ssm.time_step_rank", &RecurrentShape::rank, {1, kMaxWidth}};
 
-Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
-  if (model.count(BlockKind::Mamba2) == 0) return {};
-  RecurrentShape& shape = model.recurrent;
-  for (const RecurrentKey& key : kRecurrentKeys) {
-    const auto value = reader.number(key.name, key.range);
-    if (!value) return std::unexpected(value.error());
-    shape.*key.member = *value;
+constexpr RecurrentKey kMamba1Keys[] = {kConvKernel, kInner, kState, kRank};
+constexpr RecurrentKey kHeadKeys[] = {kConvKernel, kInner, kState, kGroups, kHeads};  // Mamba-2 and the delta rule
+constexpr RecurrentKey kShortConvKeys[] = {{"shortconv.l_cache", &RecurrentShape::conv_kernel, {1, kMaxConvKernel}}};
+
+std::span<const RecurrentKey> keys_of(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::Mamba1: return kMamba1Keys;
+    case BlockKind::ShortConv: return kShortConvKeys;
+    default: return kHeadKeys;
   }
+}
+
+Result<void> check_heads(const Reader& reader, const RecurrentShape& shape) {
   if (shape.inner % shape.heads != 0) {
     return reader.refuse("ssm.inner_size", fmt::format("{} does not divide into {} heads ('{}')", shape.inner,
                                                        shape.heads, reader.key("ssm.time_step_rank")));
@@ -282,6 +314,24 @@ Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
                                                            shape.groups, reader.key("ssm.group_count")));
   }
   return {};
+}
+
+Result<void> read_recurrent(const Reader& reader, Hyperparameters& model) {
+  const BlockKind kind = model.architecture->recurrent_kind();
+  if (!is_recurrent(kind) || model.count(kind) == 0) return {};
+  RecurrentShape& shape = model.recurrent;
+  for (const RecurrentKey& key : keys_of(kind)) {
+    const auto value = reader.number(key.name, key.range);
+    if (!value) return std::unexpected(value.error());
+    shape.*key.member = *value;
+  }
+  if (kind == BlockKind::ShortConv) shape.inner = model.embedding;
+  if (kind == BlockKind::Mamba1) {
+    const auto normed = reader.file().get_or<bool>(reader.key("ssm.dt_b_c_rms"), false);
+    if (!normed) return std::unexpected(normed.error());
+    shape.plain_step_norms = *normed;
+  }
+  return shape.heads > 0 ? check_heads(reader, shape) : Result<void>();
 }
 
 // How a router scores experts: the ids of the file. 0 is what the architecture's models do.
@@ -376,7 +426,7 @@ Result<void> read_expert_layers(const Reader& reader, Hyperparameters& model) {
 Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFeedForward = "feed_forward_length";
   if (auto ok = read_experts(reader, model); !ok) return ok;
-  // A pure Mamba-2 model has none, and needs no key. One with experts may name their width only.
+  // A pure Mamba model has none, and needs no key. One with experts may name their width only.
   const bool needed = model.attends() && !reader.has("expert_feed_forward_length");
   if (reader.has(kFeedForward) || needed) {
     const auto widths = reader.per_layer(kFeedForward, {0, kMaxWidth}, model.layers.size());
@@ -401,6 +451,9 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
 
   const auto layers = reader.number("block_count", {1, kMaxLayers});
   if (!layers) return std::unexpected(layers.error());
+  // Arrays per layer have elements for the layers that predict further tokens, too. So those are dropped at the end.
+  const auto extra = reader.number_or("nextn_predict_layers", {0, *layers - 1}, 0);
+  if (!extra) return std::unexpected(extra.error());
   const auto context = reader.number("context_length", {1, kMaxContext});
   if (!context) return std::unexpected(context.error());
   const auto embedding = reader.number("embedding_length", {1, kMaxWidth});
@@ -412,12 +465,15 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
   model.vocabulary = *vocabulary;
   model.layers.resize(*layers);
 
-  if (model.architecture->has(BlockKind::Mamba2) && !model.architecture->alternates()) {
+  if (model.architecture->recurs() && !model.architecture->alternates()) {
     for (Layer& layer : model.layers) layer.recurrent = true;
   }
   if (model.architecture->has(BlockKind::LatentAttention)) {
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_latent(reader, model); !ok) return std::unexpected(ok.error());
+  }
+  if (model.architecture->attention_interval > 0) {
+    if (auto ok = read_interval(reader, model); !ok) return std::unexpected(ok.error());
   }
   if (model.architecture->has(BlockKind::Attention)) {
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
@@ -427,6 +483,8 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
   }
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());
+  model.extra_layers = *extra;
+  model.layers.resize(*layers - *extra);
   return model;
 }
 

@@ -39,7 +39,10 @@ struct Layer {
     switch (kind) {
       case BlockKind::Attention: return kv_heads > 0 && !latent;
       case BlockKind::LatentAttention: return kv_heads > 0 && latent;
-      case BlockKind::Mamba2: return recurrent;
+      case BlockKind::Mamba1:
+      case BlockKind::Mamba2:
+      case BlockKind::ShortConv:
+      case BlockKind::DeltaRule: return recurrent;
       case BlockKind::FeedForward: return feed_forward > 0;
     }
     return false;
@@ -62,15 +65,21 @@ struct LatentShape {
   friend bool operator==(const LatentShape&, const LatentShape&) = default;
 };
 
-// Mamba-2: x and z have `inner` channels, B and C have `groups` x `state`, and each head has a step size.
+// The shape of recurrent layers. What a kind does not have is 0.
+//   Mamba-1      `inner` channels, each with a state of its own; B and C are the same for all
+//   Mamba-2      x and z have `inner` channels, B and C have `groups` x `state`, and each head has a step size
+//   short conv   `inner` channels, and no state but the convolution's
+//   delta rule   values have `inner` channels in `heads` heads, queries and keys `groups` heads of `state` elements
 struct RecurrentShape {
   std::uint32_t conv_kernel = 0;
-  std::uint32_t inner = 0;   // heads x head size
-  std::uint32_t state = 0;   // of each channel
-  std::uint32_t groups = 0;  // of B and C
-  std::uint32_t heads = 0;   // "time step rank" in the metadata
+  std::uint32_t inner = 0;        // heads x head size
+  std::uint32_t state = 0;        // of each channel
+  std::uint32_t groups = 0;       // of B and C; heads of queries and keys
+  std::uint32_t heads = 0;        // "time step rank" in the metadata
+  std::uint32_t rank = 0;         // of Mamba-1's step sizes; "time step rank" too
+  bool plain_step_norms = false;  // Mamba-1: step, B and C are normed, without weights
 
-  std::uint64_t conv_channels() const { return inner + 2 * std::uint64_t{groups} * state; }  // x, B, C
+  std::uint64_t conv_channels() const { return inner + 2 * std::uint64_t{groups} * state; }  // x, B, C; q, k, v
   std::uint64_t projection() const { return inner + conv_channels() + heads; }               // z, x, B, C, dt
 
   friend bool operator==(const RecurrentShape&, const RecurrentShape&) = default;
@@ -100,6 +109,8 @@ struct Hyperparameters {
   RecurrentShape recurrent;  // zeros without recurrent layers
   ExpertShape experts;
   std::vector<Layer> layers;
+  // Layers in the file after those: heads that predict further tokens (nextn_predict_layers). They are not used.
+  std::uint32_t extra_layers = 0;
 
   std::uint32_t count(BlockKind kind) const;  // layers that have a block of this kind
   // Elements of a head's query and key before anything is absorbed: scores are scaled by its root.

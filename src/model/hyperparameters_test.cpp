@@ -45,11 +45,7 @@ std::vector<std::uint32_t> windows(const Hyperparameters& model) {
 TEST(Hyperparameters, EveryRowOfTheTableReadsAModelOfItsKind) {
   for (const Architecture& row : architectures()) {
     SCOPED_TRACE(row.name);
-    const std::string name(row.name);
-    const TestModel model = row.alternates()             ? TestModel::hybrid(name, {0, 1})
-                            : row.has(BlockKind::Mamba2) ? TestModel::recurrent(name)
-                                                         : TestModel::attention(name);
-    const Hyperparameters hyperparameters = read(model);
+    const Hyperparameters hyperparameters = read(TestModel::of(row));
     EXPECT_EQ(hyperparameters.architecture, &row);
     EXPECT_EQ(hyperparameters.layers.size(), 2u);
     EXPECT_EQ(hyperparameters.vocabulary, 3u);
@@ -83,6 +79,45 @@ TEST(Hyperparameters, ALayerOfAHybridWithoutKvHeadsIsRecurrent) {
   EXPECT_FALSE(model.layers[2].recurrent);
   EXPECT_EQ(model.layers[0].heads, 0u);
   EXPECT_EQ(model.recurrent, (RecurrentShape{.conv_kernel = 4, .inner = 32, .state = 4, .groups = 1, .heads = 4}));
+}
+
+TEST(Hyperparameters, AttentionComesAtAnIntervalOrWhereTheFileSaysSo) {
+  const auto recurrent = [](const Hyperparameters& model) {
+    std::vector<bool> flags;
+    for (const Layer& layer : model.layers) flags.push_back(layer.recurrent);
+    return flags;
+  };
+  const TestModel model = TestModel::hybrid("qwen35", {1, 1, 1, 1, 1}).remove("full_attention_interval");
+  EXPECT_THAT(recurrent(read(model)), ElementsAre(true, true, true, false, true));
+  EXPECT_THAT(recurrent(read(TestModel(model).set("full_attention_interval", 2U))),
+              ElementsAre(true, false, true, false, true));
+  EXPECT_THAT(
+      recurrent(read(TestModel(model).set("attention.recurrent_layers", std::vector<std::int32_t>{0, 1, 1, 0, 0}))),
+      ElementsAre(false, true, true, false, false));
+  EXPECT_THAT(refusal(TestModel(model).set("attention.recurrent_layers", std::vector<std::int32_t>{0, 1})),
+              HasSubstr("'qwen35.attention.recurrent_layers': has 2 elements for 5 layers"));
+  EXPECT_THAT(refusal(TestModel(model).set("full_attention_interval", 0U)),
+              HasSubstr("'qwen35.full_attention_interval': 0 is out of range"));
+  EXPECT_THAT(refusal(TestModel::hybrid("qwen35", {0, 0})), HasSubstr("layer 1 has attention but no KV heads"));
+}
+
+TEST(Hyperparameters, KindsOfRecurrentLayersReadTheirOwnKeys) {
+  EXPECT_EQ(read(TestModel::recurrent("mamba")).recurrent,
+            (RecurrentShape{.conv_kernel = 4, .inner = 32, .state = 4, .rank = 4}));
+  EXPECT_TRUE(read(TestModel::recurrent("mamba").set("ssm.dt_b_c_rms", true)).recurrent.plain_step_norms);
+  EXPECT_EQ(read(TestModel::hybrid("lfm2", {0, 1})).recurrent, (RecurrentShape{.conv_kernel = 3, .inner = 16}));
+  EXPECT_THAT(refusal(TestModel::hybrid("lfm2", {0, 1}).remove("shortconv.l_cache")),
+              HasSubstr("has no metadata 'lfm2.shortconv.l_cache'"));
+  EXPECT_THAT(refusal(TestModel::hybrid("qwen35", {1, 1}).set("ssm.group_count", 3U)),
+              HasSubstr("4 heads do not divide into 3 groups"));
+}
+
+TEST(Hyperparameters, LayersThatPredictFurtherTokensAreNotUsed) {
+  const Hyperparameters model = read(TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U));
+  EXPECT_THAT(model.layers, SizeIs(2));
+  EXPECT_EQ(model.extra_layers, 1u);
+  EXPECT_THAT(refusal(TestModel::hybrid("qwen35", {1, 1}).set("nextn_predict_layers", 2U)),
+              HasSubstr("'qwen35.nextn_predict_layers': 2 is out of range (0 to 1)"));
 }
 
 TEST(Hyperparameters, WindowsFollowThePatternOfTheArchitecture) {
@@ -156,8 +191,9 @@ TEST(Hyperparameters, LatentShapesThatMakeNoSenseAreRefusedByTheirKey) {
 TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
-  EXPECT_THAT(why, HasSubstr("deepseek2, gemma2, gemma3, granite, granitehybrid, llama, mamba2, olmo2, phi3, qwen2, "
-                             "qwen3, qwen3moe, smollm3"));
+  EXPECT_THAT(why,
+              HasSubstr("deepseek2, falcon-h1, gemma2, gemma3, granite, granitehybrid, lfm2, llama, mamba, mamba2, "
+                        "olmo2, phi3, qwen2, qwen3, qwen35, qwen3moe, smollm3"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }

@@ -5,7 +5,10 @@
 namespace quire::model {
 
 Mamba2Block::Mamba2Block(const Hyperparameters& model)
-    : needs_conv_bias_(model.architecture->convolution_bias), width_(model.embedding), shape_(model.recurrent) {}
+    : needs_conv_bias_(model.architecture->convolution_bias),
+      needs_norm_(!model.architecture->optional_ssm_norm),
+      width_(model.embedding),
+      shape_(model.recurrent) {}
 
 void Mamba2Block::declare(TensorTable& table) {
   table.matrix("ssm_in.weight", shape_.projection(), width_, in_);
@@ -15,7 +18,7 @@ void Mamba2Block::declare(TensorTable& table) {
   table.vector("ssm_dt.bias", shape_.heads, dt_bias_);
   table.vector("ssm_a", shape_.heads, a_);
   table.vector("ssm_d", shape_.heads, d_);
-  table.vector("ssm_norm.weight", shape_.inner, norm_);
+  table.vector("ssm_norm.weight", shape_.inner, norm_, needs_norm_ ? Presence::Required : Presence::Optional);
   table.matrix("ssm_out.weight", width_, shape_.inner, out_);
 }
 
@@ -51,10 +54,11 @@ void Mamba2Block::forward(const BlockStep& step, const Input& in, Product out) c
   const Tensor gate = wide.columns(0, inner);
   const Tensor convolved = wide.columns(inner, shape.conv_channels());
   const Tensor dt = wide.columns(inner + shape.conv_channels(), shape_.heads);
-  backend().mamba2_conv(convolved, conv_, conv_bias_, shape);
+  backend().convolve(convolved, {}, conv_, conv_bias_, shape.convolution());
   backend().mamba2_scan(scanned, convolved.columns(0, inner), convolved.columns(inner, shared),
                         convolved.columns(inner + shared, shared), dt, dt_bias_, a_, d_, shape);
   out.weight = &out_;
+  if (!norm_.valid()) return backend().matmul({&out, 1}, Input::gated(gate, scanned, Activation::Silu));
   backend().matmul({&out, 1}, {.kind = Input::Kind::GatedNormed,
                                .x = scanned,
                                .gate = gate,

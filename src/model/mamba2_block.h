@@ -17,7 +17,7 @@ class Mamba2Block final : public Block {
   void forward(const BlockStep& step, const Input& in, Product out) const override;
 
  private:
-  bool needs_conv_bias_;
+  bool needs_conv_bias_, needs_norm_;
   std::uint32_t width_;  // of the residual stream
   RecurrentShape shape_;
 
@@ -25,7 +25,7 @@ class Mamba2Block final : public Block {
   Weight out_;               // [width][inner]
   Tensor conv_, conv_bias_;  // [conv_kernel][conv channels], transposed from the file's; [conv channels]
   Tensor dt_bias_, a_, d_;   // [heads]
-  Tensor norm_;              // [inner]
+  Tensor norm_;              // [inner]; not valid: none
 };
 
 }  // namespace quire::model

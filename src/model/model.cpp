@@ -20,7 +20,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
   const bool tied = !table.file_has("output.weight");
   table.matrix("token_embd.weight", model.vocabulary, model.embedding, embedding, Presence::Required,
                tied ? WeightUse::Both : WeightUse::Lookup);
-  table.vector("output_norm.weight", model.embedding, norm);
+  table.vector(model.architecture->final_norm, model.embedding, norm);
   table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
   if (model.attends()) {
     // Read by constants.cpp.
@@ -77,7 +77,7 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
   ModelTensors own;
   TensorTable table(file);
   declare(table, model, blocks, own.embedding, own.output, own.norm);
-  return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name);
+  return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name, model.extra_layers);
 }
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_t context) {
@@ -101,7 +101,8 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
   model->tied_ = !table.file_has("output.weight");
   declare(table, model->hyperparameters_, model->blocks_, model->embedding_, model->output_, model->norm_);
   const auto layers = static_cast<std::uint32_t>(model->hyperparameters_.layers.size());
-  if (auto ok = table.check(layers, model->hyperparameters_.architecture->name); !ok) {
+  const Hyperparameters& read = model->hyperparameters_;
+  if (auto ok = table.check(layers, read.architecture->name, read.extra_layers); !ok) {
     return std::unexpected(ok.error());
   }
   auto bindings = table.bind();

@@ -11,14 +11,17 @@ namespace quire::model::testing {
 
 inline auto golden_files() {
   return ::testing::Values("testdata/golden/deepseek2/model.gguf",           //
+                           "testdata/golden/falcon-h1/model.gguf",           //
                            "testdata/golden/gemma2/model.gguf",              //
                            "testdata/golden/gemma3/model.gguf",              //
                            "testdata/golden/granite/model.gguf",             //
                            "testdata/golden/granite-hybrid/model.gguf",      //
                            "testdata/golden/granite-moe-hybrid/model.gguf",  //
+                           "testdata/golden/lfm2/model.gguf",                //
                            "testdata/golden/llama/model.gguf",               //
                            "testdata/golden/llama-yarn/model.gguf",          //
                            "testdata/golden/llama31/model.gguf",             //
+                           "testdata/golden/mamba/model.gguf",               //
                            "testdata/golden/mamba2/model.gguf",              //
                            "testdata/golden/mistral/model.gguf",             //
                            "testdata/golden/mixtral/model.gguf",             //
@@ -27,6 +30,7 @@ inline auto golden_files() {
                            "testdata/golden/phi3-longrope/model.gguf",       //
                            "testdata/golden/qwen2/model.gguf",               //
                            "testdata/golden/qwen3/model.gguf",               //
+                           "testdata/golden/qwen35/model.gguf",              //
                            "testdata/golden/qwen3moe/model.gguf",            //
                            "testdata/golden/smollm3/model.gguf");
 }

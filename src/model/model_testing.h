@@ -18,6 +18,7 @@
 
 #include "quire/gguf/gguf.h"
 #include "quire/gguf/writer.h"
+#include "quire/model/architecture.h"
 
 namespace quire::model::testing {
 
@@ -38,15 +39,23 @@ class TestModel {
   static TestModel recurrent(std::string architecture, std::uint32_t layers = 2) {
     TestModel model(std::move(architecture), layers);
     model.set("ssm.conv_kernel", 4U).set("ssm.inner_size", 32U).set("ssm.state_size", 4U);
-    model.set("ssm.group_count", 1U).set("ssm.time_step_rank", 4U);
+    model.set("ssm.group_count", 1U).set("ssm.time_step_rank", 4U).set("shortconv.l_cache", 3U);
     return model;
   }
 
   static TestModel hybrid(std::string architecture, std::vector<std::int32_t> kv_heads) {
     TestModel model = recurrent(std::move(architecture), static_cast<std::uint32_t>(kv_heads.size()));
     model.set("attention.head_count", 2U).set("attention.head_count_kv", std::move(kv_heads));
-    model.set("feed_forward_length", 32U);
+    model.set("feed_forward_length", 32U).set("full_attention_interval", 2U);
     return model;
+  }
+
+  // Two layers of what the row can have. Where layers alternate, the first is recurrent and the second has attention.
+  static TestModel of(const Architecture& row) {
+    const std::string name(row.name);
+    if (!row.recurs()) return attention(name);
+    if (!row.has(BlockKind::Attention)) return recurrent(name);
+    return hybrid(name, row.alternates() ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{1, 1});
   }
 
   // Sets a key of the architecture.
@@ -73,7 +82,8 @@ class TestModel {
   // Adds the tensors that published files of the architecture have, for each layer those of its kind. The lists are
   // written out here. They are not taken from the table of architectures, because they test it.
   TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
-    tensor("token_embd.weight", {16, 3}).tensor("output_norm.weight", {16});
+    tensor("token_embd.weight", {16, 3});
+    tensor(is({"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
       const std::string prefix = "blk." + std::to_string(i) + ".";
       if (!is({"olmo2"})) tensor(prefix + "attn_norm.weight", {16});
@@ -94,6 +104,7 @@ class TestModel {
       tensor(prefix + "attn_norm.weight", {16});
       add_attention(prefix);
       add_recurrent(prefix);
+      if (is({"falcon-h1"})) add_feed_forward(prefix);
     }
     return *this;
   }
@@ -184,13 +195,13 @@ class TestModel {
     if (is({"phi3"})) {
       tensor(prefix + "attn_qkv.weight", {16, 32});
     } else {
-      tensor(prefix + "attn_q.weight", {16, 16}).tensor(prefix + "attn_k.weight", {16, 8});
+      tensor(prefix + "attn_q.weight", {16, is({"qwen35"}) ? 32U : 16U}).tensor(prefix + "attn_k.weight", {16, 8});
       tensor(prefix + "attn_v.weight", {16, 8});
     }
     if (is({"qwen2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
-    if (is({"gemma3", "qwen3", "qwen3moe"})) {
+    if (is({"gemma3", "lfm2", "qwen3", "qwen35", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
@@ -198,14 +209,41 @@ class TestModel {
   }
 
   void add_recurrent(const std::string& prefix) {
+    if (is({"mamba"})) return add_mamba1(prefix);
+    if (is({"lfm2"})) return add_short_conv(prefix);
+    if (is({"qwen35"})) return add_delta_rule(prefix);
     tensor(prefix + "ssm_in.weight", {16, 76}).tensor(prefix + "ssm_out.weight", {32, 16});
     tensor(prefix + "ssm_conv1d.weight", {4, 40}).tensor(prefix + "ssm_conv1d.bias", {40});
     tensor(prefix + "ssm_dt.bias", {4}).tensor(prefix + "ssm_a", {1, 4}).tensor(prefix + "ssm_d", {1, 4});
     tensor(prefix + "ssm_norm.weight", {32, 1});
   }
 
+  // Step sizes of rank 4.
+  void add_mamba1(const std::string& prefix) {
+    tensor(prefix + "ssm_in.weight", {16, 64}).tensor(prefix + "ssm_out.weight", {32, 16});
+    tensor(prefix + "ssm_conv1d.weight", {4, 32}).tensor(prefix + "ssm_conv1d.bias", {32});
+    tensor(prefix + "ssm_x.weight", {32, 12}).tensor(prefix + "ssm_dt.weight", {4, 32});
+    tensor(prefix + "ssm_dt.bias", {32}).tensor(prefix + "ssm_a", {4, 32}).tensor(prefix + "ssm_d", {32});
+  }
+  void add_short_conv(const std::string& prefix) {
+    tensor(prefix + "shortconv.in_proj.weight", {16, 48}).tensor(prefix + "shortconv.conv.weight", {3, 16});
+    tensor(prefix + "shortconv.out_proj.weight", {16, 16});
+  }
+  // Four heads of 8 values, one of 4 keys.
+  void add_delta_rule(const std::string& prefix) {
+    tensor(prefix + "attn_qkv.weight", {16, 40}).tensor(prefix + "attn_gate.weight", {16, 32});
+    tensor(prefix + "ssm_alpha.weight", {16, 4}).tensor(prefix + "ssm_beta.weight", {16, 4});
+    tensor(prefix + "ssm_conv1d.weight", {4, 40}).tensor(prefix + "ssm_dt.bias", {4}).tensor(prefix + "ssm_a", {4});
+    tensor(prefix + "ssm_norm.weight", {8}).tensor(prefix + "ssm_out.weight", {32, 16});
+  }
+
+  // The norm before it has other names in some architectures.
+  std::string feed_forward_norm() const {
+    if (is({"falcon-h1"})) return "ffn_norm";
+    return is({"qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+  }
   void add_feed_forward(const std::string& prefix) {
-    if (!is({"olmo2"})) tensor(prefix + "ffn_norm.weight", {16});
+    if (!is({"olmo2"})) tensor(prefix + feed_forward_norm(), {16});
     if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
     tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {

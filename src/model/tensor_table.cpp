@@ -127,13 +127,13 @@ std::span<const TensorTable::Row> TensorTable::rows_of(std::uint32_t layer) cons
   return {begin, end};
 }
 
-Result<void> TensorTable::check(std::uint32_t layers, std::string_view architecture) const {
+Result<void> TensorTable::check(std::uint32_t layers, std::string_view architecture, std::uint32_t extra) const {
   if (file_->tensor_count() == 0) return {};
   for (const Row& row : rows_) {
     if (auto ok = check_row(row); !ok) return ok;
   }
   if (auto ok = check_gaps(); !ok) return ok;
-  return check_unknown(layers, architecture);
+  return check_unknown(layers, architecture, extra);
 }
 
 Result<void> TensorTable::check_row(const Row& row) const {
@@ -188,14 +188,16 @@ Result<void> TensorTable::check_gaps() const {
   return {};
 }
 
-Result<void> TensorTable::check_unknown(std::uint32_t layers, std::string_view architecture) const {
+Result<void> TensorTable::check_unknown(std::uint32_t layers, std::string_view architecture,
+                                        std::uint32_t extra) const {
   for (std::size_t i = 0; i < file_->tensor_count(); ++i) {
     const gguf::Tensor tensor = file_->tensor(i);
     const auto parts = split(tensor.name);
-    if (parts && parts->layer >= layers) {
+    if (parts && parts->layer >= std::uint64_t{layers} + extra) {
       return fail(fmt::format("{}: has a tensor of layer {}, but '{}.block_count' is {}", file_->path(), parts->layer,
-                              architecture, layers));
+                              architecture, layers + extra));
     }
+    if (parts && parts->layer >= layers) continue;
     const std::string_view name = parts ? parts->rest : std::string_view(tensor.name);
     const bool known =
         std::ranges::any_of(rows_of(parts ? static_cast<std::uint32_t>(parts->layer) : kModel), [&](const Row& row) {

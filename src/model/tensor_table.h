@@ -83,7 +83,8 @@ class TensorTable {
   void known(std::string_view name);
   void known_prefix(std::string_view prefix);
 
-  Result<void> check(std::uint32_t layers, std::string_view architecture) const;
+  // `extra`: layers after those, whose tensors are not used.
+  Result<void> check(std::uint32_t layers, std::string_view architecture, std::uint32_t extra = 0) const;
   Result<std::vector<Binding>> bind() const;
 
  private:
@@ -113,7 +114,7 @@ class TensorTable {
   std::span<const Row> rows_of(std::uint32_t layer) const;
   Result<void> check_row(const Row& row) const;
   Result<void> check_gaps() const;
-  Result<void> check_unknown(std::uint32_t layers, std::string_view architecture) const;
+  Result<void> check_unknown(std::uint32_t layers, std::string_view architecture, std::uint32_t extra) const;
 
   const gguf::File* file_;
   std::uint32_t layer_ = kModel;

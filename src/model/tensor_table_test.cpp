@@ -34,9 +34,10 @@ std::string load_refusal(const TestModel& model) {
 // Two layers, with the tensors of published files of the architecture.
 TestModel right(const std::string& name) {
   const Architecture& row = *find_architecture(name);
-  if (row.alternates()) return TestModel::hybrid(name, {0, 1}).with_tensors({true, false});
-  if (row.has(BlockKind::Mamba2)) return TestModel::recurrent(name).with_tensors({true, true});
-  return TestModel::attention(name).with_tensors({false, false});
+  TestModel model = TestModel::of(row);
+  if (row.alternates()) return model.with_tensors({true, false});
+  if (row.recurs() && row.has(BlockKind::Attention)) return model.with_both(2);
+  return row.recurs() ? model.with_tensors({true, true}) : model.with_tensors({false, false});
 }
 
 TEST(Tensors, ThoseOfARightModelPass) {
@@ -67,7 +68,8 @@ TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
       SCOPED_TRACE(std::string(row.name) + " without " + name);
       const TestModel without = TestModel(model).remove_tensor(name);
       // If the fused tensor is missing, the error names the first of the three separate ones.
-      const std::string missed = name.ends_with("attn_qkv.weight") ? name.substr(0, 6) + "attn_q.weight" : name;
+      const bool fused = name.ends_with("attn_qkv.weight") && !row.has(BlockKind::DeltaRule);
+      const std::string missed = fused ? name.substr(0, 6) + "attn_q.weight" : name;
       // Optional for Granite's hybrids.
       const bool optional = row.name == "granitehybrid" && name.ends_with("ssm_conv1d.bias");
       if (optional) {
@@ -124,6 +126,26 @@ TEST(Tensors, NormsAndBiasesOfAnArchitectureAreRequired) {
                   HasSubstr("has no tensor 'blk.0." + name + "'"));
     }
   }
+}
+
+TEST(Tensors, ThoseOfLayersThatPredictFurtherTokensAreSkipped) {
+  TestModel model = right("qwen35").set("block_count", 3U).set("attention.head_count_kv", 1U);
+  model.tensor("blk.2.nextn.eh_proj.weight", {32, 16}).tensor("blk.2.attn_norm.weight", {16});
+  EXPECT_THAT(tensor_refusal(model), HasSubstr("blk.2."));
+  model.set("nextn_predict_layers", 1U);
+  EXPECT_EQ(tensor_refusal(model), "");
+  EXPECT_EQ(load_refusal(model), "");
+  EXPECT_THAT(tensor_refusal(TestModel(model).tensor("blk.3.nextn.enorm.weight", {16})),
+              HasSubstr("has a tensor of layer 3, but 'qwen35.block_count' is 3"));
+}
+
+// Falcon-H1 without a norm of Mamba-2's output, and Qwen3-Next's alphas and betas in one matrix.
+TEST(Tensors, SomeRecurrentLayersHaveAChoice) {
+  TestModel falcon = right("falcon-h1");
+  EXPECT_EQ(load_refusal(falcon.remove_tensor("blk.0.ssm_norm.weight").remove_tensor("blk.1.ssm_norm.weight")), "");
+  TestModel qwen = right("qwen35");
+  qwen.remove_tensor("blk.0.ssm_alpha.weight").remove_tensor("blk.0.ssm_beta.weight");
+  EXPECT_EQ(load_refusal(qwen.tensor("blk.0.ssm_ba.weight", {16, 8})), "");
 }
 
 TEST(Tensors, AnUnknownOneIsRefusedByName) {

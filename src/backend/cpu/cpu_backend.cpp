@@ -16,6 +16,18 @@ using cpu::kFewRows;
 using cpu::row_of;
 using cpu::vector_of;
 
+namespace {
+
+// The norm of each of the input's equal parts of a row.
+void norm_parts(const cpu::Kernels& kernels, float* to, const float* x, const Input& input) {
+  const std::uint32_t part = input.x.cols / input.groups;
+  for (std::uint32_t at = 0; at < input.x.cols; at += part) {
+    kernels.rms_norm(to + at, x + at, vector_of(input.weight) + at, input.epsilon, part);
+  }
+}
+
+}  // namespace
+
 CpuBackend::CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels, Device* device)
     : device_(device != nullptr ? device : &host_),
       kernels_(kernels),
@@ -108,6 +120,8 @@ void CpuBackend::activate(Activation activation, float* out, const float* gate, 
     case Activation::Silu: return kernels_.gate_silu(out, gate, up, n);
     case Activation::GeluTanh: return kernels_.gate_gelu(out, gate, up, n);
     case Activation::ClampedSwiglu: return kernels_.gate_clamped(out, gate, up, n);
+    case Activation::Sigmoid: return kernels_.gate_sigmoid(out, gate, up, n);
+    case Activation::None: return kernels_.multiply(out, gate, up, n);
   }
 }
 
@@ -118,14 +132,14 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
     case Input::Kind::Plain: std::memcpy(to, x, cols * sizeof(float)); return;
     case Input::Kind::Normed: kernels_.rms_norm(to, x, vector_of(input.weight), input.epsilon, cols); return;
     case Input::Kind::Gated: activate(input.activation, to, row_of(input.gate, row), x, cols); return;
-    case Input::Kind::GatedNormed: {
+    case Input::Kind::GatedNormed:
       kernels_.gate_silu(to, row_of(input.gate, row), x, cols);
-      const std::uint32_t part = cols / input.groups;
-      for (std::uint32_t at = 0; at < cols; at += part) {
-        kernels_.rms_norm(to + at, to + at, vector_of(input.weight) + at, input.epsilon, part);
-      }
+      norm_parts(kernels_, to, to, input);
       return;
-    }
+    case Input::Kind::NormedGated:
+      norm_parts(kernels_, to, x, input);
+      kernels_.gate_silu(to, row_of(input.gate, row), to, cols);
+      return;
   }
 }
 
@@ -241,67 +255,6 @@ void CpuBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, f
       const float angle = position * vector_of(frequencies)[k];
       row_of(cosines, i)[k] = std::cos(angle) * magnitude;
       row_of(sines, i)[k] = std::sin(angle) * magnitude;
-    }
-  });
-}
-
-// --- recurrent layers
-
-// The convolution state is the last conv_width - 1 inputs, oldest first: [conv_width - 1][channels].
-void CpuBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) {
-  constexpr std::uint32_t kChannels = 64;
-  const std::uint32_t channels = shape.conv_channels(), chunks = divide_up(channels, kChannels);
-  const auto entries = static_cast<std::uint32_t>(batch_->entries().size());
-  QUIRE_CHECK(shape.conv_width <= cpu::kMostTaps, "wider convolutions are refused when a model is read");
-  cpu::for_each(team_, entries * chunks, batch_->rows() == 1 ? entries * chunks : 0, [&](std::uint32_t n) {
-    const BatchEntry& entry = batch_->entries()[n / chunks];
-    const cpu::Convolution layer{row_of(x, entry.first_row),
-                                 x.stride,
-                                 entry.rows,
-                                 channels,
-                                 shape.conv_width,
-                                 vector_of(weight),
-                                 vector_of(bias),
-                                 reinterpret_cast<float*>(batch_->states().at(entry.state).conv(shape.layer))};
-    const std::uint32_t begin = n % chunks * kChannels, end = std::min(channels, begin + kChannels);
-    for (std::uint32_t c = begin; c < end; c += 16) kernels_.convolve(layer, c, std::min(16u, end - c));
-  });
-}
-
-// The state of a head is [head_dim][state_dim].
-void CpuBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
-                             const Mamba2Shape& shape) {
-  constexpr std::uint32_t kTokens = 32;  // their b and c stay in the L1 cache while all of the state is updated
-  const std::uint32_t heads = shape.heads, per_group = heads / shape.groups;
-  const StatesView& states = batch_->states();
-  cpu::for_each(team_, x.rows, kFewRows, [&](std::uint32_t i) {
-    kernels_.discretize(steps_.data() + std::size_t{i} * heads, decays_.data() + std::size_t{i} * heads, row_of(dt, i),
-                        vector_of(dt_bias), vector_of(a), heads);
-  });
-  cpu::for_each(team_, static_cast<std::uint32_t>(batch_->entries().size()) * heads, [&](std::uint32_t n) {
-    const BatchEntry& entry = batch_->entries()[n / heads];
-    const std::uint32_t head = n % heads, group = head / per_group;
-    std::byte* state = states.at(entry.state).ssm(shape.layer) +
-                       std::size_t{head} * shape.head_dim * shape.state_dim * element_bytes(states.type);
-    for (std::uint32_t i = 0; i < entry.rows; i += kTokens) {
-      const std::uint32_t row = entry.first_row + i;
-      kernels_.recur({.state = state,
-                      .type = states.type,
-                      .head_dim = shape.head_dim,
-                      .state_dim = shape.state_dim,
-                      .tokens = std::min(kTokens, entry.rows - i),
-                      .steps = steps_.data() + std::size_t{row} * heads + head,
-                      .decays = decays_.data() + std::size_t{row} * heads + head,
-                      .x = row_of(x, row) + head * shape.head_dim,
-                      .b = row_of(b, row) + group * shape.state_dim,
-                      .c = row_of(c, row) + group * shape.state_dim,
-                      .out = row_of(out, row) + head * shape.head_dim,
-                      .step_stride = heads,
-                      .x_stride = x.stride,
-                      .b_stride = b.stride,
-                      .c_stride = c.stride,
-                      .out_stride = out.stride,
-                      .d = vector_of(d)[head]});
     }
   });
 }

@@ -67,9 +67,14 @@ class CpuBackend final : public Backend {
   void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) override;
   void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) override;
   void attention(Tensor out, Tensor q, const AttentionShape& shape) override;
-  void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) override;
+  void split_query_gate(Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim) override;
+  void convolve(Tensor x, Tensor factor, Tensor weight, Tensor bias, const ConvolutionShape& shape) override;
+  void mamba1_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                   const Mamba1Shape& shape) override;
   void mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                    const Mamba2Shape& shape) override;
+  void delta_rule(Tensor out, Tensor q, Tensor k, Tensor v, Tensor alpha, Tensor beta, Tensor dt_bias, Tensor a,
+                  const DeltaShape& shape) override;
 
  private:
   struct Scratch {  // of one thread
@@ -132,12 +137,12 @@ class CpuBackend final : public Backend {
   cpu::QuantRows place_inputs_;              // by place
   // By place too. Memory is touched only where experts are floats.
   std::unique_ptr<float[]> place_floats_;
-  std::vector<float> expert_scores_;         // [threads][experts]
-  std::vector<cpu::AttentionPlan> plans_;    // of this step, by group
-  LargeVector<cpu::Query> queries_;          // [kv_heads][rows][heads / kv_heads]
-  LargeVector<cpu::Query> parts_;            // what queries saw of a section; as queries_, for some sections
-  LargeVector<float> part_sums_;             // of parts_
-  LargeVector<float> steps_, decays_;        // of recurrent layers: [rows][heads]
+  std::vector<float> expert_scores_;       // [threads][experts]
+  std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
+  LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]
+  LargeVector<cpu::Query> parts_;          // what queries saw of a section; as queries_, for some sections
+  LargeVector<float> part_sums_;           // of parts_
+  LargeVector<float> steps_, decays_;      // of recurrent layers: [rows][heads]; the delta rule has its betas in steps_
   std::vector<sampling::Scratch> samplers_;  // by thread
   std::vector<sampling::Picked> picked_;     // of this step
   std::vector<std::uint64_t> places_;        // of picked_

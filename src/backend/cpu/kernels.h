@@ -100,13 +100,45 @@ struct Recurrence {
   float d;
 };
 
+// Mamba-1: the channels of a layer and some tokens of a sequence. A lane is a channel.
+struct ChannelScan {
+  std::byte* state;  // [state_dim][channels]
+  ElementType type;  // of the state
+  std::uint32_t channels, state_dim, tokens;
+  const float* x;  // [tokens][channels]; dt too
+  const float* dt;
+  const float* b;  // [tokens][state_dim]; c too
+  const float* c;
+  float* out;  // [tokens][channels]
+  std::uint64_t x_stride, dt_stride, b_stride, c_stride, out_stride;
+  const float* dt_bias;  // [channels]; d too
+  const float* d;
+  const float* a;  // [state_dim][channels]
+};
+
+// The gated delta rule: one head and some tokens of a sequence. A lane is an element of the head's values.
+struct DeltaHead {
+  std::byte* state;  // [key_dim][value_dim]
+  ElementType type;  // of the state
+  std::uint32_t key_dim, value_dim, tokens;
+  const float* decays;  // [tokens]; betas too
+  const float* betas;
+  const float* q;  // [tokens][key_dim], normed; k too
+  const float* k;
+  const float* v;  // [tokens][value_dim]
+  float* out;      // [tokens][value_dim]
+  std::uint64_t gate_stride, q_stride, k_stride, v_stride, out_stride;
+};
+
 struct Convolution {
-  float* x;  // [rows][channels], in place
-  std::uint64_t stride;
+  float* x;             // [rows][channels], in place
+  const float* factor;  // [rows][channels]; null: none
+  std::uint64_t stride, factor_stride;
   std::uint32_t rows, channels, taps;
   const float* weight;  // [taps][channels]
   const float* bias;    // null: none
   float* window;        // [taps - 1][channels]
+  bool silu;
 };
 inline constexpr std::uint32_t kMostTaps = 256;
 
@@ -138,6 +170,8 @@ struct Kernels {
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*gate_gelu)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*gate_sigmoid)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*multiply)(float* out, const float* a, const float* b, std::uint32_t n);
   void (*gate_clamped)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
@@ -146,7 +180,14 @@ struct Kernels {
                      std::uint32_t heads);
   // The state is rounded to its type after every token, so that no bit depends on how many tokens a call has.
   void (*recur)(const Recurrence& head);
-  void (*convolve)(const Convolution& layer, std::uint32_t channel, std::uint32_t count);  // at most 16 channels
+  void (*convolve)(const Convolution& layer, std::uint32_t channel, std::uint32_t count);       // at most 16 channels
+  void (*scan_channels)(const ChannelScan& layer, std::uint32_t channel, std::uint32_t count);  // at most 16
+  // x = x * scale / sqrt(x . x + epsilon)
+  void (*normalize)(float* x, float scale, float epsilon, std::uint32_t n);
+  // betas = sigmoid(beta), decays = exp(a * softplus(alpha + bias)), for some heads of a row.
+  void (*delta_gates)(float* betas, float* decays, const float* beta, const float* alpha, const float* bias,
+                      const float* a, std::uint32_t heads);
+  void (*delta_rule)(const DeltaHead& head, std::uint32_t first, std::uint32_t count);  // at most 16 elements of values
 };
 
 const Kernels& scalar_kernels();

@@ -14,6 +14,8 @@
 #include "attention.inl"
 #include "state_types.inl"
 #include "recurrent.inl"
+#include "mamba1.inl"
+#include "delta_rule.inl"
 // clang-format on
 
 constexpr Kernels make_kernels(const char* name) {
@@ -32,10 +34,16 @@ constexpr Kernels make_kernels(const char* name) {
           .add_scaled = add_scaled,
           .gate_silu = gate_silu,
           .gate_gelu = gate_gelu,
+          .gate_sigmoid = gate_sigmoid,
+          .multiply = multiply,
           .gate_clamped = gate_clamped,
           .soft_cap = soft_cap,
           .rotate = rotate,
           .discretize = discretize,
           .recur = recur,
-          .convolve = convolve};
+          .convolve = convolve,
+          .scan_channels = scan_channels,
+          .normalize = normalize,
+          .delta_gates = delta_gates,
+          .delta_rule = delta_rule};
 }

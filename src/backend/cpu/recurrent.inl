@@ -165,10 +165,9 @@ void recur(const Recurrence& r) {
   }
 }
 
-// Depth-wise causal convolution with bias and SiLU over at most sixteen channels. The last inputs stay in registers.
-// The convolution state `window` is [taps - 1][channels], oldest first; weights are [taps][channels]. kTaps: their
-// number, or an upper bound.
-template <std::uint32_t kTaps>
+// Depth-wise causal convolution over at most sixteen channels. The last inputs stay in registers. The convolution state
+// `window` is [taps - 1][channels], oldest first; weights are [taps][channels]. kTaps: their number, or an upper bound.
+template <std::uint32_t kTaps, bool kPlain>
 QUIRE_INLINE void convolve_taps(const Convolution& c, std::uint32_t taps, std::uint32_t channel, std::uint32_t count) {
   V16 weights[kTaps], last[kTaps];
   const std::uint32_t keep = taps - 1;
@@ -178,18 +177,23 @@ QUIRE_INLINE void convolve_taps(const Convolution& c, std::uint32_t taps, std::u
   for (std::uint32_t i = 0; i < c.rows; ++i) {
     float* at = c.x + i * c.stride + channel;
     last[keep] = load_up_to(at, count);
+    if (!kPlain && c.factor != nullptr) last[keep] *= load_up_to(c.factor + i * c.factor_stride + channel, count);
     V16 sum = bias;
     for (std::uint32_t t = 0; t < taps; ++t) sum = fma(weights[t], last[t], sum);
     for (std::uint32_t t = 0; t < keep; ++t) last[t] = last[t + 1];
-    store_up_to(at, silu(sum), count);
+    store_up_to(at, kPlain || c.silu ? silu(sum) : sum, count);
   }
   for (std::uint32_t t = 0; t < keep; ++t) store_up_to(c.window + t * c.channels + channel, last[t], count);
 }
 
+// Published models have four taps with SiLU, or three with a factor.
 void convolve(const Convolution& c, std::uint32_t channel, std::uint32_t count) {
-  if (c.taps == 4 && count == 16) {
-    convolve_taps<4>(c, 4, channel, 16);
+  const bool plain = c.factor == nullptr && c.silu;
+  if (c.taps == 4 && count == 16 && plain) {
+    convolve_taps<4, true>(c, 4, channel, 16);
+  } else if (c.taps == 3 && count == 16) {
+    convolve_taps<3, false>(c, 3, channel, 16);
   } else {
-    convolve_taps<kMostTaps>(c, c.taps, channel, count);
+    convolve_taps<kMostTaps, false>(c, c.taps, channel, count);
   }
 }

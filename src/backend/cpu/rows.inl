@@ -58,6 +58,14 @@ void gate_gelu(float* out, const float* gate, const float* up, std::uint32_t n) 
     store_up_to(out + i, gelu_tanh(load_up_to(gate + i, count)) * load_up_to(up + i, count), count);
   });
 }
+void gate_sigmoid(float* out, const float* gate, const float* up, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
+    store_up_to(out + i, sigmoid(load_up_to(gate + i, count)) * load_up_to(up + i, count), count);
+  });
+}
+void multiply(float* out, const float* a, const float* b, std::uint32_t n) {
+  for (std::uint32_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
 void gate_clamped(float* out, const float* gate, const float* up, std::uint32_t n) {
   const V16 limit = all(7.0f);
   by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {

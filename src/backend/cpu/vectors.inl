@@ -154,6 +154,7 @@ QUIRE_INLINE V16 exponential(V16 x) {
   return p * reinterpret_cast<V16>(power);
 }
 
+QUIRE_INLINE V16 sigmoid(V16 x) { return 1.0f / (1.0f + exponential(-x)); }
 QUIRE_INLINE V16 silu(V16 x) { return x / (1.0f + exponential(-x)); }
 QUIRE_INLINE V16 hyperbolic_tangent(V16 x) { return 1.0f - 2.0f / (1.0f + exponential(2.0f * x)); }
 QUIRE_INLINE V16 gelu_tanh(V16 x) {

@@ -338,8 +338,19 @@ void CudaBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tens
   submit(Store{shape, q, k, v, changes});
 }
 void CudaBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) { submit(Attend{out, q, shape}); }
-void CudaBackend::mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) {
-  submit(Convolve{x, weight, bias, shape});
+void CudaBackend::split_query_gate(Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim) {
+  submit(Split{q, gate, both, head_dim});
+}
+void CudaBackend::convolve(Tensor x, Tensor factor, Tensor weight, Tensor bias, const ConvolutionShape& shape) {
+  submit(Convolve{x, factor, weight, bias, shape});
+}
+void CudaBackend::mamba1_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                              const Mamba1Shape& shape) {
+  submit(ChannelScan{out, x, b, c, dt, dt_bias, a, d, shape});
+}
+void CudaBackend::delta_rule(Tensor out, Tensor q, Tensor k, Tensor v, Tensor alpha, Tensor beta, Tensor dt_bias,
+                             Tensor a, const DeltaShape& shape) {
+  submit(Delta{out, q, k, v, alpha, beta, dt_bias, a, shape});
 }
 void CudaBackend::mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                               const Mamba2Shape& shape) {
@@ -398,8 +409,22 @@ void CudaBackend::launch(const Operation& operation) {
       [&](const Attend& op) {
         attention_.attention(stream, op.out, op.q, op.shape, batch_->kv()[op.shape.group], on_device_);
       },
+      [&](const Split& op) { cuda::launch_split_query_gate(stream, op.q, op.gate, op.both, op.head_dim); },
       [&](const Convolve& op) {
-        cuda::launch_mamba2_conv(stream, op.x, op.weight, op.bias, recurrent(op.shape), on_device_, batch_->states());
+        const ConvolutionShape& s = op.shape;
+        cuda::launch_convolution(stream, op.x, {op.factor, op.weight, op.bias}, {s.layer, s.channels, s.width, s.silu},
+                                 on_device_, batch_->states());
+      },
+      [&](const ChannelScan& op) {
+        cuda::launch_mamba1_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d},
+                                 {op.shape.layer, op.shape.channels, op.shape.state_dim}, on_device_, batch_->states());
+      },
+      [&](const Delta& op) {
+        const DeltaShape& s = op.shape;
+        cuda::launch_delta_rule(
+            stream, op.out, {op.q, op.k, op.v, op.alpha, op.beta, op.dt_bias, op.a},
+            {s.layer, s.heads, s.key_heads, s.key_dim, s.value_dim, s.tiled, s.gate_run, s.gate_step, s.epsilon},
+            on_device_, batch_->states());
       },
       [&](const Scan& op) {
         cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(op.shape),

@@ -53,9 +53,14 @@ class CudaBackend final : public Backend {
   void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) override;
   void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) override;
   void attention(Tensor out, Tensor q, const AttentionShape& shape) override;
-  void mamba2_conv(Tensor x, Tensor weight, Tensor bias, const Mamba2Shape& shape) override;
+  void split_query_gate(Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim) override;
+  void convolve(Tensor x, Tensor factor, Tensor weight, Tensor bias, const ConvolutionShape& shape) override;
+  void mamba1_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
+                   const Mamba1Shape& shape) override;
   void mamba2_scan(Tensor out, Tensor x, Tensor b, Tensor c, Tensor dt, Tensor dt_bias, Tensor a, Tensor d,
                    const Mamba2Shape& shape) override;
+  void delta_rule(Tensor out, Tensor q, Tensor k, Tensor v, Tensor alpha, Tensor beta, Tensor dt_bias, Tensor a,
+                  const DeltaShape& shape) override;
 
  private:
   static constexpr std::uint32_t kMostProducts = 4;  // of one input in one operation; more are divided
@@ -114,9 +119,14 @@ class CudaBackend final : public Backend {
     AttentionShape shape;
     friend bool operator==(const Attend&, const Attend&) = default;
   };
+  struct Split {
+    Tensor q, gate, both;
+    std::uint32_t head_dim;
+    friend bool operator==(const Split&, const Split&) = default;
+  };
   struct Convolve {
-    Tensor x, weight, bias;
-    Mamba2Shape shape;
+    Tensor x, factor, weight, bias;
+    ConvolutionShape shape;
     friend bool operator==(const Convolve&, const Convolve&) = default;
   };
   struct Scan {
@@ -124,7 +134,18 @@ class CudaBackend final : public Backend {
     Mamba2Shape shape;
     friend bool operator==(const Scan&, const Scan&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
+  struct ChannelScan {
+    Tensor out, x, b, c, dt, dt_bias, a, d;
+    Mamba1Shape shape;
+    friend bool operator==(const ChannelScan&, const ChannelScan&) = default;
+  };
+  struct Delta {
+    Tensor out, q, k, v, alpha, beta, dt_bias, a;
+    DeltaShape shape;
+    friend bool operator==(const Delta&, const Delta&) = default;
+  };
+  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Split, Convolve,
+                                 ChannelScan, Scan, Delta>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {

@@ -26,12 +26,24 @@ bool has_rows_only(WeightUse use) { return use == WeightUse::Lookup || use == We
 
 const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
+InputKind gated_kind(Activation activation) {
+  switch (activation) {
+    case Activation::Silu: return InputKind::GatedSilu;
+    case Activation::GeluTanh: return InputKind::GatedGelu;
+    case Activation::Sigmoid: return InputKind::GatedSigmoid;
+    case Activation::ClampedSwiglu:  // of experts only
+    case Activation::None: break;
+  }
+  return InputKind::Multiplied;
+}
+
 InputKind kind_of(const Input& input) {
   switch (input.kind) {
     case Input::Kind::Plain: return InputKind::Plain;
     case Input::Kind::Normed: return InputKind::Normed;
-    case Input::Kind::Gated: return input.activation == Activation::Silu ? InputKind::GatedSilu : InputKind::GatedGelu;
+    case Input::Kind::Gated: return gated_kind(input.activation);
     case Input::Kind::GatedNormed: return InputKind::GatedNormed;
+    case Input::Kind::NormedGated: return InputKind::NormedGated;
   }
   return InputKind::Plain;
 }

@@ -138,7 +138,7 @@ void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedI
   const std::uint32_t threads = row_threads(input.x.cols);
   const bool aligned = is_aligned(input);
   const bool many = input.x.rows > kFew;
-  const bool gated = input.kind == InputKind::GatedSilu || input.kind == InputKind::GatedGelu;
+  const bool gated = input.gate.valid() && input.kind != InputKind::GatedNormed && input.kind != InputKind::NormedGated;
   // Overlap means compute capability 9.0.
   if (gated && !many && to.overlap && quads > kMostThreads && quads <= kShare * kShareHeld * kMostThreads) {
     return launch_gated(stream, input, to, forms, aligned);

@@ -38,7 +38,9 @@ __device__ inline float gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(kRoot * fmaf(0.044715f * x * x, x, x)));
 }
 
-__device__ inline bool normed(InputKind kind) { return kind == InputKind::Normed || kind == InputKind::GatedNormed; }
+__device__ inline bool normed(InputKind kind) {
+  return kind == InputKind::Normed || kind == InputKind::GatedNormed || kind == InputKind::NormedGated;
+}
 
 // The value before a norm.
 __device__ inline float gated(const Row& row, float x, float gate) {
@@ -46,10 +48,13 @@ __device__ inline float gated(const Row& row, float x, float gate) {
     case InputKind::GatedSilu:
     case InputKind::GatedNormed: return __fmul_rn(silu(gate), x);
     case InputKind::GatedGelu: return __fmul_rn(gelu(gate), x);
+    case InputKind::GatedSigmoid: return __fmul_rn(1.0f / (1.0f + expf(-gate)), x);
+    case InputKind::Multiplied: return __fmul_rn(gate, x);
     default: return x;
   }
 }
-__device__ inline bool has_gate(const Row& row) { return row.gate != nullptr; }
+// Before the norm, if there is one.
+__device__ inline bool has_gate(const Row& row) { return row.gate != nullptr && row.kind != InputKind::NormedGated; }
 __device__ inline float before_norm(const Row& row, std::uint32_t c) {
   return gated(row, row.x[c], has_gate(row) ? row.gate[c] : 0.0f);
 }
@@ -80,8 +85,13 @@ __device__ inline float4 quad_before(const Row& row, std::uint32_t c) {
 __device__ inline float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
   if (!normed(row.kind) || c >= row.cols) return v;
   const std::uint32_t last = row.cols - 1;  // padding has no group
-  return {after_norm(row, v.x, c, weight.x), after_norm(row, v.y, min(c + 1, last), weight.y),
-          after_norm(row, v.z, min(c + 2, last), weight.z), after_norm(row, v.w, min(c + 3, last), weight.w)};
+  const float4 out = {after_norm(row, v.x, c, weight.x), after_norm(row, v.y, min(c + 1, last), weight.y),
+                      after_norm(row, v.z, min(c + 2, last), weight.z),
+                      after_norm(row, v.w, min(c + 3, last), weight.w)};
+  if (row.kind != InputKind::NormedGated) return out;
+  const float4 gate = floats_at(row.gate, c, row.cols, row.aligned);
+  return {__fmul_rn(silu(gate.x), out.x), __fmul_rn(silu(gate.y), out.y), __fmul_rn(silu(gate.z), out.z),
+          __fmul_rn(silu(gate.w), out.w)};
 }
 __device__ inline float4 quad(const Row& row, std::uint32_t c) {
   const float4 v = quad_before(row, c);
@@ -175,10 +185,28 @@ struct RowThread {
   __device__ std::uint32_t first(std::uint32_t end) const { return number < count ? number : end; }
 };
 
+// 1 / rms of each of many groups: a warp for each.
+constexpr std::uint32_t kManyGroups = 8;
+__device__ inline void compute_many_norms(const Row& row, const InputArgs& input, float* norms) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  for (std::uint32_t group = threadIdx.x / 32; group < input.groups; group += blockDim.x / 32) {
+    float sum = 0;
+    for (std::uint32_t c = lane; c < row.part; c += 32) {
+      const float value = before_norm(row, group * row.part + c);
+      sum = fmaf(value, value, sum);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+    if (lane == 0) norms[group] = 1.0f / sqrtf(sum / static_cast<float>(row.part) + input.epsilon);
+  }
+  __syncthreads();
+}
+
 // 1 / rms of each group. `held`: the quads of this thread before the norm.
 template <std::uint32_t kHeld>
 __device__ void compute_norms(const Row& row, const InputArgs& input, RowThread thread, const float4 (&held)[kHeld],
                               std::uint32_t quads, float (&room)[32], float* norms) {
+  if (input.groups >= kManyGroups) return compute_many_norms(row, input, norms);
   for (std::uint32_t group = 0; group < input.groups; ++group) {
     float sum = 0;
     if (input.groups == 1) {

@@ -16,7 +16,16 @@ namespace quire::cuda {
 
 // --- inputs
 
-enum class InputKind : std::uint8_t { Plain, Normed, GatedSilu, GatedGelu, GatedNormed };
+enum class InputKind : std::uint8_t {
+  Plain,
+  Normed,
+  GatedSilu,
+  GatedGelu,
+  GatedSigmoid,
+  Multiplied,
+  GatedNormed,
+  NormedGated
+};
 
 struct InputArgs {
   InputKind kind = InputKind::Plain;

@@ -1,5 +1,5 @@
-// Mamba-2: convolution and scan. The order of every sum depends on the shape of the layer alone, so a sequence has the
-// same bits and the same state however its tokens are cut into chunks.
+// Recurrent layers: convolutions and scans. The order of every sum depends on the shape of the layer alone, so a
+// sequence has the same bits and the same state however its tokens are cut into chunks.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,21 @@ struct RecurrentShape {
 // The widest convolution. A model with a wider one is refused when it is read.
 inline constexpr std::uint32_t kMostConvTaps = 256;
 
-// Depth-wise causal convolution with SiLU, in place; continues from the convolution state and updates it.
-//   x [rows][channels], weight [conv_width][channels], bias [channels] or not valid
-//   convolution state [conv_width - 1][channels], oldest first
-void launch_mamba2_conv(cudaStream_t stream, Tensor x, Tensor weight, Tensor bias, const RecurrentShape& shape,
+// ConvolutionShape of backend.h.
+struct ConvShape {
+  std::uint32_t layer = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t width = 0;
+  bool silu = true;
+};
+struct ConvInputs {
+  Tensor factor, weight, bias;  // factor and bias may be invalid: none
+};
+
+// Depth-wise causal convolution in place; continues from the convolution state and updates it.
+//   x and factor [rows][channels], weight [width][channels], bias [channels]
+//   convolution state [width - 1][channels], oldest first
+void launch_convolution(cudaStream_t stream, Tensor x, const ConvInputs& inputs, const ConvShape& shape,
                         const DeviceBatch& batch, const StatesView& states);
 
 // The inputs of a scan: x [rows][inner], b and c [rows][groups * state_dim], dt [rows][heads]; dt_bias, a, d [heads].
@@ -42,5 +53,38 @@ struct ScanInputs {
 // The state of a head is [head_dim][state_dim], in f32, f16 or bf16. It is rounded after every token.
 void launch_mamba2_scan(cudaStream_t stream, Tensor out, const ScanInputs& inputs, const RecurrentShape& shape,
                         const DeviceBatch& batch, const StatesView& states);
+
+// Mamba1Shape of backend.h. Inputs: x and dt [rows][channels], b and c [rows][state_dim]; dt_bias and d [channels],
+// a [state_dim][channels].
+struct ChannelShape {
+  std::uint32_t layer = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t state_dim = 0;
+};
+
+//   step = softplus(dt + dt_bias); next[n] = state[n] * exp(step * a[n]) + step * x * b[n]; out = next . c + d * x
+// The state is [state_dim][channels].
+void launch_mamba1_scan(cudaStream_t stream, Tensor out, const ScanInputs& inputs, const ChannelShape& shape,
+                        const DeviceBatch& batch, const StatesView& states);
+
+// DeltaShape of backend.h.
+struct DeltaRuleShape {
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0, key_heads = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;
+  bool tiled = false;
+  std::uint32_t gate_run = 0, gate_step = 0;
+  float epsilon = 0;
+};
+struct DeltaInputs {
+  Tensor q, k, v, alpha, beta, dt_bias, a;
+};
+
+// The gated delta rule as in backend.h; q and k are normed in place. The state of a head is [key_dim][value_dim].
+void launch_delta_rule(cudaStream_t stream, Tensor out, const DeltaInputs& inputs, const DeltaRuleShape& shape,
+                       const DeviceBatch& batch, const StatesView& states);
+
+// Columns of `both` go to q and gate, head_dim of them in turn.
+void launch_split_query_gate(cudaStream_t stream, Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim);
 
 }  // namespace quire::cuda

@@ -249,8 +249,8 @@ void launch_layer(const Rows& wide, const Rows& out, const Layer& layer, const R
   const std::uint32_t inner = s.heads * s.head_dim, shared = s.groups * s.state_dim, channels = s.conv_channels();
   const Tensor all = wide.tensor();
   if (convolve) {
-    launch_mamba2_conv(nullptr, all.columns(0, channels), layer.conv_weight.tensor(), layer.conv_bias.tensor(), s,
-                       batch, states);
+    launch_convolution(nullptr, all.columns(0, channels), {{}, layer.conv_weight.tensor(), layer.conv_bias.tensor()},
+                       {s.layer, channels, s.conv_width}, batch, states);
   }
   if (!scan) return;
   launch_mamba2_scan(nullptr, out.tensor(),
