@@ -20,9 +20,25 @@ json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
     out["key_length"] = facts.model.key_length;
     out["value_length"] = facts.model.value_length;
     out["window"] = layer.window == 0 ? json::value() : json::value(layer.window);
+    out["rotary"] = !layer.unrotated;
   }
   out["feed_forward_length"] = layer.feed_forward;
   return out;
+}
+
+json::value rope_scaling_json(const model::RopeScaling& scaling) {
+  using Kind = model::RopeScaling::Kind;
+  switch (scaling.kind) {
+    case Kind::None: break;
+    case Kind::Linear: return {{"kind", "linear"}, {"factor", scaling.factor}};
+    case Kind::Yarn:
+      return {{"kind", "yarn"}, {"factor", scaling.factor}, {"original_context_length", scaling.original_length}};
+    case Kind::LongRope:
+      return {{"kind", "longrope"},
+              {"factors", scaling.long_factors ? "long" : "short"},
+              {"original_context_length", scaling.original_length}};
+  }
+  return nullptr;
 }
 
 json::value recurrent_json(const model::RecurrentShape& shape) {
@@ -89,6 +105,8 @@ json::object info_json(const ModelFacts& facts) {
   out["experts"] = model.experts;
   out["experts_used"] = model.experts_used;
   out["layers"] = std::move(layers);
+  out["learned_positions"] = model.architecture->learned_positions;
+  out["rope_scaling"] = rope_scaling_json(facts.rope_scaling);
   out["recurrent"] = recurrent_json(model.recurrent);
   out["tensors"] = facts.tensors;
   out["types"] = std::move(types);

@@ -52,7 +52,9 @@ class CpuBackend final : public Backend {
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
+  void add_positions(Tensor x, const Weight& table) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;

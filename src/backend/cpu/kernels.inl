@@ -11,6 +11,7 @@
 #include "tiles.inl"
 #include "products.inl"
 #include "rows.inl"
+#include "layer_norm.inl"
 #include "attention.inl"
 #include "state_types.inl"
 #include "recurrent.inl"
@@ -28,10 +29,13 @@ constexpr Kernels make_kernels(const char* name) {
           .end_attention = end_attention,
           .store_kv = store_kv,
           .rms_norm = rms_norm,
+          .layer_norm = layer_norm,
           .scale_by = scale_by,
           .add_scaled = add_scaled,
           .gate_silu = gate_silu,
           .gate_gelu = gate_gelu,
+          .activate_silu = activate_silu,
+          .activate_gelu = activate_gelu,
           .soft_cap = soft_cap,
           .rotate = rotate,
           .discretize = discretize,

@@ -44,7 +44,9 @@ class CudaBackend final : public Backend {
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
+  void add_positions(Tensor x, const Weight& table) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
@@ -70,6 +72,16 @@ class CudaBackend final : public Backend {
     Tensor out, x, weight;
     float epsilon;
     friend bool operator==(const Norm&, const Norm&) = default;
+  };
+  struct LayerNorm {
+    Tensor out, x, weight, bias;
+    float epsilon;
+    friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
+  };
+  struct AddPositions {
+    Tensor x;
+    Weight table;
+    friend bool operator==(const AddPositions&, const AddPositions&) = default;
   };
   struct Matmul {
     Product products[kMostProducts];  // without their weights: those may be gone when a graph is compared
@@ -118,7 +130,8 @@ class CudaBackend final : public Backend {
     Mamba2Shape shape;
     friend bool operator==(const Scan&, const Scan&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
+  using Operation = std::variant<Embed, Norm, Matmul, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan,
+                                 LayerNorm, AddPositions>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {

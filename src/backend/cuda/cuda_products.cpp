@@ -27,6 +27,9 @@ InputKind kind_of(const Input& input) {
     case Input::Kind::Normed: return InputKind::Normed;
     case Input::Kind::Gated: return input.activation == Activation::Silu ? InputKind::GatedSilu : InputKind::GatedGelu;
     case Input::Kind::GatedNormed: return InputKind::GatedNormed;
+    case Input::Kind::LayerNormed: return InputKind::LayerNormed;
+    case Input::Kind::Activated:
+      return input.activation == Activation::Silu ? InputKind::ActivatedSilu : InputKind::ActivatedGelu;
   }
   return InputKind::Plain;
 }
@@ -179,8 +182,9 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
     const Packing packing = packing_of(product.weight->type);
     (packing == Packing::F32 ? forms.floats : packing == Packing::BF16 ? forms.bf16 : forms.halves) = true;
   }
-  launch_prepare(stream, {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups}, prepared_,
-                 forms);
+  const Tensor gate = input.kind == Input::Kind::Activated ? input.x : input.gate;
+  launch_prepare(stream, {kind_of(input), input.x, gate, input.weight, input.epsilon, input.groups, input.bias},
+                 prepared_, forms);
   // Products of one packing go together, in the order of their first.
   MatrixSet set;
   for (std::size_t i = 0; i < products.size(); ++i) {

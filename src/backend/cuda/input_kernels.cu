@@ -1,5 +1,5 @@
-// Makes the input of a product ready: norm or gate, then halves in the order that matrix instructions read. One block
-// per token. The number of threads follows from the columns alone, so sums have one order.
+// Makes the input of a product ready: norm, gate or activation, then halves in the order that matrix instructions read.
+// One block per token. The number of threads follows from the columns alone, so sums have one order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -16,9 +16,9 @@ constexpr std::uint32_t kAhead = 2;  // quads of norm weights that a thread read
 
 struct Row {
   InputKind kind;
-  const float *x, *gate, *weight;
+  const float *x, *gate, *weight, *bias;
   std::uint32_t cols, part;  // columns of a group of the norm
-  const float* norms;        // 1 / rms of each group
+  const float* norms;        // 1 / rms of each group; of a LayerNorm 1 / deviation, then the mean
   bool aligned;
 };
 
@@ -28,7 +28,9 @@ __device__ float gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(kRoot * fmaf(0.044715f * x * x, x, x)));
 }
 
-__device__ bool normed(InputKind kind) { return kind == InputKind::Normed || kind == InputKind::GatedNormed; }
+__device__ bool normed(InputKind kind) {
+  return kind == InputKind::Normed || kind == InputKind::GatedNormed || kind == InputKind::LayerNormed;
+}
 
 // The value before a norm.
 __device__ float gated(const Row& row, float x, float gate) {
@@ -36,6 +38,8 @@ __device__ float gated(const Row& row, float x, float gate) {
     case InputKind::GatedSilu:
     case InputKind::GatedNormed: return __fmul_rn(silu(gate), x);
     case InputKind::GatedGelu: return __fmul_rn(gelu(gate), x);
+    case InputKind::ActivatedSilu: return silu(gate);
+    case InputKind::ActivatedGelu: return gelu(gate);
     default: return x;
   }
 }
@@ -64,22 +68,49 @@ __device__ float4 quad_before(const Row& row, std::uint32_t c) {
   const float4 gate = floats_at(row.gate, c, row.cols, row.aligned);
   return {gated(row, x.x, gate.x), gated(row, x.y, gate.y), gated(row, x.z, gate.z), gated(row, x.w, gate.w)};
 }
+// A weight and a bias past the end are zeros, so padding stays zero.
+__device__ float4 layer_normed(const Row& row, float4 v, std::uint32_t c, float4 weight) {
+  const float factor = row.norms[0], mean = row.norms[1];
+  const float4 bias = row.bias == nullptr ? float4{0, 0, 0, 0} : floats_at(row.bias, c, row.cols, row.aligned);
+  const auto element = [&](float value, float by, float plus) {
+    return __fadd_rn(__fmul_rn(__fmul_rn(__fsub_rn(value, mean), factor), by), plus);
+  };
+  return {element(v.x, weight.x, bias.x), element(v.y, weight.y, bias.y), element(v.z, weight.z, bias.z),
+          element(v.w, weight.w, bias.w)};
+}
+template <bool kLayer>
 __device__ float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
   if (!normed(row.kind) || c >= row.cols) return v;
+  if constexpr (kLayer) return layer_normed(row, v, c, weight);
   const std::uint32_t last = row.cols - 1;  // padding has no group
   return {after_norm(row, v.x, c, weight.x), after_norm(row, v.y, min(c + 1, last), weight.y),
           after_norm(row, v.z, min(c + 2, last), weight.z), after_norm(row, v.w, min(c + 3, last), weight.w)};
 }
+template <bool kLayer>
 __device__ float4 quad(const Row& row, std::uint32_t c) {
   const float4 v = quad_before(row, c);
-  return normed(row.kind) ? quad_after(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
+  return normed(row.kind) ? quad_after<kLayer>(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
 }
 __device__ float squares(float4 v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
 }
 
-// The same tree for every warp and block of this many threads; all threads get the result. No value is negative or
-// changes when it is joined with 0.
+__device__ float sum(float4 v, float before) {
+  return __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(before, v.x), v.y), v.z), v.w);
+}
+// Squares of the distances from the mean, of the columns that there are.
+__device__ float squares_about(float mean, float4 v, std::uint32_t c, std::uint32_t cols, float before) {
+  const float value[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float distance = __fsub_rn(value[i], mean);
+    if (c + i < cols) before = fmaf(distance, distance, before);
+  }
+  return before;
+}
+
+// The same tree for every warp and block of this many threads; all threads get the result. No value changes when it is
+// joined with 0.
 template <typename Join>
 __device__ float over_block(float value, Join join, float (&room)[32]) {
 #pragma unroll
@@ -172,8 +203,37 @@ __device__ void compute_norms(const Row& row, const InputArgs& input, const floa
   __syncthreads();
 }
 
-// kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
+// 1 / deviation and mean of a LayerNorm.
 template <std::uint32_t kHeld>
+__device__ void compute_layer_norm(const Row& row, float epsilon, const float4 (&held)[kHeld], std::uint32_t quads,
+                                   float (&room)[32], float* norms) {
+  const auto added = [](float a, float b) { return __fadd_rn(a, b); };
+  const std::uint32_t others = kHeld * blockDim.x + threadIdx.x;
+  const auto cols = static_cast<float>(row.cols);
+  float total = 0;
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) total = sum(held[h], total);
+  for (std::uint32_t i = others; i < quads; i += blockDim.x) total = sum(quad_before(row, column_of(i)), total);
+  const float mean = __fdiv_rn(over_block(total, added, room), cols);
+  float squared = 0;
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) {
+    squared = squares_about(mean, held[h], column_of(h * blockDim.x + threadIdx.x), row.cols, squared);
+  }
+  for (std::uint32_t i = others; i < quads; i += blockDim.x) {
+    squared = squares_about(mean, quad_before(row, column_of(i)), column_of(i), row.cols, squared);
+  }
+  squared = over_block(squared, added, room);
+  if (threadIdx.x == 0) {
+    norms[0] = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squared, cols), epsilon)));
+    norms[1] = mean;
+  }
+  __syncthreads();
+}
+
+// kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
+// kLayer: a LayerNorm, in a kernel of its own so that the others need no registers for it.
+template <std::uint32_t kHeld, bool kLayer>
 __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
     prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
   extern __shared__ float norms[];  // of the groups
@@ -184,6 +244,7 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
                 row_at(input.x, token),
                 input.gate.data == nullptr ? nullptr : row_at(input.gate, token),
                 reinterpret_cast<const float*>(input.weight.data),
+                reinterpret_cast<const float*>(input.bias.data),
                 cols,
                 cols / input.groups,
                 norms,
@@ -201,19 +262,25 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     held[h] = i < quads ? quad_before(row, column_of(i)) : float4{0, 0, 0, 0};
   }
-  if (normed(row.kind)) compute_norms(row, input, held, quads, room, norms);
+  if constexpr (kLayer) {
+    compute_layer_norm(row, input.epsilon, held, quads, room, norms);
+  } else if (normed(row.kind)) {
+    compute_norms(row, input, held, quads, room, norms);
+  }
   float most = 0;
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeld; ++h) {
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     if (normed(row.kind) && i < quads) {
       const std::uint32_t c = column_of(i);
-      held[h] = quad_after(row, held[h], c, h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
+      held[h] = quad_after<kLayer>(row, held[h], c,
+                                   h < kAhead ? weights[h % kAhead] : floats_at(row.weight, c, cols, aligned));
     }
     most = fmaxf(most, most_of(held[h]));
   }
   const std::uint32_t others = kHeld * blockDim.x + threadIdx.x;
-  for (std::uint32_t i = others; i < quads; i += blockDim.x) most = fmaxf(most, most_of(quad(row, column_of(i))));
+  for (std::uint32_t i = others; i < quads; i += blockDim.x)
+    most = fmaxf(most, most_of(quad<kLayer>(row, column_of(i))));
   most = over_block(
       most, [](float a, float b) { return fmaxf(a, b); }, room);
   const int exponent = exponent_for(most);
@@ -224,7 +291,7 @@ __global__ void __launch_bounds__(kMostThreads, kHeld > 2 ? 1 : 2)
     const std::uint32_t i = h * blockDim.x + threadIdx.x;
     if (i < quads) write(column_of(i), held[h]);
   }
-  for (std::uint32_t i = others; i < quads; i += blockDim.x) write(column_of(i), quad(row, column_of(i)));
+  for (std::uint32_t i = others; i < quads; i += blockDim.x) write(column_of(i), quad<kLayer>(row, column_of(i)));
 }
 
 bool is_aligned(const Tensor& x) {
@@ -234,16 +301,25 @@ bool is_aligned(const Tensor& x) {
 }  // namespace
 
 cudaError_t prepare_inputs() {
-  const cudaError_t error = want_shared_memory(prepare_kernel<2>);
-  return error != cudaSuccess ? error : want_shared_memory(prepare_kernel<8>);
+  for (auto* const kernel :
+       {prepare_kernel<2, false>, prepare_kernel<8, false>, prepare_kernel<2, true>, prepare_kernel<8, true>}) {
+    if (const cudaError_t error = want_shared_memory(kernel); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
   const std::uint32_t threads = quads < kMostThreads ? quads : kMostThreads;
-  const bool aligned = is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
-  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float),
-         quads <= 2 * kMostThreads ? prepare_kernel<2> : prepare_kernel<8>, input, to, forms, aligned);
+  const bool aligned =
+      is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight) && is_aligned(input.bias);
+  const bool few = quads <= 2 * kMostThreads;
+  auto* const kernel = input.kind == InputKind::LayerNormed ? few ? prepare_kernel<2, true> : prepare_kernel<8, true>
+                       : few ? prepare_kernel<2, false>
+                                                            : prepare_kernel<8, false>;
+  // One more than there are groups: a LayerNorm has its mean there.
+  launch(to.overlap, stream, input.x.rows, threads, (input.groups + 1) * sizeof(float), kernel, input, to, forms,
+         aligned);
 }
 
 }  // namespace quire::cuda

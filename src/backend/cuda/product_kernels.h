@@ -16,13 +16,23 @@ namespace quire::cuda {
 
 // --- inputs
 
-enum class InputKind : std::uint8_t { Plain, Normed, GatedSilu, GatedGelu, GatedNormed };
+enum class InputKind : std::uint8_t {
+  Plain,
+  Normed,
+  GatedSilu,
+  GatedGelu,
+  GatedNormed,
+  LayerNormed,
+  ActivatedSilu,  // of `gate`; x is not used
+  ActivatedGelu
+};
 
 struct InputArgs {
   InputKind kind = InputKind::Plain;
   Tensor x, gate, weight;  // gate and weight where the kind has them
   float epsilon = 0;
   std::uint32_t groups = 1;
+  Tensor bias = {};  // of a LayerNorm, or none
 };
 
 // Where an input is made ready, for the kinds of weights that need it. Padding columns are zeros; tokens up to the next
