@@ -71,7 +71,7 @@ struct Weight {
 // What a matrix is used for.
 enum class WeightUse : std::uint8_t {
   Product,  // multiplied
-  Lookup,   // rows are looked up by token
+  Lookup,   // rows are looked up by token or position
   Both,     // multiplied and looked up: the table of a model with tied embeddings
   Heads,    // multiplied by matmul_heads()
 };
@@ -104,7 +104,9 @@ struct Input {
     Normed,       // x / rms(x) * weight
     Gated,        // act(gate) * x
     GatedNormed,  // rms_norm(x * silu(gate)) * weight, over each of `groups` equal parts of a row
-    NormedGated   // silu(gate) * (rms_norm(x) * weight), over the same parts
+    NormedGated,  // silu(gate) * (rms_norm(x) * weight), over the same parts
+    LayerNormed,  // (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias
+    Activated     // act(x)
   };
   Kind kind = Kind::Plain;
   Tensor x;
@@ -113,6 +115,7 @@ struct Input {
   Tensor weight = {};  // [cols]
   float epsilon = 0;
   std::uint32_t groups = 1;
+  Tensor bias = {};  // [cols], or none; LayerNormed
 
   friend bool operator==(const Input&, const Input&) = default;
   static Input plain(Tensor x) { return {.x = x}; }
@@ -121,6 +124,12 @@ struct Input {
   }
   static Input gated(Tensor gate, Tensor up, Activation activation) {
     return {.kind = Kind::Gated, .x = up, .gate = gate, .activation = activation};
+  }
+  static Input layer_normed(Tensor x, Tensor weight, Tensor bias, float epsilon) {
+    return {.kind = Kind::LayerNormed, .x = x, .weight = weight, .epsilon = epsilon, .bias = bias};
+  }
+  static Input activated(Tensor x, Activation activation) {
+    return {.kind = Kind::Activated, .x = x, .activation = activation};
   }
 };
 
@@ -330,8 +339,13 @@ class Backend {
 
   // out[i] = table[tokens[i]] * scale
   virtual void embed(Tensor out, const Weight& table, float scale) = 0;
+  // x[i] += table[positions[i]]. The positions of the step must be rows of the table.
+  virtual void add_positions(Tensor x, const Weight& table) = 0;
   // out = x / rms(x) * weight, row by row; x and out may be the same
   virtual void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) = 0;
+  // out = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, row by row; x and out may be the same, and the
+  // bias may be left out. The variance is the mean of (x - mean(x))^2.
+  virtual void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) = 0;
   // Multiplies one input with several matrices. Each output has as many rows as the input.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
   // The products of all heads in one operation.

@@ -18,6 +18,7 @@ class ConformanceOfProducts : public Conformance {
              .groups = input.groups};
     if (!input.gate.values.empty()) on.gate = tensors().put_within(input.gate, after, before + 1);
     if (!input.weight.values.empty()) on.weight = tensors().put(input.weight);
+    if (!input.bias.values.empty()) on.bias = tensors().put(input.bias);
     return on;
   }
 
@@ -64,6 +65,10 @@ std::vector<HostInput> all_inputs(std::uint32_t rows, std::uint32_t cols) {
       {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::GeluTanh},
       {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::Sigmoid},
       {.kind = Kind::Gated, .x = x, .gate = gate, .activation = Activation::None},
+      {.kind = Kind::LayerNormed, .x = x, .weight = norm, .epsilon = 1e-5f},
+      {.kind = Kind::LayerNormed, .x = x, .weight = norm, .epsilon = 1e-5f, .bias = random_matrix(1, cols, 44)},
+      {.kind = Kind::Activated, .x = x, .activation = Activation::Silu},
+      {.kind = Kind::Activated, .x = x, .activation = Activation::GeluTanh},
   };
   for (const std::uint32_t groups : {1u, 2u, 4u}) {
     for (const Kind kind : {Kind::GatedNormed, Kind::NormedGated}) {

@@ -83,7 +83,7 @@ TEST_P(ConformanceOfRows, AnglesArePositionsTimesFrequencies) {
   const Batch batch = make_batch(std::vector<Part>{
       {.position = 0, .rows = 5}, {.sequence = 1, .position = 1000}, {.sequence = 2, .position = 131000, .rows = 3}});
   const Tensor by = tensors().put(row), cosines = tensors().room(9, 37), sines = tensors().room(9, 37);
-  step(batch, [&] { backend().rope_angles(cosines, sines, by); });
+  step(batch, [&] { backend().rope_angles(cosines, sines, by, 1); });
   const reference::Angles expected = reference::rope_angles(batch.positions(), frequencies);
   expect_close(tensors().get(cosines), expected.cosines, tolerance().floats);
   expect_close(tensors().get(sines), expected.sines, tolerance().floats);
@@ -100,7 +100,7 @@ TEST_P(ConformanceOfRows, OperationsOnColumnsLeaveTheColumnsBesideThemAlone) {
     backend().rms_norm(a, more, by, 1e-5f);
     backend().add(b, more, 2);
     backend().cap_and_scale(c, 2, 3);
-    backend().rope_angles(cosines, sines, by);
+    backend().rope_angles(cosines, sines, by, 1);
   });
   expect_close(t.get(a), reference::rms_norm(y, weight, 1e-5), tolerance().floats);
   expect_close(t.get(b), reference::add(x, y, 2), tolerance().floats);
@@ -122,7 +122,7 @@ TEST_P(ConformanceOfRows, ARowHasTheSameBitsHoweverManyThereAre) {
       backend().rms_norm(normed, normed, by, 1e-5f);
       backend().add(added, more, 0.7f);
       backend().cap_and_scale(capped, 3, 1.7f);
-      backend().rope_angles(cosines, sines, by);
+      backend().rope_angles(cosines, sines, by, 1);
     });
     std::vector<float> all;
     for (const Tensor tensor : {normed, added, capped, cosines, sines}) {

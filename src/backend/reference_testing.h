@@ -101,6 +101,36 @@ inline Expected rms_norm(const Matrix& x, const Matrix& weight, double epsilon) 
   return out;
 }
 
+// (x - mean) / sqrt(mean of (x - mean)^2 + epsilon) * weight + bias; the bias may be empty
+inline Row layer_norm(const Row& x, std::span<const float> weight, std::span<const float> bias, double epsilon) {
+  double mean = 0, squares = 0;
+  for (const double value : x) mean += value / static_cast<double>(x.size());
+  for (const double value : x) squares += (value - mean) * (value - mean);
+  const double root = std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
+  Row out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    out[i] = (x[i] - mean) / root * weight[i] + (bias.empty() ? 0 : bias[i]);
+  }
+  return out;
+}
+
+// The mean is a sum, so each element carries an error of the size of the largest one.
+inline Expected layer_norm(const Matrix& x, const Matrix& weight, const Matrix& bias, double epsilon) {
+  Expected out(x.rows, x.cols);
+  for (std::uint32_t i = 0; i < x.rows; ++i) {
+    const Row row = layer_norm(to_doubles(x.row(i)), weight.row(0), bias.values, epsilon);
+    double most = 0, mean = 0, squares = 0;
+    for (const float value : x.row(i)) most = std::max(most, std::fabs(double{value})), mean += value / double(x.cols);
+    for (const float value : x.row(i)) squares += (value - mean) * (value - mean);
+    const double root = std::sqrt(squares / x.cols + epsilon);
+    for (std::uint32_t k = 0; k < x.cols; ++k) {
+      const double plus = bias.values.empty() ? 0 : std::fabs(bias.at(0, k));
+      out.set(i, k, row[k], std::fabs(row[k]) + plus + most / root * std::fabs(weight.at(0, k)) / 10);
+    }
+  }
+  return out;
+}
+
 // table[token] * scale
 inline Expected embed(const Matrix& table, std::span<const Token> tokens, double scale) {
   Expected out(static_cast<std::uint32_t>(tokens.size()), table.cols);
@@ -148,6 +178,7 @@ struct HostInput {
   Matrix weight = {};
   float epsilon = 0;
   std::uint32_t groups = 1;
+  Matrix bias = {};
 };
 
 inline double activated(Activation activation, double x) {
@@ -175,10 +206,19 @@ inline Row norm_of_parts(const Row& row, const HostInput& input) {
 //   Gated         activation(gate) * x
 //   GatedNormed   rms_norm(silu(gate) * x) * weight, over each of `groups` equal parts of a row
 //   NormedGated   silu(gate) * (rms_norm(x) * weight), over the same parts
+//   LayerNormed   layer_norm(x) * weight + bias
+//   Activated     activation(x)
 inline Row input_row(const HostInput& input, std::uint32_t i) {
   Row row = to_doubles(input.x.row(i));
   if (input.kind == Input::Kind::Normed) return rms_norm(row, input.weight.row(0), input.epsilon);
   if (input.kind == Input::Kind::Plain) return row;
+  if (input.kind == Input::Kind::LayerNormed) {
+    return layer_norm(row, input.weight.row(0), input.bias.values, input.epsilon);
+  }
+  if (input.kind == Input::Kind::Activated) {
+    for (double& value : row) value = activated(input.activation, value);
+    return row;
+  }
   if (input.kind == Input::Kind::NormedGated) row = norm_of_parts(row, input);
   for (std::uint32_t k = 0; k < input.x.cols; ++k) row[k] *= activated(input.activation, input.gate.at(i, k));
   return input.kind == Input::Kind::GatedNormed ? norm_of_parts(row, input) : row;
@@ -231,18 +271,21 @@ inline Expected product_added(Expected out, const Matrix& bias, const Matrix& be
 
 // --- attention
 
-// cos and sin of position * frequency. The angle itself may be a float: its error is proportional to the angle.
+// cos and sin of position * frequency, times magnitude. The angle itself may be a float: its error is proportional to
+// the angle.
 struct Angles {
   Expected cosines, sines;
 };
-inline Angles rope_angles(std::span<const std::uint32_t> positions, std::span<const float> frequencies) {
+inline Angles rope_angles(std::span<const std::uint32_t> positions, std::span<const float> frequencies,
+                          double magnitude = 1) {
   const auto rows = static_cast<std::uint32_t>(positions.size()), cols = static_cast<std::uint32_t>(frequencies.size());
   Angles out{{rows, cols}, {rows, cols}};
   for (std::uint32_t i = 0; i < rows; ++i) {
     for (std::uint32_t k = 0; k < cols; ++k) {
       const double angle = double{frequencies[k]} * positions[i];
-      out.cosines.set(i, k, std::cos(angle), 1 + angle / 100);
-      out.sines.set(i, k, std::sin(angle), 1 + angle / 100);
+      const double size = magnitude * (1 + std::fabs(angle) / 100);
+      out.cosines.set(i, k, std::cos(angle) * magnitude, size);
+      out.sines.set(i, k, std::sin(angle) * magnitude, size);
     }
   }
   return out;

@@ -28,9 +28,25 @@ json::object layer_json(const ModelFacts& facts, const model::Layer& layer) {
                        {"value", latent.value}};
     }
     out["window"] = layer.window == 0 ? json::value() : json::value(layer.window);
+    out["rotary"] = !layer.unrotated;
   }
   out["feed_forward_length"] = layer.feed_forward;
   return out;
+}
+
+json::value rope_scaling_json(const model::RopeScaling& scaling) {
+  using Kind = model::RopeScaling::Kind;
+  switch (scaling.kind) {
+    case Kind::None: break;
+    case Kind::Linear: return {{"kind", "linear"}, {"factor", scaling.factor}};
+    case Kind::Yarn:
+      return {{"kind", "yarn"}, {"factor", scaling.factor}, {"original_context_length", scaling.original_length}};
+    case Kind::LongRope:
+      return {{"kind", "longrope"},
+              {"factors", scaling.long_factors ? "long" : "short"},
+              {"original_context_length", scaling.original_length}};
+  }
+  return nullptr;
 }
 
 const char* name_of(model::BlockKind kind) {
@@ -116,6 +132,8 @@ json::object info_json(const ModelFacts& facts) {
   out["expert_groups_used"] = model.experts.groups_used;
   out["shared_expert_length"] = model.experts.shared_inner;
   out["layers"] = std::move(layers);
+  out["learned_positions"] = model.architecture->learned_positions;
+  out["rope_scaling"] = rope_scaling_json(facts.rope_scaling);
   out["recurrent"] = recurrent_json(model);
   out["layers_not_used"] = model.extra_layers;
   out["tensors"] = facts.tensors;

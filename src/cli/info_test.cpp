@@ -21,6 +21,7 @@ namespace {
 using gguf::testing::TemporaryFolder;
 using model::testing::OpenedModel;
 using model::testing::TestModel;
+using ::testing::AnyOf;
 using testing::call;
 using testing::demo_model;
 using testing::expect_refusal;
@@ -154,6 +155,28 @@ TEST(Info, TheGoldenModelsAreSaidToBeWhatTheyAre) {
     ++models;
   }
   EXPECT_GE(models, 10);
+}
+
+TEST(Info, PositionsAreSaidToBeWhatTheyAre) {
+  const auto text = [](const std::string& model) {
+    return call({"info", QUIRE_SOURCE_DIR "/testdata/golden/" + model + "/model.gguf"}, {}).out;
+  };
+  EXPECT_THAT(text("gpt2"), HasSubstr("positions       learned, a table of 512\n"));
+  EXPECT_THAT(text("smollm3"), HasSubstr("positions       rotary, in 3 of 4 layers with attention\n"));
+  EXPECT_THAT(text("llama-yarn"), HasSubstr("rotary scaling  YaRN, by 8 from 64 tokens\n"));
+  EXPECT_THAT(text("phi3-longrope"),
+              HasSubstr("rotary scaling  longrope, long factors (short ones with --ctx 64 or less)\n"));
+  EXPECT_THAT(text("llama"), Not(AnyOf(HasSubstr("positions"), HasSubstr("rotary"))));
+  const auto json = [](const std::string& model) {
+    return boost::json::parse(
+        call({"info", "--json", QUIRE_SOURCE_DIR "/testdata/golden/" + model + "/model.gguf"}).out);
+  };
+  EXPECT_EQ(json("gpt2").at("learned_positions"), true);
+  EXPECT_EQ(json("cohere2").at("layers").at(2).at("rotary"), true);
+  EXPECT_EQ(json("cohere2").at("layers").at(3).at("rotary"), false);
+  EXPECT_EQ(json("llama-yarn").at("rope_scaling").at("kind"), "yarn");
+  EXPECT_EQ(json("phi3-longrope").at("rope_scaling").at("factors"), "long");
+  EXPECT_TRUE(json("llama").at("rope_scaling").is_null());
 }
 
 TEST(Info, ColoursAreForTerminals) {

@@ -100,6 +100,34 @@ void add_experts(Page& page, const model::Hyperparameters& model) {
                                          model.architecture->shared_expert_gate ? ", with a gate" : ""));
 }
 
+// How the model knows where a token is, unless it is plain rotary embeddings in every layer.
+void add_positions(Page& page, const ModelFacts& facts) {
+  const model::Hyperparameters& model = facts.model;
+  const auto unrotated = std::ranges::count_if(model.layers, &Layer::unrotated);
+  const std::uint32_t layers = model.count(model::BlockKind::Attention);
+  if (model.architecture->learned_positions) {
+    page.line("positions", fmt::format("learned, a table of {}", grouped(model.context_length)));
+  } else if (unrotated > 0) {
+    page.line("positions", fmt::format("rotary, in {} of {} layers with attention", layers - unrotated, layers));
+  }
+  using Kind = model::RopeScaling::Kind;
+  const model::RopeScaling& scaling = facts.rope_scaling;
+  const std::string original = grouped(scaling.original_length);
+  switch (scaling.kind) {
+    case Kind::None: break;
+    case Kind::Linear: page.line("rotary scaling", fmt::format("linear, by {}", scaling.factor)); break;
+    case Kind::Yarn:
+      page.line("rotary scaling", fmt::format("YaRN, by {} from {} tokens", scaling.factor, original));
+      break;
+    case Kind::LongRope:
+      page.line("rotary scaling",
+                scaling.long_factors
+                    ? fmt::format("longrope, long factors (short ones with --ctx {} or less)", original)
+                    : fmt::format("longrope, short factors (long ones from {} tokens on)", original));
+      break;
+  }
+}
+
 void add_model(Page& page, const ModelFacts& facts) {
   const model::Hyperparameters& model = facts.model;
   page.line("architecture", fmt::format("{} ({})", model.architecture->name, model.architecture->title));
@@ -123,6 +151,7 @@ void add_model(Page& page, const ModelFacts& facts) {
     page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements{}",
                                        range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size,
                                        model.architecture->gated_attention ? "; outputs have gates" : ""));
+    add_positions(page, facts);
   }
   if (model.count(model::BlockKind::LatentAttention) > 0) {
     const model::LatentShape& latent = model.latent;

@@ -16,6 +16,7 @@
 #include "quire/base/error.h"
 #include "quire/gguf/gguf.h"
 #include "quire/model/hyperparameters.h"
+#include "quire/model/rope_scaling.h"
 #include "quire/model/state_layout.h"
 
 namespace quire::cli {
@@ -48,6 +49,7 @@ struct ModelFacts {
 
   std::string name;  // empty if the file names none
   model::Hyperparameters model;
+  model::RopeScaling rope_scaling;  // with the trained context
   std::uint64_t parameters = 0;
   std::uint64_t tensors = 0;
   std::vector<TensorType> types;  // the one with the most bytes first

@@ -13,6 +13,11 @@ constexpr BlockSpec kPostNormed[] = {{BlockKind::Attention, "attn_norm.weight", 
                                      {BlockKind::FeedForward, "ffn_norm.weight", "post_ffw_norm.weight"}};
 constexpr BlockSpec kNormedAfter[] = {{.kind = BlockKind::Attention, .post_norm = "post_attention_norm.weight"},
                                       {.kind = BlockKind::FeedForward, .post_norm = "post_ffw_norm.weight"}};
+constexpr BlockSpec kParallel[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                   {.kind = BlockKind::FeedForward, .join = Join::Beside}};
+constexpr BlockSpec kBiasedNorms[] = {
+    {.kind = BlockKind::Attention, .norm = "attn_norm.weight", .norm_bias = "attn_norm.bias"},
+    {.kind = BlockKind::FeedForward, .norm = "ffn_norm.weight", .norm_bias = "ffn_norm.bias"}};
 constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {BlockKind::FeedForward, "ffn_norm.weight"}};
 constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
@@ -33,6 +38,15 @@ constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
 
 constexpr std::array kArchitectures = {
+    Architecture{.name = "cohere2",
+                 .title = "Command R7B, Command A",
+                 .blocks = kParallel,
+                 .norm = NormKind::Layer,
+                 .default_window = 4096,
+                 .window_period = 4,
+                 .rope_pairs = RopePairs::Neighbours,
+                 .rotated_in_windows_only = true,
+                 .logits_are_multiplied = true},
     Architecture{.name = "deepseek2",
                  .title = "DeepSeek V2, V3",
                  .blocks = kLatent,
@@ -59,6 +73,21 @@ constexpr std::array kArchitectures = {
                  .embedding_times_root_of_width = true,
                  .layers_that_scale_by_width = 62,
                  .head_norms = true},
+    Architecture{.name = "glm4",
+                 .title = "GLM-4",
+                 .blocks = kPostNormed,
+                 .rope_pairs = RopePairs::Neighbours,
+                 .refuses_rope_sections = true,
+                 .gate_in_up = true},
+    Architecture{.name = "gpt2",
+                 .title = "GPT-2",
+                 .blocks = kBiasedNorms,
+                 .norm = NormKind::Layer,
+                 .unrotated_period = 1,
+                 .learned_positions = true,
+                 .activation = Activation::GeluTanh,
+                 .ungated = true,
+                 .all_biases = true},
     Architecture{.name = "granite",
                  .title = "Granite",
                  .blocks = kTransformer,
@@ -113,6 +142,16 @@ constexpr std::array kArchitectures = {
                  .blocks = kTransformer,
                  .rope_pairs = RopePairs::Neighbours,
                  .unrotated_period = 4},
+    // Files do not name the window, which all published models have.
+    Architecture{.name = "starcoder2",
+                 .title = "StarCoder2",
+                 .blocks = kBiasedNorms,
+                 .norm = NormKind::Layer,
+                 .default_window = 4096,
+                 .window_period = 0,
+                 .activation = Activation::GeluTanh,
+                 .ungated = true,
+                 .all_biases = true},
 };
 static_assert(std::ranges::is_sorted(kArchitectures, {}, &Architecture::name));
 

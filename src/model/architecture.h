@@ -33,9 +33,16 @@ enum class Join : std::uint8_t {
 // that has a width.
 struct BlockSpec {
   BlockKind kind = BlockKind::Attention;
-  std::string_view norm = {};       // tensor: RMS norm of its input; none for a block beside another
-  std::string_view post_norm = {};  // tensor: RMS norm of its output, before it is added to the stream
+  std::string_view norm = {};       // tensor: norm of its input; none for a block beside another
+  std::string_view post_norm = {};  // tensor: norm of its output, before it is added to the stream
   Join join = Join::After;
+  std::string_view norm_bias = {};  // tensor: bias of the norm of its input
+};
+
+// The norms of the residual stream and of blocks' outputs.
+enum class NormKind : std::uint8_t {
+  Rms,    // x / rms(x) * weight
+  Layer,  // (x - mean(x)) / deviation(x) * weight, plus bias if there is one
 };
 
 struct Architecture {
@@ -46,6 +53,13 @@ struct Architecture {
   constexpr bool has(BlockKind kind) const {
     for (const BlockSpec& block : blocks) {
       if (block.kind == kind) return true;
+    }
+    return false;
+  }
+  // Norms have biases. The norm before the output matrix has one then, too.
+  constexpr bool norm_biases() const {
+    for (const BlockSpec& block : blocks) {
+      if (!block.norm_bias.empty()) return true;
     }
     return false;
   }
@@ -65,6 +79,7 @@ struct Architecture {
     return has(BlockKind::Attention) && recurs() && !beside;
   }
 
+  NormKind norm = NormKind::Rms;
   // Where recurrent layers and those with attention alternate: each n-th layer has attention, where a file does not
   // name the interval (full_attention_interval). 0: layers without KV heads (attention.head_count_kv) are recurrent.
   std::uint32_t attention_interval = 0;
@@ -77,6 +92,9 @@ struct Architecture {
   std::uint32_t window_period = 1;
   // How rotary embeddings pair the elements of a head.
   RopePairs rope_pairs = RopePairs::Halves;
+  // Files with sections of rotary dimensions (rope.dimension_sections: models that see images) pair elements in another
+  // order. They are refused.
+  bool refuses_rope_sections = false;
   // A file may say that the model was trained without rotary embeddings (rope.scaling.finetuned = false). If so,
   // positions are not rotated.
   bool finetuned_switches_rope = false;
@@ -87,6 +105,11 @@ struct Architecture {
   bool windows_are_not_scaled = false;
   // Which layers are not rotated: each n-th. 0: all are rotated. 1: none is.
   std::uint32_t unrotated_period = 0;
+  // Layers without a window are not rotated.
+  bool rotated_in_windows_only = false;
+  // Each position has an embedding in a table (position_embd.weight), which is added to the token's. Contexts end where
+  // the table does.
+  bool learned_positions = false;
   // YaRN's ramp begins and ends at whole pairs of elements (rope_scaling.h).
   bool yarn_whole_pairs = true;
   // YaRN: rope.scaling.yarn_log_multiplier is a tenth of Hugging Face's mscale_all_dim, mscale is the same, and what
@@ -94,6 +117,8 @@ struct Architecture {
   bool yarn_scales_scores = false;
   Activation activation = Activation::Silu;
   bool embedding_times_root_of_width = false;
+  // The file's logit_scale is what logits are multiplied by, and is required. Otherwise they are divided by it.
+  bool logits_are_multiplied = false;
   // The largest model of the family scales queries by embedding width / heads instead of by the head size. It is
   // recognised by its number of layers. 0: there is no such model.
   std::uint32_t layers_that_scale_by_width = 0;
@@ -110,9 +135,11 @@ struct Architecture {
   bool head_norms = false;          // of each head's query and key
   bool wide_norms = false;          // of all queries of a token at once, and of all keys
   bool gate_in_up = false;          // one matrix for gate and up, the gate's rows first; false: two matrices
+  bool ungated = false;             // the feed-forward block is down(act(up)), and has no gate
   bool shared_expert_gate = false;  // the shared expert's output is multiplied by the sigmoid of a logit of its own
   // Here a file may have the tensors where the row says false: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values
+  bool all_biases = false;         // of every matrix of attention and of the feed-forward block
   bool convolution_bias = false;   // of Mamba-2
   bool expert_biases = false;      // of the router and of every matrix of the experts
   // The other way round: a file may be without the norm of Mamba-2's output (ssm_norm.weight). It has no norm then.

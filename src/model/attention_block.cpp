@@ -22,7 +22,8 @@ void AttentionBlock::declare(TensorTable& table) {
   const std::uint64_t key = std::uint64_t{kv_heads_} * head_dim_;
   const std::uint64_t value = std::uint64_t{kv_heads_} * value_dim_, output = std::uint64_t{heads_} * value_dim_;
   // A bias that the architecture does not require is allowed, since it can mean only one thing.
-  const Presence biases = row_->projection_biases ? Presence::Required : Presence::Optional;
+  const auto required = [](bool yes) { return yes ? Presence::Required : Presence::Optional; };
+  const Presence biases = required(row_->projection_biases || row_->all_biases);
   if (table.file_has("attn_qkv.weight")) {
     table.fused_matrix("attn_qkv.weight", width_, {{&q_, query}, {&k_, key}, {&v_, value}});
     table.fused_vector("attn_qkv.bias", {{&q_bias_, query}, {&k_bias_, key}, {&v_bias_, value}}, biases);
@@ -35,7 +36,7 @@ void AttentionBlock::declare(TensorTable& table) {
     table.vector("attn_v.bias", value, v_bias_, biases);
   }
   table.matrix("attn_output.weight", width_, output, out_);
-  table.vector("attn_output.bias", width_, out_bias_, Presence::Optional);
+  table.vector("attn_output.bias", width_, out_bias_, required(row_->all_biases));
   if (row_->head_norms) {
     table.vector("attn_q_norm.weight", head_dim_, q_norm_);
     table.vector("attn_k_norm.weight", head_dim_, k_norm_);

@@ -176,6 +176,9 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
     if (!tuned) return std::unexpected(tuned.error());
     if (!*tuned) return {};
   }
+  if (row.refuses_rope_sections && reader.has("rope.dimension_sections")) {
+    return reader.refuse("rope.dimension_sections", "rotary embeddings of images are not supported");
+  }
   const auto dims = file.get_or<std::uint32_t>(reader.key("rope.dimension_count"), model.key_length);
   if (!dims) return std::unexpected(dims.error());
   if (*dims == 0 || *dims % 2 != 0 || *dims > model.key_length) {
@@ -233,14 +236,17 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     std::optional<float> fallback;  // empty: the file must have it
     bool positive;
   };
-  float divide_logits = 1;
+  float logits = 1;
+  const std::optional<float> usual_logits = row.logits_are_multiplied ? std::nullopt : std::optional(1.0f);
+  const std::string_view epsilon =
+      row.norm == NormKind::Layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   const float usual_embedding =
       row.embedding_times_root_of_width ? std::sqrt(static_cast<float>(model.embedding)) : 1.0f;
   const Read reads[] = {
-      {"attention.layer_norm_rms_epsilon", &constants.epsilon, std::nullopt, true},
+      {epsilon, &constants.epsilon, std::nullopt, true},
       {"embedding_scale", &constants.embedding_scale, usual_embedding, false},
       {"residual_scale", &constants.residual_scale, 1, false},
-      {"logit_scale", &divide_logits, 1, true},
+      {"logit_scale", &logits, usual_logits, true},
       {"attention.scale", &constants.attention_scale, usual_scale, true},
       {"attn_logit_softcapping", &constants.attention_cap, row.default_attention_cap, false},
       {"final_logit_softcapping", &constants.logit_cap, row.default_logit_cap, false},
@@ -251,7 +257,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
     if (!value) return std::unexpected(value.error());
     *read.to = *value;
   }
-  constants.logit_scale = 1.0f / divide_logits;
+  constants.logit_scale = row.logits_are_multiplied ? logits : 1.0f / logits;
   if (constants.expert_scale == 0) constants.expert_scale = 1;  // as in llama.cpp: no scale
   if (attends) {
     if (auto ok = read_rope(file, reader, model, context, constants); !ok) return std::unexpected(ok.error());

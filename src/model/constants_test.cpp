@@ -67,6 +67,31 @@ TEST(Constants, Gemma2CapsItsScoresAndLogitsAlsoWhereAFileDoesNotSaySo) {
   }
 }
 
+TEST(Constants, LayerNormsHaveAKeyOfTheirOwnForEpsilon) {
+  const TestModel model = TestModel::attention("starcoder2").set("attention.layer_norm_epsilon", 1e-3F);
+  EXPECT_EQ(constants(TestModel(model).remove("attention.layer_norm_rms_epsilon")).epsilon, 1e-3F);
+  EXPECT_THAT(refusal(TestModel(model).remove("attention.layer_norm_epsilon")),
+              HasSubstr("has no metadata 'starcoder2.attention.layer_norm_epsilon'"));
+}
+
+TEST(Constants, LogitsAreDividedOrMultipliedByTheirScale) {
+  EXPECT_EQ(constants(TestModel::attention("granite").set("logit_scale", 4.0F)).logit_scale, 0.25f);
+  EXPECT_EQ(constants(TestModel::attention("granite")).logit_scale, 1.0f);
+  EXPECT_EQ(constants(TestModel::attention("cohere2").set("logit_scale", 4.0F)).logit_scale, 4.0f);
+  EXPECT_THAT(refusal(TestModel::attention("cohere2").remove("logit_scale")),
+              HasSubstr("has no metadata 'cohere2.logit_scale'"));
+}
+
+TEST(Constants, AModelWithoutRotaryEmbeddingsHasNoFrequencies) {
+  EXPECT_THAT(constants(TestModel::attention("gpt2")).frequencies, IsEmpty());
+}
+
+TEST(Constants, SectionsOfGlmAreRefused) {
+  EXPECT_THAT(
+      refusal(TestModel::attention("glm4").set("rope.dimension_sections", std::vector<std::int32_t>{2, 1, 1, 0})),
+      HasSubstr("'glm4.rope.dimension_sections'"));
+}
+
 TEST(Constants, AGraniteHybridRotatesUnlessItsFileSaysNo) {
   const TestModel model = TestModel::hybrid("granitehybrid", {0, 1});
   EXPECT_THAT(constants(model).frequencies, SizeIs(4));

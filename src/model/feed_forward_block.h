@@ -1,4 +1,4 @@
-// The gated feed-forward block: down(act(gate(x)) * up(x)).
+// The feed-forward block: down(act(gate(x)) * up(x)), or without a gate down(act(up(x))).
 #pragma once
 
 #include "quire/model/block.h"
@@ -21,6 +21,7 @@ class FeedForwardBlock final : public Block {
 
   Weight gate_, up_;  // [inner][width]
   Weight down_;       // [width][inner]
+  Tensor gate_bias_, up_bias_, down_bias_;
 };
 
 }  // namespace quire::model

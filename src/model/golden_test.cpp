@@ -83,12 +83,16 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
   for (const quire::testing::BackendKind& kind : quire::testing::backend_kinds()) {
     const std::string& variant = kind.name;
     const double tolerance = kind.gpu ? 4e-3 : tolerance_of(GetParam());
-    double most = 0;  // the worst distance of a logit, in parts of the spread
+    std::optional<Loaded> made;
+    std::uint32_t context = 0;  // of what was made
+    double most = 0;            // the worst distance of a logit, in parts of the spread
     for (const json::value& item : golden.at("cases").as_array()) {
       const auto prompt = tokens_of(item.at("tokens"));
       const auto greedy = tokens_of(item.at("greedy"));
       const std::string path = folder + "/model.gguf";
-      Loaded loaded(path, kind.make(2), ElementType::F32, context_for(path, prompt.size() + greedy.size()));
+      const std::uint32_t needed = context_for(path, prompt.size() + greedy.size());
+      if (!made || context != needed) made.emplace(path, kind.make(2), ElementType::F32, context = needed);
+      Loaded& loaded = *made;
       const std::uint32_t vocabulary = loaded.model->hyperparameters().vocabulary;
       const double spread = item.at("logit_std").to_number<double>();
       const std::string raw = text_of(folder + "/" + std::string(item.at("last_logits").as_string()));

@@ -276,7 +276,9 @@ void choose_unrotated(Hyperparameters& model) {
   const std::uint32_t period = model.architecture->unrotated_period;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     Layer& layer = model.layers[i];
-    layer.unrotated = layer.has(BlockKind::Attention) && period != 0 && (i + 1) % period == 0;
+    const bool by_period = period != 0 && (i + 1) % period == 0;
+    const bool by_window = model.architecture->rotated_in_windows_only && layer.window == 0;
+    layer.unrotated = layer.has(BlockKind::Attention) && (by_period || by_window);
   }
 }
 

@@ -188,12 +188,25 @@ TEST(Hyperparameters, LatentShapesThatMakeNoSenseAreRefusedByTheirKey) {
               HasSubstr("'deepseek2.attention.temperature_scale': is not supported yet"));
 }
 
+TEST(Hyperparameters, SomeLayersHaveNoRotaryEmbeddings) {
+  const auto unrotated = [](const TestModel& model) {
+    std::vector<bool> layers;
+    for (const Layer& layer : read(model).layers) layers.push_back(layer.unrotated);
+    return layers;
+  };
+  EXPECT_THAT(unrotated(TestModel::attention("llama", 4)), Each(false));
+  EXPECT_THAT(unrotated(TestModel::attention("smollm3", 5)), ElementsAre(false, false, false, true, false));
+  EXPECT_THAT(unrotated(TestModel::attention("gpt2", 2)), Each(true));
+  // Layers with a window are rotated, and the others see all positions without it.
+  EXPECT_THAT(unrotated(TestModel::attention("cohere2", 5)), ElementsAre(false, false, false, true, false));
+  EXPECT_THAT(windows(read(TestModel::attention("cohere2", 5))), ElementsAre(4096, 4096, 4096, 0, 4096));
+}
+
 TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
-  EXPECT_THAT(why,
-              HasSubstr("deepseek2, falcon-h1, gemma2, gemma3, granite, granitehybrid, lfm2, llama, mamba, mamba2, "
-                        "olmo2, phi3, qwen2, qwen3, qwen35, qwen3moe, smollm3"));
+  EXPECT_THAT(why, HasSubstr("cohere2, deepseek2, falcon-h1, gemma2, gemma3, glm4, gpt2, granite, granitehybrid, lfm2, "
+                             "llama, mamba, mamba2, olmo2, phi3, qwen2, qwen3, qwen35, qwen3moe, smollm3, starcoder2"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }

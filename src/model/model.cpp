@@ -9,19 +9,19 @@
 namespace quire::model {
 namespace {
 
-struct ModelTensors {
-  Weight embedding, output;
-  Tensor norm;
-};
-
 // Declares all tensors: those of the model itself, then those of the blocks of each layer.
-void declare(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks, Weight& embedding,
-             Weight& output, Tensor& norm) {
+void declare(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks, ModelTensors& own) {
   const bool tied = !table.file_has("output.weight");
-  table.matrix("token_embd.weight", model.vocabulary, model.embedding, embedding, Presence::Required,
+  table.matrix("token_embd.weight", model.vocabulary, model.embedding, own.embedding, Presence::Required,
                tied ? WeightUse::Both : WeightUse::Lookup);
-  table.vector(model.architecture->final_norm, model.embedding, norm);
-  table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
+  if (model.architecture->learned_positions) {
+    table.matrix("position_embd.weight", model.context_length, model.embedding, own.positions, Presence::Required,
+                 WeightUse::Lookup);
+  }
+  table.vector(model.architecture->final_norm, model.embedding, own.norm);
+  if (model.architecture->norm_biases()) table.vector("output_norm.bias", model.embedding, own.norm_bias);
+  table.matrix("output.weight", model.vocabulary, model.embedding, own.output, Presence::Optional);
+  table.vector("output.bias", model.vocabulary, own.output_bias, Presence::Optional);
   if (model.attends()) {
     // Read by constants.cpp.
     table.known("rope_freqs.weight");
@@ -34,6 +34,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
     for (const BlockSpec& spec : model.architecture->blocks) {
       if (!model.layers[i].has(spec.kind)) continue;
       if (!spec.norm.empty()) table.vector(spec.norm, model.embedding, block->norm);
+      if (!spec.norm_bias.empty()) table.vector(spec.norm_bias, model.embedding, block->norm_bias);
       block->block->declare(table);
       if (!spec.post_norm.empty()) table.vector(spec.post_norm, model.embedding, block->post_norm);
       ++block;
@@ -76,7 +77,7 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
   std::vector<JoinedBlock> blocks = make_blocks(model);
   ModelTensors own;
   TensorTable table(file);
-  declare(table, model, blocks, own.embedding, own.output, own.norm);
+  declare(table, model, blocks, own);
   return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name, model.extra_layers);
 }
 
@@ -99,7 +100,7 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
   model->blocks_ = make_blocks(model->hyperparameters_);
   TensorTable table(model->file_);
   model->tied_ = !table.file_has("output.weight");
-  declare(table, model->hyperparameters_, model->blocks_, model->embedding_, model->output_, model->norm_);
+  declare(table, model->hyperparameters_, model->blocks_, model->tensors_);
   const auto layers = static_cast<std::uint32_t>(model->hyperparameters_.layers.size());
   const Hyperparameters& read = model->hyperparameters_;
   if (auto ok = table.check(layers, read.architecture->name, read.extra_layers); !ok) {
@@ -146,7 +147,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   auto weights = load_weights(backend, file_, bindings_, *computed);
   if (!weights) return std::unexpected(weights.error());
   weights_ = std::move(*weights);
-  if (tied_) output_ = embedding_;
+  if (tied_) tensors_.output = tensors_.embedding;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
@@ -193,10 +194,12 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
 }
 
 PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants) {
+  if (auto ok = check_positions(batch); !ok) return std::unexpected(ok.error());
   const std::uint32_t width = hyperparameters_.embedding;
   const Tensor x = buffer(kResidual, batch.rows(), width);
   backend_->begin(batch);
-  backend_->embed(x, embedding_, constants_.embedding_scale);
+  backend_->embed(x, tensors_.embedding, constants_.embedding_scale);
+  if (tensors_.positions.valid()) backend_->add_positions(x, tensors_.positions);
   walk_layers(begin_step(batch), x);
 
   const auto wanted = static_cast<std::uint32_t>(batch.wanted().size());
@@ -204,14 +207,39 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
   if (wanted > 0) {
     const Tensor last = buffer(kLast, wanted, width), logits = buffer(kLogits, wanted, hyperparameters_.vocabulary);
     backend_->gather_wanted(last, x);
-    const Product product{.out = logits, .weight = &output_};
-    backend_->matmul({&product, 1}, Input::normed(last, norm_, constants_.epsilon));
+    const Product product{.out = logits, .weight = &tensors_.output, .bias = tensors_.output_bias};
+    backend_->matmul({&product, 1}, normed(last, tensors_.norm, tensors_.norm_bias));
     backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
     if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs);
     if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
   return output;
+}
+
+// Learned positions end where their table does.
+PoolResult<void> Model::check_positions(const Batch& batch) const {
+  if (!tensors_.positions.valid()) return {};
+  for (const BatchEntry& entry : batch.entries()) {
+    const std::uint64_t tokens = std::uint64_t{entry.position} + entry.rows;
+    if (tokens > tensors_.positions.rows) {
+      return std::unexpected(PoolError::too_long("tokens of a sequence", tokens, tensors_.positions.rows));
+    }
+  }
+  return {};
+}
+
+Input Model::normed(Tensor x, Tensor weight, Tensor bias) const {
+  if (hyperparameters_.architecture->norm == NormKind::Rms) return Input::normed(x, weight, constants_.epsilon);
+  return Input::layer_normed(x, weight, bias, constants_.epsilon);
+}
+
+void Model::norm(Tensor out, Tensor x, Tensor weight, Tensor bias) {
+  if (hyperparameters_.architecture->norm == NormKind::Rms) {
+    backend_->rms_norm(out, x, weight, constants_.epsilon);
+  } else {
+    backend_->layer_norm(out, x, weight, bias, constants_.epsilon);
+  }
 }
 
 // What all layers share: the rotary angles of the step's positions.
@@ -231,20 +259,20 @@ BlockStep Model::begin_step(const Batch& batch) {
 // The output of a block is added to the residual stream x. If it has a post-norm, it goes through a buffer first. Two
 // blocks side by side read a normed copy of the stream, since the first adds to the stream before the second reads.
 void Model::walk_layers(const BlockStep& step, Tensor x) {
-  const Tensor normed = buffer(kNormed, x.rows, x.cols), output = buffer(kOutput, x.rows, x.cols);
+  const Tensor shared = buffer(kNormed, x.rows, x.cols), output = buffer(kOutput, x.rows, x.cols);
   Input in = Input::plain(x);
   for (const JoinedBlock& joined : blocks_) {
     if (joined.join == Join::After) {
-      in = joined.norm.valid() ? Input::normed(x, joined.norm, constants_.epsilon) : Input::plain(x);
+      in = joined.norm.valid() ? normed(x, joined.norm, joined.norm_bias) : Input::plain(x);
       if (joined.shares_input) {
-        backend_->rms_norm(normed, x, joined.norm, constants_.epsilon);
-        in = Input::plain(normed);
+        norm(shared, x, joined.norm, joined.norm_bias);
+        in = Input::plain(shared);
       }
     }
     const bool post = joined.post_normed;
     joined.block->forward(step, in, {.out = post ? output : x, .add = !post, .scale = constants_.residual_scale});
     if (!post) continue;
-    backend_->rms_norm(output, output, joined.post_norm, constants_.epsilon);
+    norm(output, output, joined.post_norm, {});
     backend_->add(x, output, constants_.residual_scale);
   }
 }

@@ -24,12 +24,23 @@
 
 namespace quire::model {
 
+// The tensors of a model that are not of a layer.
+struct ModelTensors {
+  Weight embedding;    // [vocabulary][embedding]
+  Weight positions;    // [context][embedding]; not valid: none
+  Weight output;       // [vocabulary][embedding]; the embedding itself if tied
+  Tensor output_bias;  // [vocabulary]; not valid: none
+  Tensor norm;         // [embedding], before the output matrix
+  Tensor norm_bias;    // [embedding]; not valid: none
+};
+
 // A layer is a list of these.
 struct JoinedBlock {
   Join join = Join::After;
   bool shares_input = false;  // the next block reads the same input
   bool post_normed = false;
   Tensor norm;       // [embedding], of its input; not valid: none
+  Tensor norm_bias;  // [embedding]; not valid: none
   Tensor post_norm;  // [embedding], of its output
   std::unique_ptr<Block> block;
 };
@@ -74,6 +85,9 @@ class Model {
 
  private:
   explicit Model(gguf::File file) : file_(std::move(file)) {}
+  Input normed(Tensor x, Tensor weight, Tensor bias) const;
+  void norm(Tensor out, Tensor x, Tensor weight, Tensor bias);
+  PoolResult<void> check_positions(const Batch& batch) const;
   void walk_layers(const BlockStep& step, Tensor x);
   BlockStep begin_step(const Batch& batch);
   std::unexpected<Error> refuse(const PoolError& error) const;
@@ -105,10 +119,8 @@ class Model {
   Backend* backend_ = nullptr;
   DeviceBuffer weights_;
   std::vector<JoinedBlock> blocks_;  // of all layers
-  Weight embedding_;                 // [vocabulary][embedding]
-  Weight output_;                    // [vocabulary][embedding]; the embedding itself if tied
-  bool tied_ = false;                // the file has no output matrix of its own
-  Tensor norm_;                      // [embedding], before the output matrix
+  ModelTensors tensors_;
+  bool tied_ = false;  // the file has no output matrix of its own
   Tensor frequencies_, window_frequencies_;
   DeviceBuffer buffers_[kBuffers];
   DeviceBuffer scratch_;

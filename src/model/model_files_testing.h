@@ -10,10 +10,13 @@
 namespace quire::model::testing {
 
 inline auto golden_files() {
-  return ::testing::Values("testdata/golden/deepseek2/model.gguf",           //
+  return ::testing::Values("testdata/golden/cohere2/model.gguf",             //
+                           "testdata/golden/deepseek2/model.gguf",           //
                            "testdata/golden/falcon-h1/model.gguf",           //
                            "testdata/golden/gemma2/model.gguf",              //
                            "testdata/golden/gemma3/model.gguf",              //
+                           "testdata/golden/glm4/model.gguf",                //
+                           "testdata/golden/gpt2/model.gguf",                //
                            "testdata/golden/granite/model.gguf",             //
                            "testdata/golden/granite-hybrid/model.gguf",      //
                            "testdata/golden/granite-moe-hybrid/model.gguf",  //
@@ -32,7 +35,8 @@ inline auto golden_files() {
                            "testdata/golden/qwen3/model.gguf",               //
                            "testdata/golden/qwen35/model.gguf",              //
                            "testdata/golden/qwen3moe/model.gguf",            //
-                           "testdata/golden/smollm3/model.gguf");
+                           "testdata/golden/smollm3/model.gguf",             //
+                           "testdata/golden/starcoder2/model.gguf");
 }
 inline auto demo_files() {
   return ::testing::Values("models/quire-demo-llama-q8_0.gguf", "models/quire-demo-mamba2-q8_0.gguf",

@@ -84,9 +84,12 @@ class TestModel {
   TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
     tensor("token_embd.weight", {16, 3});
     tensor(is({"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", {16});
+    if (is({"gpt2"})) tensor("position_embd.weight", {16, 100});
+    if (has_norm_biases()) tensor("output_norm.bias", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
       const std::string prefix = "blk." + std::to_string(i) + ".";
       if (!is({"olmo2"})) tensor(prefix + "attn_norm.weight", {16});
+      if (has_norm_biases()) tensor(prefix + "attn_norm.bias", {16});
       if (recurrent_layers[i]) {
         add_recurrent(prefix);
       } else {
@@ -165,7 +168,8 @@ class TestModel {
   TestModel(std::string architecture, std::uint32_t layers) : architecture_(std::move(architecture)) {
     set_key("general.architecture", architecture_);
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
-    set("attention.layer_norm_rms_epsilon", 1e-5F);
+    set("attention.layer_norm_rms_epsilon", 1e-5F).set("attention.layer_norm_epsilon", 1e-5F);
+    if (is({"cohere2"})) set("logit_scale", 0.25F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
     if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
@@ -173,6 +177,8 @@ class TestModel {
   bool is(std::initializer_list<std::string_view> names) const {
     return std::ranges::find(names, architecture_) != names.end();
   }
+
+  bool has_norm_biases() const { return is({"gpt2", "starcoder2"}); }
 
   // Queries from 6 elements, keys and values from 8. Keys have 8 elements of their own and 4 that are rotated,
   // values 5.
@@ -192,20 +198,22 @@ class TestModel {
   void add_attention(const std::string& prefix) {
     if (is({"deepseek2"})) return add_latent(prefix);
     tensor(prefix + "attn_output.weight", {16, 16});
-    if (is({"phi3"})) {
+    if (is({"gpt2", "phi3"})) {
       tensor(prefix + "attn_qkv.weight", {16, 32});
     } else {
       tensor(prefix + "attn_q.weight", {16, is({"qwen35"}) ? 32U : 16U}).tensor(prefix + "attn_k.weight", {16, 8});
       tensor(prefix + "attn_v.weight", {16, 8});
     }
-    if (is({"qwen2"})) {
+    if (is({"gpt2"})) tensor(prefix + "attn_qkv.bias", {32});
+    if (is({"gpt2", "starcoder2"})) tensor(prefix + "attn_output.bias", {16});
+    if (is({"qwen2", "starcoder2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
     if (is({"gemma3", "lfm2", "qwen3", "qwen35", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
-    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
+    if (is({"gemma2", "gemma3", "glm4", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
 
   void add_recurrent(const std::string& prefix) {
@@ -243,15 +251,19 @@ class TestModel {
     return is({"qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
   }
   void add_feed_forward(const std::string& prefix) {
-    if (!is({"olmo2"})) tensor(prefix + feed_forward_norm(), {16});
+    if (!is({"cohere2", "olmo2"})) tensor(prefix + feed_forward_norm(), {16});
+    if (has_norm_biases()) tensor(prefix + "ffn_norm.bias", {16});
     if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
     tensor(prefix + "ffn_down.weight", {32, 16});
-    if (is({"phi3"})) {
+    if (is({"gpt2", "starcoder2"})) {
+      tensor(prefix + "ffn_up.weight", {16, 32}).tensor(prefix + "ffn_up.bias", {32});
+      tensor(prefix + "ffn_down.bias", {16});
+    } else if (is({"glm4", "phi3"})) {
       tensor(prefix + "ffn_up.weight", {16, 64});
     } else {
       tensor(prefix + "ffn_gate.weight", {16, 32}).tensor(prefix + "ffn_up.weight", {16, 32});
     }
-    if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
+    if (is({"gemma2", "gemma3", "glm4", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
   }
 
   // Four experts.

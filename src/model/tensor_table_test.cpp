@@ -118,6 +118,11 @@ TEST(Tensors, NormsAndBiasesOfAnArchitectureAreRequired) {
       {"gemma2", {"post_attention_norm.weight", "post_ffw_norm.weight"}},
       {"gemma3", {"attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"}},
       {"mamba2", {"ssm_conv1d.bias"}},
+      {"olmo2", {"attn_q_norm.weight", "attn_k_norm.weight", "post_attention_norm.weight", "post_ffw_norm.weight"}},
+      {"glm4", {"post_attention_norm.weight", "post_ffw_norm.weight"}},
+      {"gpt2",
+       {"attn_qkv.bias", "attn_output.bias", "ffn_up.bias", "ffn_down.bias", "attn_norm.bias", "ffn_norm.bias"}},
+      {"starcoder2", {"attn_q.bias", "attn_output.bias", "ffn_up.bias", "ffn_down.bias", "attn_norm.bias"}},
   };
   for (const auto& [architecture, names] : needed) {
     for (const std::string& name : names) {
@@ -154,11 +159,15 @@ TEST(Tensors, AnUnknownOneIsRefusedByName) {
     EXPECT_THAT(tensor_refusal(model), HasSubstr("tensor '" + name + "'")) << architecture;
     EXPECT_EQ(load_refusal(model), tensor_refusal(model));
   };
-  for (const char* name : {"blk.0.ffn_gate.bias", "blk.1.ffn_up.bias"}) refused("llama", name, {32});
-  for (const char* name : {"blk.0.ffn_down.bias", "blk.1.attn_norm.bias", "blk.1.ffn_norm.bias", "output_norm.bias"}) {
+  for (const char* name : {"blk.1.attn_norm.bias", "blk.1.ffn_norm.bias", "output_norm.bias"}) {
     refused("llama", name, {16});
+    refused("cohere2", name, {16});
   }
-  refused("qwen2", "output.bias", {3});
+  refused("gpt2", "blk.0.ffn_gate.bias", {32});
+  refused("gpt2", "blk.0.ffn_gate.weight", {16, 32});
+  refused("starcoder2", "position_embd.weight", {16, 100});
+  refused("cohere2", "blk.0.ffn_norm.weight", {16});
+  refused("olmo2", "blk.0.attn_norm.weight", {16});
   refused("llama", "blk.1.attn_sinks.weight", {2});
   refused("llama", "blk.0.attn_q.scale", {1});
   refused("llama", "blk.0.ffn_gate_inp.weight", {16, 4});
@@ -195,6 +204,15 @@ TEST(Tensors, ExtraTensorsOfPublishedFilesPass) {
     biased.tensor(prefix + "attn_output.bias", {16});
   }
   EXPECT_EQ(load_refusal(biased), "");
+  // Granite's small code models.
+  TestModel granite = right("llama").tensor("output.bias", {3});
+  for (const char* layer : {"blk.0.", "blk.1."}) {
+    const std::string prefix = layer;
+    granite.tensor(prefix + "ffn_gate.bias", {32}).tensor(prefix + "ffn_up.bias", {32});
+    granite.tensor(prefix + "ffn_down.bias", {16});
+  }
+  EXPECT_EQ(load_refusal(granite), "");
+  EXPECT_EQ(load_refusal(right("glm4").tensor("blk.0.ffn_up.bias", {64}).tensor("blk.1.ffn_up.bias", {64})), "");
   // Llama 3.1, and a Granite hybrid made by the same converter.
   EXPECT_EQ(tensor_refusal(right("llama").tensor("rope_freqs.weight", {4})), "");
   EXPECT_EQ(tensor_refusal(right("granitehybrid").tensor("rope_freqs.weight", {4})), "");

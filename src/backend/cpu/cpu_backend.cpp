@@ -107,6 +107,18 @@ void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
   });
 }
 
+void CpuBackend::add_positions(Tensor x, const Weight& table) {
+  cpu::for_each_by_thread(team_, x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
+    const std::uint32_t position = batch_->positions()[i];
+    QUIRE_CHECK(position < table.rows, "positions have rows in the table");
+    float* row = scratch_[thread].row.data();
+    const std::byte* from = table.data + position * table.unit_bytes;
+    const auto ok = gguf::dequantize(table.type, {from, table.unit_bytes}, {row, x.cols});
+    QUIRE_CHECK(ok.has_value(), "weights were checked when the model was bound");
+    kernels_.add_scaled(row_of(x, i), row, 1, x.cols);
+  });
+}
+
 // --- products
 
 cpu::ProductScratch CpuBackend::scratch(std::uint32_t thread) {
@@ -132,6 +144,12 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
     case Input::Kind::Plain: std::memcpy(to, x, cols * sizeof(float)); return;
     case Input::Kind::Normed: kernels_.rms_norm(to, x, vector_of(input.weight), input.epsilon, cols); return;
     case Input::Kind::Gated: activate(input.activation, to, row_of(input.gate, row), x, cols); return;
+    case Input::Kind::LayerNormed:
+      kernels_.layer_norm(to, x, vector_of(input.weight), vector_of(input.bias), input.epsilon, cols);
+      return;
+    case Input::Kind::Activated:
+      (input.activation == Activation::Silu ? kernels_.activate_silu : kernels_.activate_gelu)(to, x, cols);
+      return;
     case Input::Kind::GatedNormed:
       kernels_.gate_silu(to, row_of(input.gate, row), x, cols);
       norm_parts(kernels_, to, to, input);
@@ -227,6 +245,12 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
 void CpuBackend::rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) {
   cpu::for_each(team_, x.rows, 2 * kFewRows, [&](std::uint32_t i) {
     kernels_.rms_norm(row_of(out, i), row_of(x, i), vector_of(weight), epsilon, x.cols);
+  });
+}
+
+void CpuBackend::layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) {
+  cpu::for_each(team_, x.rows, 2 * kFewRows, [&](std::uint32_t i) {
+    kernels_.layer_norm(row_of(out, i), row_of(x, i), vector_of(weight), vector_of(bias), epsilon, x.cols);
   });
 }
 

@@ -56,7 +56,9 @@ class CpuBackend final : public Backend {
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
+  void add_positions(Tensor x, const Weight& table) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void matmul_heads(const HeadProducts& products) override;
   void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) override;

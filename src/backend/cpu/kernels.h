@@ -166,6 +166,9 @@ struct Kernels {
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);
   // Rows
   void (*rms_norm)(float* out, const float* x, const float* weight, float epsilon, std::uint32_t n);
+  // `bias` may be null. x and out may be the same.
+  void (*layer_norm)(float* out, const float* x, const float* weight, const float* bias, float epsilon,
+                     std::uint32_t n);
   void (*scale_by)(float* x, float factor, std::uint32_t n);
   void (*add_scaled)(float* x, const float* y, float factor, std::uint32_t n);
   void (*gate_silu)(float* out, const float* gate, const float* up, std::uint32_t n);
@@ -173,6 +176,8 @@ struct Kernels {
   void (*gate_sigmoid)(float* out, const float* gate, const float* up, std::uint32_t n);
   void (*multiply)(float* out, const float* a, const float* b, std::uint32_t n);
   void (*gate_clamped)(float* out, const float* gate, const float* up, std::uint32_t n);
+  void (*activate_silu)(float* out, const float* x, std::uint32_t n);
+  void (*activate_gelu)(float* out, const float* x, std::uint32_t n);
   void (*soft_cap)(float* x, float cap, std::uint32_t n);
   void (*rotate)(float* x, const float* cosines, const float* sines, std::uint32_t pairs, bool neighbours);
   // Recurrent layers: steps = softplus(dt + bias), decays = exp(steps * a), for all heads of a row.

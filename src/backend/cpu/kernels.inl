@@ -11,6 +11,7 @@
 #include "tiles.inl"
 #include "products.inl"
 #include "rows.inl"
+#include "layer_norm.inl"
 #include "attention.inl"
 #include "state_types.inl"
 #include "recurrent.inl"
@@ -30,6 +31,7 @@ constexpr Kernels make_kernels(const char* name) {
           .end_attention = end_attention,
           .store_kv = store_kv,
           .rms_norm = rms_norm,
+          .layer_norm = layer_norm,
           .scale_by = scale_by,
           .add_scaled = add_scaled,
           .gate_silu = gate_silu,
@@ -37,6 +39,8 @@ constexpr Kernels make_kernels(const char* name) {
           .gate_sigmoid = gate_sigmoid,
           .multiply = multiply,
           .gate_clamped = gate_clamped,
+          .activate_silu = activate_silu,
+          .activate_gelu = activate_gelu,
           .soft_cap = soft_cap,
           .rotate = rotate,
           .discretize = discretize,

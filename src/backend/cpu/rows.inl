@@ -75,6 +75,15 @@ void gate_clamped(float* out, const float* gate, const float* up, std::uint32_t 
   });
 }
 
+void activate_silu(float* out, const float* x, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count)
+                    QUIRE_LAMBDA { store_up_to(out + i, silu(load_up_to(x + i, count)), count); });
+}
+void activate_gelu(float* out, const float* x, std::uint32_t n) {
+  by_sixteen(n, [&](std::uint32_t i, std::uint32_t count)
+                    QUIRE_LAMBDA { store_up_to(out + i, gelu_tanh(load_up_to(x + i, count)), count); });
+}
+
 void soft_cap(float* x, float cap, std::uint32_t n) {
   by_sixteen(n, [&](std::uint32_t i, std::uint32_t count) QUIRE_LAMBDA {
     store_up_to(x + i, cap * hyperbolic_tangent(load_up_to(x + i, count) / cap), count);

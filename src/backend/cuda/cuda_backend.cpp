@@ -305,6 +305,10 @@ void CudaBackend::embed(Tensor out, const Weight& table, float scale) { submit(E
 void CudaBackend::rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) {
   submit(Norm{out, x, weight, epsilon});
 }
+void CudaBackend::layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) {
+  submit(LayerNorm{out, x, weight, bias, epsilon});
+}
+void CudaBackend::add_positions(Tensor x, const Weight& table) { submit(AddPositions{x, table}); }
 void CudaBackend::matmul(std::span<const Product> products, const Input& input) {
   while (!products.empty()) {
     Matmul operation{.products = {},
@@ -364,14 +368,16 @@ void CudaBackend::launch(const Operation& operation) {
     return cuda::RecurrentShape{shape.layer,  shape.heads,     shape.head_dim,
                                 shape.groups, shape.state_dim, shape.conv_width};
   };
+  const auto table = [](const Weight& weight) {
+    const gguf::TypeInfo& type = gguf::type_info(weight.type);
+    return cuda::FileTable{weight.type, weight.table != nullptr ? weight.table : weight.data,
+                           std::uint64_t{weight.cols} / type.block_size * type.block_bytes};
+  };
   const Overloaded launchers{
-      [&](const Embed& op) {
-        const gguf::TypeInfo& type = gguf::type_info(op.table.type);
-        const std::byte* const rows = op.table.table != nullptr ? op.table.table : op.table.data;
-        const std::uint64_t row_bytes = std::uint64_t{op.table.cols} / type.block_size * type.block_bytes;
-        cuda::launch_embed(stream, op.out, {op.table.type, rows, row_bytes}, op.scale, on_device_);
-      },
+      [&](const Embed& op) { cuda::launch_embed(stream, op.out, table(op.table), op.scale, on_device_); },
+      [&](const AddPositions& op) { cuda::launch_add_positions(stream, op.x, table(op.table), on_device_); },
       [&](const Norm& op) { cuda::launch_rms_norm(stream, op.out, op.x, op.weight, op.epsilon); },
+      [&](const LayerNorm& op) { cuda::launch_layer_norm(stream, op.out, op.x, op.weight, op.bias, op.epsilon); },
       [&](const Matmul& op) {
         Product products[kMostProducts];
         for (std::uint32_t i = 0; i < op.count; ++i) {

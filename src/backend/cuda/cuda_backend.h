@@ -44,7 +44,9 @@ class CudaBackend final : public Backend {
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;
+  void add_positions(Tensor x, const Weight& table) override;
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
+  void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void matmul_heads(const HeadProducts& products) override;
   void gather_wanted(Tensor out, Tensor x) override;
@@ -76,6 +78,16 @@ class CudaBackend final : public Backend {
     Tensor out, x, weight;
     float epsilon;
     friend bool operator==(const Norm&, const Norm&) = default;
+  };
+  struct LayerNorm {
+    Tensor out, x, weight, bias;
+    float epsilon;
+    friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
+  };
+  struct AddPositions {
+    Tensor x;
+    Weight table;
+    friend bool operator==(const AddPositions&, const AddPositions&) = default;
   };
   struct Matmul {
     Product products[kMostProducts];  // without their weights: those may be gone when a graph is compared
@@ -145,7 +157,7 @@ class CudaBackend final : public Backend {
     friend bool operator==(const Delta&, const Delta&) = default;
   };
   using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Split, Convolve,
-                                 ChannelScan, Scan, Delta>;
+                                 ChannelScan, Scan, Delta, LayerNorm, AddPositions>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {

@@ -44,6 +44,9 @@ InputKind kind_of(const Input& input) {
     case Input::Kind::Gated: return gated_kind(input.activation);
     case Input::Kind::GatedNormed: return InputKind::GatedNormed;
     case Input::Kind::NormedGated: return InputKind::NormedGated;
+    case Input::Kind::LayerNormed: return InputKind::LayerNormed;
+    case Input::Kind::Activated:
+      return input.activation == Activation::Silu ? InputKind::ActivatedSilu : InputKind::ActivatedGelu;
   }
   return InputKind::Plain;
 }
@@ -209,9 +212,11 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   if (tokens == 0 || products.empty()) return;
   QUIRE_CHECK(tokens <= sizes_.rows && input.x.cols <= sizes_.cols, "steps are as large as they were prepared for");
   // A single token may be made ready by the product itself. That leaves other forms for other packings.
-  const InputArgs args{kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups};
-  const InputArgs* raw =
-      ring_makes_ready(tokens, input.x.cols, input.groups) && !overlaps(products, input) ? &args : nullptr;
+  const Tensor gate = input.kind == Input::Kind::Activated ? input.x : input.gate;
+  const InputArgs args{kind_of(input), input.x, gate, input.weight, input.epsilon, input.groups, input.bias};
+  const bool own = args.kind != InputKind::LayerNormed && ring_makes_ready(tokens, input.x.cols, input.groups) &&
+                   !overlaps(products, input);
+  const InputArgs* raw = own ? &args : nullptr;
   InputForms forms;
   for (const Product& product : products) {
     QUIRE_CHECK(

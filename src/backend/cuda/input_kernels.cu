@@ -1,5 +1,5 @@
-// Makes the input of a product ready: norm or gate, then halves in the order that matrix instructions read. One block
-// per token. The number of threads follows from the columns alone, so sums have one order.
+// Makes the input of a product ready: norm, gate or activation, then halves in the order that matrix instructions read.
+// One block per token. The number of threads follows from the columns alone, so sums have one order.
 #include "quire/backend/cuda/hopper.cuh"
 #include "quire/backend/cuda/input_rows.cuh"
 #include "quire/backend/cuda/overlap.cuh"
@@ -50,7 +50,7 @@ struct Write {
 
 // kMany: a token is mostly waiting, so many tokens need many blocks on a multiprocessor, which leaves each few
 // registers.
-template <std::uint32_t kHeld, bool kMany>
+template <std::uint32_t kHeld, bool kMany, bool kLayer>
 __global__ void __launch_bounds__(kMostThreads, kMany ? (kHeld > 2 ? 2 : 3) : (kHeld > 4 ? 1 : 2))
     prepare_kernel(InputArgs input, PreparedInput to, InputForms forms, bool aligned) {
   extern __shared__ float norms[];  // of the groups
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMostThreads, kMany ? (kHeld > 2 ? 2 : 3) : (k
   if (!kMany) weights_ahead(row, thread, ahead);
   wait_for_previous();
   Write write{to, forms, blockIdx.x, pieces_of(row.cols)};
-  make_ready<kHeld, !kMany>(input, row, thread, ahead, room, norms, write);
+  make_ready<kHeld, !kMany, kLayer>(input, row, thread, ahead, room, norms, write);
 }
 
 // Gated inputs of few tokens: the blocks of a cluster share a token's columns. (A norm's sum has its order, a maximum
@@ -78,7 +78,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostThreads, 2)
   let_next_start();
   const std::uint32_t token = blockIdx.x / kShare, cols = input.x.cols, pieces = pieces_of(cols), quads = pieces * 64;
   const std::uint32_t first = cluster_rank() * blockDim.x + threadIdx.x, apart = kShare * blockDim.x;
-  const Row row{input.kind, row_at(input.x, token), row_at(input.gate, token), nullptr, cols, cols, nullptr, aligned};
+  const Row row = row_of(input, token, nullptr, aligned);
   wait_for_previous();
   float4 held[kShareHeld];
   quads_before<kShareHeld, true>(row, first, apart, held);
@@ -124,30 +124,34 @@ void launch_gated(cudaStream_t stream, const InputArgs& input, const PreparedInp
 }  // namespace
 
 cudaError_t prepare_inputs() {
-  for (const cudaError_t error :
-       {want_shared_memory(prepare_kernel<2, false>), want_shared_memory(prepare_kernel<8, false>),
-        want_shared_memory(prepare_kernel<2, true>), want_shared_memory(prepare_kernel<4, true>),
-        want_shared_memory(prepare_kernel<8, true>), want_shared_memory(gated_kernel)}) {
-    if (error != cudaSuccess) return error;
+  for (auto* const kernel :
+       {prepare_kernel<2, false, false>, prepare_kernel<8, false, false>, prepare_kernel<2, true, false>,
+        prepare_kernel<4, true, false>, prepare_kernel<8, true, false>, prepare_kernel<2, false, true>,
+        prepare_kernel<8, false, true>, gated_kernel}) {
+    if (const cudaError_t error = want_shared_memory(kernel); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
 
 void launch_prepare(cudaStream_t stream, const InputArgs& input, const PreparedInput& to, InputForms forms) {
   const std::uint32_t quads = pieces_of(input.x.cols) * 64;
-  const std::uint32_t threads = row_threads(input.x.cols);
-  const bool aligned = is_aligned(input);
-  const bool many = input.x.rows > kFew;
+  const bool aligned = is_aligned(input), many = input.x.rows > kFew;
   const bool gated = input.gate.valid() && input.kind != InputKind::GatedNormed && input.kind != InputKind::NormedGated;
   // Overlap means compute capability 9.0.
   if (gated && !many && to.overlap && quads > kMostThreads && quads <= kShare * kShareHeld * kMostThreads) {
     return launch_gated(stream, input, to, forms, aligned);
   }
-  const auto kernel = quads <= 2 * kMostThreads   ? (many ? prepare_kernel<2, true> : prepare_kernel<2, false>)
-                      : !many                     ? prepare_kernel<8, false>
-                      : quads <= 4 * kMostThreads ? prepare_kernel<4, true>
-                                                  : prepare_kernel<8, true>;
-  launch(to.overlap, stream, input.x.rows, threads, input.groups * sizeof(float), kernel, input, to, forms, aligned);
+  const bool short_row = quads <= 2 * kMostThreads;
+  auto* kernel = short_row                   ? (many ? prepare_kernel<2, true, false> : prepare_kernel<2, false, false>)
+                 : !many                     ? prepare_kernel<8, false, false>
+                 : quads <= 4 * kMostThreads ? prepare_kernel<4, true, false>
+                                             : prepare_kernel<8, true, false>;
+  if (input.kind == InputKind::LayerNormed) {
+    kernel = short_row ? prepare_kernel<2, false, true> : prepare_kernel<8, false, true>;
+  }
+  // One more than there are groups: a LayerNorm has its mean there.
+  launch(to.overlap, stream, input.x.rows, row_threads(input.x.cols), (input.groups + 1) * sizeof(float), kernel, input,
+         to, forms, aligned);
 }
 
 }  // namespace quire::cuda

@@ -21,14 +21,14 @@ inline bool is_aligned(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && (x.rows <= 1 || x.stride % 4 == 0);
 }
 inline bool is_aligned(const InputArgs& input) {
-  return is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight);
+  return is_aligned(input.x) && is_aligned(input.gate) && is_aligned(input.weight) && is_aligned(input.bias);
 }
 
 struct Row {
   InputKind kind;
-  const float *x, *gate, *weight;
+  const float *x, *gate, *weight, *bias;
   std::uint32_t cols, part;  // columns of a group of the norm
-  const float* norms;        // 1 / rms of each group
+  const float* norms;        // 1 / rms of each group; of a LayerNorm 1 / deviation, then the mean
   bool aligned;
 };
 
@@ -39,7 +39,8 @@ __device__ inline float gelu(float x) {
 }
 
 __device__ inline bool normed(InputKind kind) {
-  return kind == InputKind::Normed || kind == InputKind::GatedNormed || kind == InputKind::NormedGated;
+  return kind == InputKind::Normed || kind == InputKind::GatedNormed || kind == InputKind::NormedGated ||
+         kind == InputKind::LayerNormed;
 }
 
 // The value before a norm.
@@ -50,6 +51,8 @@ __device__ inline float gated(const Row& row, float x, float gate) {
     case InputKind::GatedGelu: return __fmul_rn(gelu(gate), x);
     case InputKind::GatedSigmoid: return __fmul_rn(1.0f / (1.0f + expf(-gate)), x);
     case InputKind::Multiplied: return __fmul_rn(gate, x);
+    case InputKind::ActivatedSilu: return silu(gate);
+    case InputKind::ActivatedGelu: return gelu(gate);
     default: return x;
   }
 }
@@ -82,8 +85,20 @@ __device__ inline float4 quad_before(const Row& row, std::uint32_t c) {
   const float4 gate = floats_at(row.gate, c, row.cols, row.aligned);
   return gated_4(row, x, gate);
 }
-__device__ inline float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
+// A weight and a bias past the end are zeros, so padding stays zero.
+__device__ inline float4 layer_normed(const Row& row, float4 v, std::uint32_t c, float4 weight) {
+  const float factor = row.norms[0], mean = row.norms[1];
+  const float4 bias = row.bias == nullptr ? float4{0, 0, 0, 0} : floats_at(row.bias, c, row.cols, row.aligned);
+  const auto element = [&](float value, float by, float plus) {
+    return __fadd_rn(__fmul_rn(__fmul_rn(__fsub_rn(value, mean), factor), by), plus);
+  };
+  return {element(v.x, weight.x, bias.x), element(v.y, weight.y, bias.y), element(v.z, weight.z, bias.z),
+          element(v.w, weight.w, bias.w)};
+}
+template <bool kLayer>
+__device__ float4 quad_after(const Row& row, float4 v, std::uint32_t c, float4 weight) {
   if (!normed(row.kind) || c >= row.cols) return v;
+  if constexpr (kLayer) return layer_normed(row, v, c, weight);
   const std::uint32_t last = row.cols - 1;  // padding has no group
   const float4 out = {after_norm(row, v.x, c, weight.x), after_norm(row, v.y, min(c + 1, last), weight.y),
                       after_norm(row, v.z, min(c + 2, last), weight.z),
@@ -93,9 +108,10 @@ __device__ inline float4 quad_after(const Row& row, float4 v, std::uint32_t c, f
   return {__fmul_rn(silu(gate.x), out.x), __fmul_rn(silu(gate.y), out.y), __fmul_rn(silu(gate.z), out.z),
           __fmul_rn(silu(gate.w), out.w)};
 }
-__device__ inline float4 quad(const Row& row, std::uint32_t c) {
+template <bool kLayer>
+__device__ float4 quad(const Row& row, std::uint32_t c) {
   const float4 v = quad_before(row, c);
-  return normed(row.kind) ? quad_after(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
+  return normed(row.kind) ? quad_after<kLayer>(row, v, c, floats_at(row.weight, c, row.cols, row.aligned)) : v;
 }
 // A warp's threads take 8 steps of 4 lanes each: they read runs of 128 bytes and write runs of 16.
 __device__ inline std::uint32_t column_of(std::uint32_t i) {
@@ -139,8 +155,22 @@ __device__ inline float squares(float4 v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
 }
 
-// The same tree for every warp and block of this many threads; all threads get the result. No value is negative or
-// changes when it is joined with 0.
+__device__ inline float sum_of(float4 v, float before) {
+  return __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(before, v.x), v.y), v.z), v.w);
+}
+// Squares of the distances from the mean, of the columns that there are.
+__device__ inline float squares_about(float mean, float4 v, std::uint32_t c, std::uint32_t cols, float before) {
+  const float value[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float distance = __fsub_rn(value[i], mean);
+    if (c + i < cols) before = fmaf(distance, distance, before);
+  }
+  return before;
+}
+
+// The same tree for every warp and block of this many threads; all threads get the result. No value changes when it is
+// joined with 0.
 template <typename Join>
 __device__ float over_block(float value, Join join, float (&room)[32]) {
 #pragma unroll
@@ -228,11 +258,40 @@ __device__ void compute_norms(const Row& row, const InputArgs& input, RowThread 
   __syncthreads();
 }
 
+// 1 / deviation and mean of a LayerNorm.
+template <std::uint32_t kHeld>
+__device__ void compute_layer_norm(const Row& row, float epsilon, RowThread thread, const float4 (&held)[kHeld],
+                                   std::uint32_t quads, float (&room)[32], float* norms) {
+  const auto added = [](float a, float b) { return __fadd_rn(a, b); };
+  const std::uint32_t first = thread.first(quads), others = first + kHeld * thread.count;
+  const auto cols = static_cast<float>(row.cols);
+  float total = 0;
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) total = sum_of(held[h], total);
+  for (std::uint32_t i = others; i < quads; i += thread.count) total = sum_of(quad_before(row, column_of(i)), total);
+  const float mean = __fdiv_rn(over_block(total, added, room), cols);
+  float squared = 0;
+#pragma unroll
+  for (std::uint32_t h = 0; h < kHeld; ++h) {
+    squared = squares_about(mean, held[h], column_of(first + h * thread.count), row.cols, squared);
+  }
+  for (std::uint32_t i = others; i < quads; i += thread.count) {
+    squared = squares_about(mean, quad_before(row, column_of(i)), column_of(i), row.cols, squared);
+  }
+  squared = over_block(squared, added, room);
+  if (threadIdx.x == 0) {
+    norms[0] = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squared, cols), epsilon)));
+    norms[1] = mean;
+  }
+  __syncthreads();
+}
+
 __device__ inline Row row_of(const InputArgs& input, std::uint32_t token, const float* norms, bool aligned) {
   return {input.kind,
           row_at(input.x, token),
           input.gate.data == nullptr ? nullptr : row_at(input.gate, token),
           reinterpret_cast<const float*>(input.weight.data),
+          reinterpret_cast<const float*>(input.bias.data),
           input.x.cols,
           input.x.cols / input.groups,
           norms,
@@ -254,13 +313,18 @@ __device__ inline void weights_ahead(const Row& row, RowThread thread, float4 (&
 // Makes a row ready: norm or gate, the power of two for all its values, then write(column, four values).
 // kHeld: quads of columns that a thread keeps in registers. Others are computed twice; bits do not depend on it.
 // kAllAtOnce: registers allow it to read gates together and `ahead` is filled.
-template <std::uint32_t kHeld, bool kAllAtOnce, typename Write>
+// kLayer: a LayerNorm, in kernels of its own so that the others need no registers for it.
+template <std::uint32_t kHeld, bool kAllAtOnce, bool kLayer, typename Write>
 __device__ void make_ready(const InputArgs& input, const Row& row, RowThread thread, const float4 (&ahead)[kAhead],
                            float (&room)[32], float* norms, Write& write) {
   const std::uint32_t quads = pieces_of(row.cols) * 64, first = thread.first(quads);
   float4 held[kHeld];
   quads_before<kHeld, kAllAtOnce>(row, first, thread.count, held);
-  if (normed(row.kind)) compute_norms(row, input, thread, held, quads, room, norms);
+  if constexpr (kLayer) {
+    compute_layer_norm(row, input.epsilon, thread, held, quads, room, norms);
+  } else if (normed(row.kind)) {
+    compute_norms(row, input, thread, held, quads, room, norms);
+  }
   float most = 0;
 #pragma unroll
   for (std::uint32_t h = 0; h < kHeld; ++h) {
@@ -274,7 +338,8 @@ __device__ void make_ready(const InputArgs& input, const Row& row, RowThread thr
     most = fmaxf(most, most_of(held[h]));
   }
   const std::uint32_t others = first + kHeld * thread.count;
-  for (std::uint32_t i = others; i < quads; i += thread.count) most = fmaxf(most, most_of(quad(row, column_of(i))));
+  for (std::uint32_t i = others; i < quads; i += thread.count)
+    most = fmaxf(most, most_of(quad<kLayer>(row, column_of(i))));
   most = over_block(
       most, [](float a, float b) { return fmaxf(a, b); }, room);
   write.scale_by(exponent_for(most));
@@ -283,7 +348,7 @@ __device__ void make_ready(const InputArgs& input, const Row& row, RowThread thr
     const std::uint32_t i = first + h * thread.count;
     if (i < quads) write(column_of(i), held[h]);
   }
-  for (std::uint32_t i = others; i < quads; i += thread.count) write(column_of(i), quad(row, column_of(i)));
+  for (std::uint32_t i = others; i < quads; i += thread.count) write(column_of(i), quad<kLayer>(row, column_of(i)));
 }
 
 }  // namespace quire::cuda

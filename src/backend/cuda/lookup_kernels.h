@@ -1,4 +1,4 @@
-// Rows of a matrix by token, from the file's own blocks in device memory.
+// Rows of a matrix by token or position, from the file's own blocks in device memory.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +24,8 @@ bool can_look_up(gguf::Type type);
 // out[i] = table[tokens[i]] * scale, for out.rows rows. The elements have the bits of gguf::dequantize(), then one
 // multiplication. The type must be one that can_look_up() takes.
 void launch_embed(cudaStream_t stream, Tensor out, const FileTable& table, float scale, const DeviceBatch& batch);
+
+// x[i] += table[positions[i]], for x.rows rows.
+void launch_add_positions(cudaStream_t stream, Tensor x, const FileTable& table, const DeviceBatch& batch);
 
 }  // namespace quire::cuda

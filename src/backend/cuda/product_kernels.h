@@ -24,7 +24,10 @@ enum class InputKind : std::uint8_t {
   GatedSigmoid,
   Multiplied,
   GatedNormed,
-  NormedGated
+  NormedGated,
+  LayerNormed,
+  ActivatedSilu,  // of `gate`; x is not used
+  ActivatedGelu
 };
 
 struct InputArgs {
@@ -32,6 +35,7 @@ struct InputArgs {
   Tensor x, gate, weight;  // gate and weight where the kind has them
   float epsilon = 0;
   std::uint32_t groups = 1;
+  Tensor bias = {};  // of a LayerNorm, or none
 };
 
 // Where an input is made ready, for the kinds of weights that need it. Padding columns are zeros; tokens up to the next

@@ -218,7 +218,7 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps<kPacking> * 32, kMostWarps<kPacki
     wait_for_previous();
     ToShared write{rows, inverses};
     static_assert(kRingCols <= 2 * 4 * kMostThreads);
-    make_ready<2, true>(raw.args, row, thread, ahead, room, norms, write);
+    make_ready<2, true, false>(raw.args, row, thread, ahead, room, norms, write);
   } else {
     wait_for_previous();
     copy_rows(in, tokens, pieces, rows);

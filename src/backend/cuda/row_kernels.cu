@@ -21,6 +21,17 @@ dim3 grid_for(Tensor t) { return {t.rows, (t.cols + kThreads - 1) / kThreads}; }
 bool empty(Tensor t) { return t.rows == 0 || t.cols == 0; }
 __device__ std::uint32_t column() { return blockIdx.y * kThreads + threadIdx.x; }
 
+// The sum of all threads of a block: warps add up their threads, then the block its warps, always in this order.
+// `warps` must not be in use.
+__device__ float over_block(float sum, float (&warps)[kThreads / 32]) {
+  for (int mask = 16; mask > 0; mask /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, mask));
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = warps[0];
+  for (std::uint32_t w = 1; w < kThreads / 32; ++w) sum = __fadd_rn(sum, warps[w]);
+  return sum;
+}
+
 // One block per row. A thread adds up the columns that are its own modulo kThreads, then warps and the block add up
 // their threads: always in this order.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(Rows out, Rows x, const float* weight, float epsilon) {
@@ -30,17 +41,36 @@ __global__ void __launch_bounds__(kThreads) rms_norm_kernel(Rows out, Rows x, co
   float* to = out.row(blockIdx.x);
   float sum = 0;
   for (std::uint32_t i = threadIdx.x; i < x.cols; i += kThreads) sum = __fmaf_rn(from[i], from[i], sum);
-  for (int mask = 16; mask > 0; mask /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, mask));
   __shared__ float warps[kThreads / 32];
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
-  __syncthreads();
-  sum = warps[0];
-  for (std::uint32_t w = 1; w < kThreads / 32; ++w) sum = __fadd_rn(sum, warps[w]);
-  const float mean = __fdiv_rn(sum, static_cast<float>(x.cols));
+  const float mean = __fdiv_rn(over_block(sum, warps), static_cast<float>(x.cols));
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, epsilon)));
   // In place, a thread overwrites only what it alone reads again.
   for (std::uint32_t i = threadIdx.x; i < x.cols; i += kThreads)
     to[i] = __fmul_rn(__fmul_rn(from[i], factor), weight[i]);
+}
+
+// The same order of sums. Distances from the mean are computed twice, and not stored: in place, x would be gone.
+__global__ void __launch_bounds__(kThreads)
+    layer_norm_kernel(Rows out, Rows x, const float* weight, const float* bias, float epsilon) {
+  let_next_start();
+  wait_for_previous();
+  __shared__ float warps[2][kThreads / 32];
+  const float* from = x.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  const auto cols = static_cast<float>(x.cols);
+  float sum = 0, squares = 0;
+  for (std::uint32_t i = threadIdx.x; i < x.cols; i += kThreads) sum = __fadd_rn(sum, from[i]);
+  const float mean = __fdiv_rn(over_block(sum, warps[0]), cols);
+  for (std::uint32_t i = threadIdx.x; i < x.cols; i += kThreads) {
+    const float distance = __fsub_rn(from[i], mean);
+    squares = __fmaf_rn(distance, distance, squares);
+  }
+  const float variance = __fdiv_rn(over_block(squares, warps[1]), cols);
+  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(variance, epsilon)));
+  for (std::uint32_t i = threadIdx.x; i < x.cols; i += kThreads) {
+    const float value = __fmul_rn(__fmul_rn(__fsub_rn(from[i], mean), factor), weight[i]);
+    to[i] = bias == nullptr ? value : __fadd_rn(value, bias[i]);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) gather_kernel(Rows out, Rows x, const std::uint32_t* wanted) {
@@ -104,6 +134,12 @@ void launch_rms_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, f
   if (empty(x)) return;
   launch(kernels_overlap(), stream, x.rows, kThreads, 0, rms_norm_kernel, rows_of(out), rows_of(x),
          rows_of(weight).data, epsilon);
+}
+
+void launch_layer_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) {
+  if (empty(x)) return;
+  launch(kernels_overlap(), stream, x.rows, kThreads, 0, layer_norm_kernel, rows_of(out), rows_of(x),
+         rows_of(weight).data, rows_of(bias).data, epsilon);
 }
 
 void launch_gather_wanted(cudaStream_t stream, Tensor out, Tensor x, const DeviceBatch& batch) {

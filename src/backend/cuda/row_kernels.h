@@ -17,6 +17,9 @@ bool kernels_overlap();
 
 // out = x / rms(x) * weight, row by row; x and out may be the same
 void launch_rms_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, float epsilon);
+// out = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, row by row; x and out may be the same, and the
+// bias may be left out
+void launch_layer_norm(cudaStream_t stream, Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon);
 // out[i] = x[wanted[i]], for out.rows rows
 void launch_gather_wanted(cudaStream_t stream, Tensor out, Tensor x, const DeviceBatch& batch);
 // x += y * scale
