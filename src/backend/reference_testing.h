@@ -508,7 +508,18 @@ inline std::vector<std::uint32_t> scales_of_block(gguf::Type type) {
     case gguf::Type::Q2_K: return {80, 82};
     case gguf::Type::Q3_K: return {108};
     case gguf::Type::Q6_K: return {208};
+    case gguf::Type::TQ1_0: return {52};
+    case gguf::Type::TQ2_0: return {64};
+    case gguf::Type::IQ1_M: return {};  // its scale is in parts
     default: return {0};
+  }
+}
+
+// IQ1_M: four bits of the scale are the upper bits of each of four words.
+inline void put_scale_in_parts(std::byte* block, std::uint16_t half) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    std::byte& upper = block[48 + 2 * i + 1];
+    upper = (upper & std::byte{15}) | static_cast<std::byte>(half >> (4 * i) & 15) << 4;
   }
 }
 
@@ -532,6 +543,7 @@ inline FileWeight random_weight(gguf::Type type, std::uint32_t rows, std::uint32
   for (std::byte& byte : weight.bytes) byte = static_cast<std::byte>(random());
   std::uniform_real_distribution<float> scale(0.003f, 0.01f);
   for (std::size_t block = 0; block < weight.bytes.size(); block += info.block_bytes) {
+    if (type == gguf::Type::IQ1_M) put_scale_in_parts(weight.bytes.data() + block, gguf::f32_to_f16(scale(random)));
     for (const std::uint32_t at : scales_of_block(type)) {
       put(block + at, gguf::f32_to_f16(random() % 2 == 0 ? scale(random) : -scale(random)));
     }

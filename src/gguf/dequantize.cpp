@@ -6,22 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "quire/gguf/half.h"
+#include "quire/gguf/blocks.h"
 #include "quire/gguf/types.h"
 
 namespace quire::gguf {
 
 namespace {
-
-using Bytes = const std::uint8_t*;
-
-std::uint16_t u16_at(Bytes at) {
-  std::uint16_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-float f16_at(Bytes at) { return f16_to_f32(u16_at(at)); }
 
 void block_f32(Bytes in, float* out) { std::memcpy(out, in, sizeof *out); }
 void block_f16(Bytes in, float* out) { *out = f16_at(in); }
@@ -188,8 +178,6 @@ void block_iq4_xs(Bytes in, float* out) {
   }
 }
 
-using BlockFunction = void (*)(Bytes in, float* out);
-
 BlockFunction block_function(Type type) {
   switch (type) {
     case Type::F32: return block_f32;
@@ -207,7 +195,7 @@ BlockFunction block_function(Type type) {
     case Type::Q6_K: return block_q6_k;
     case Type::IQ4_NL: return block_iq4_nl;
     case Type::IQ4_XS: return block_iq4_xs;
-    default: return nullptr;
+    default: return grid_block_function(type);
   }
 }
 

@@ -149,11 +149,9 @@ Result<void> TensorTable::check_row(const Row& row) const {
   }
   if (row.count > 1) {
     if (tensor->shape == std::array{row.cols, row.rows, row.count, std::uint64_t{1}}) return {};
-    // Heads in one matrix.
-    if (tensor->shape[0] == row.cols && tensor->shape[1] == row.rows * row.count &&
-        tensor->rows() == tensor->shape[1]) {
-      return {};
-    }
+    // Heads may follow each other in one matrix.
+    const bool flat = tensor->shape[1] == row.rows * row.count && tensor->rows() == tensor->shape[1];
+    if (row.use == WeightUse::Heads && tensor->shape[0] == row.cols && flat) return {};
     return fail(fmt::format(
         "{}: tensor '{}' has {} times {} rows of {}, but the metadata require {} times {} rows of {}", file_->path(),
         name, tensor->shape[2] * tensor->shape[3], tensor->shape[1], tensor->shape[0], row.count, row.rows, row.cols));

@@ -2,11 +2,6 @@
 
 constexpr std::int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-inline void set32(const QuantRow& out, std::uint32_t at, float scale, float offset) {
-  out.scales[at / 16] = out.scales[at / 16 + 1] = scale;
-  out.offsets[at / 16] = out.offsets[at / 16 + 1] = offset;
-}
-
 // Sixteen bytes of two nibbles: the low ones are elements 0 to 15, the high ones 16 to 31.
 inline void nibbles(const std::byte* from, std::int8_t* to) {
   for (int j = 0; j < 16; ++j) {
@@ -112,6 +107,6 @@ bool unpack_quant(gguf::Type type, const std::byte* row, std::uint32_t cols, con
     case T::IQ4_XS:
       for (std::uint32_t at = 0; at < cols; at += 256, row += 136) unpack_iq4_xs(row, out, at);
       return true;
-    default: return false;
+    default: return unpack_grids(type, row, cols, out);
   }
 }

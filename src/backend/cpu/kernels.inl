@@ -7,6 +7,7 @@
 // In this order: each file uses the ones before it.
 // clang-format off
 #include "vectors.inl"
+#include "file_rows_grids.inl"
 #include "file_rows.inl"
 #include "tiles.inl"
 #include "products.inl"

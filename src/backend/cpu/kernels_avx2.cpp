@@ -2,6 +2,7 @@
 
 #include "quire/backend/cpu/kernels.h"
 #include "quire/backend/cpu/tiles.h"
+#include "quire/gguf/grids.h"
 #include "quire/gguf/half.h"
 
 namespace quire::cpu {

@@ -36,9 +36,12 @@ std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
   return values;
 }
 
-const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0, gguf::Type::Q4_1, gguf::Type::Q5_0,   gguf::Type::Q5_1,
-                                  gguf::Type::Q8_0, gguf::Type::Q2_K, gguf::Type::Q3_K,   gguf::Type::Q4_K,
-                                  gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS};
+const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0,  gguf::Type::Q4_1,    gguf::Type::Q5_0,    gguf::Type::Q5_1,
+                                  gguf::Type::Q8_0,  gguf::Type::Q2_K,    gguf::Type::Q3_K,    gguf::Type::Q4_K,
+                                  gguf::Type::Q5_K,  gguf::Type::Q6_K,    gguf::Type::IQ4_NL,  gguf::Type::IQ4_XS,
+                                  gguf::Type::IQ1_S, gguf::Type::IQ1_M,   gguf::Type::IQ2_XXS, gguf::Type::IQ2_XS,
+                                  gguf::Type::IQ2_S, gguf::Type::IQ3_XXS, gguf::Type::IQ3_S,   gguf::Type::TQ1_0,
+                                  gguf::Type::TQ2_0};
 
 // The rows of a matrix in tiles; empty if the type has none.
 std::vector<std::byte> make_tiles(gguf::Type type, const std::byte* data, std::uint64_t row_bytes, std::uint32_t rows,
@@ -273,7 +276,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
             const std::uint32_t end = 128 + 64 - 3 * (first + i), begin = first + i == 2 ? 140 : 0;
             queries[i] = {&q[(first + i) * dim], &sums[(first + i) * dim], begin, end, -INFINITY, {}};
           }
-          kernels->attend(context.tile, nullptr, type, queries.data(), count, dim, 0.2f, 0);
+          kernels->attend(context.tile, nullptr, type, queries.data(), count, {dim, dim, false, 0.2f, 0});
           kernels->end_attention(queries.data(), count, dim);
           return sums;
         };
@@ -324,7 +327,7 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
             }
             for (std::uint32_t i = 0; i < kTiles; ++i) {
               const ContextTile* const next = i + 1 < kTiles ? &tiles[i + 1].tile : nullptr;
-              kernels->attend(tiles[i].tile, next, type, queries.data(), count, dim, 0.3f, cap);
+              kernels->attend(tiles[i].tile, next, type, queries.data(), count, {dim, dim, false, 0.3f, cap});
             }
             kernels->end_attention(queries.data(), count, dim);
             return sums;

@@ -333,7 +333,8 @@ void multiply_quant(const WeightTiles& weight, std::uint32_t begin, std::uint32_
       default: return;
     }
   }
-  const bool halves = weight.type == T::Q2_K || weight.type == T::Q3_K;
+  const bool halves = weight.type == T::Q2_K || weight.type == T::Q3_K || weight.type == T::IQ2_XS ||
+                      weight.type == T::IQ2_S || weight.type == T::IQ1_M;
   const bool offsets_too = weight.type == T::Q2_K || weight.type == T::Q4_1 || weight.type == T::Q5_1;
   const auto unpack = [&](std::uint32_t tile, std::uint32_t col, std::uint32_t cols, std::byte* quants, V16* scales,
                           V16* offsets, std::uint32_t tiles) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "quire/backend/cpu/kernels.h"
 #include "quire/base/check.h"
 #include "quire/base/numbers.h"
 #include "quire/gguf/half.h"
@@ -158,6 +159,22 @@ void block_iq4_xs(Bytes in, Numbers& out) {
   }
 }
 
+// The types with grids or three values: integers and scales as the CPU has them.
+void block_of_grid(gguf::Type type, Bytes in, PackingInfo info, Numbers& out) {
+  std::array<std::int8_t, kPieceCols> q;
+  std::array<float, 16> scales, offsets;
+  const bool known = cpu::scalar_kernels().unpack_quant(type, reinterpret_cast<const std::byte*>(in), kPieceCols,
+                                                        {q.data(), scales.data(), offsets.data()});
+  QUIRE_CHECK(known, "weights were checked when the model was bound");
+  // All numbers of IQ3_XXS are even. Halved, they fit in six bits.
+  const int divisor = type == gguf::Type::IQ3_XXS ? 2 : 1;
+  const std::size_t groups = kPieceCols / info.group;
+  for (std::size_t s = 0; s < groups; ++s) out.scale[s] = static_cast<float>(divisor) * scales[s * 16 / groups];
+  for (std::size_t i = 0; i < kPieceCols; ++i) {
+    out.q[i] = static_cast<std::uint8_t>(q[i] / divisor + static_cast<int>(info.offset()));
+  }
+}
+
 // A piece of a row; `cols` of its columns exist. The others are zeros.
 void read_piece(gguf::Type type, Bytes in, std::uint32_t cols, PackingInfo info, Numbers& out) {
   switch (type) {
@@ -167,6 +184,15 @@ void read_piece(gguf::Type type, Bytes in, std::uint32_t cols, PackingInfo info,
     case gguf::Type::Q5_K: return block_q5_k(in, out);
     case gguf::Type::Q6_K: return block_q6_k(in, out);
     case gguf::Type::IQ4_XS: return block_iq4_xs(in, out);
+    case gguf::Type::IQ1_S:
+    case gguf::Type::IQ1_M:
+    case gguf::Type::IQ2_XXS:
+    case gguf::Type::IQ2_XS:
+    case gguf::Type::IQ2_S:
+    case gguf::Type::IQ3_XXS:
+    case gguf::Type::IQ3_S:
+    case gguf::Type::TQ1_0:
+    case gguf::Type::TQ2_0: return block_of_grid(type, in, info, out);
     default: break;
   }
   out.q.fill(static_cast<std::uint8_t>(info.offset()));
@@ -318,16 +344,25 @@ Packing packing_of(gguf::Type type) {
     case gguf::Type::F32: return Packing::F32;
     case gguf::Type::F16: return Packing::F16;
     case gguf::Type::BF16: return Packing::BF16;
-    case gguf::Type::Q4_0: return Packing::Q4;
+    case gguf::Type::Q4_0:
+    case gguf::Type::TQ1_0:
+    case gguf::Type::TQ2_0: return Packing::Q4;
     case gguf::Type::Q4_1:
     case gguf::Type::Q4_K: return Packing::Q4Min;
     case gguf::Type::Q2_K: return Packing::Q4x16Min;
     case gguf::Type::Q3_K: return Packing::Q4x16;
-    case gguf::Type::Q5_0: return Packing::Q5;
+    case gguf::Type::Q5_0:
+    case gguf::Type::IQ1_S:
+    case gguf::Type::IQ3_S: return Packing::Q5;
     case gguf::Type::Q5_1:
     case gguf::Type::Q5_K: return Packing::Q5Min;
-    case gguf::Type::Q6_K: return Packing::Q6x16;
+    case gguf::Type::Q6_K:
+    case gguf::Type::IQ1_M:
+    case gguf::Type::IQ3_XXS: return Packing::Q6x16;
+    case gguf::Type::IQ2_XS:
+    case gguf::Type::IQ2_S: return Packing::Q8x16;
     case gguf::Type::Q8_0:
+    case gguf::Type::IQ2_XXS:
     case gguf::Type::IQ4_NL:
     case gguf::Type::IQ4_XS: return Packing::Q8;
     default: QUIRE_CHECK(false, "weights were checked when the model was bound"); return Packing::F32;

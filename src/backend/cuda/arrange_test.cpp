@@ -124,7 +124,8 @@ TEST(Arrange, ThreadsChangeNothing) {
 }
 
 TEST(Arrange, EveryByteOfAPieceIsUsedOnce) {
-  for (const Packing packing : {Packing::Q4, Packing::Q4Min, Packing::Q4x16, Packing::Q4x16Min, Packing::Q6x16}) {
+  for (const Packing packing :
+       {Packing::Q4, Packing::Q4Min, Packing::Q4x16, Packing::Q4x16Min, Packing::Q6x16, Packing::Q8x16}) {
     const PackingInfo info = packing_info(packing);
     std::set<std::uint32_t> seen;
     for (std::uint32_t lane = 0; lane < 32; ++lane) {

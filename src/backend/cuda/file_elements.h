@@ -8,41 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "quire/backend/cuda/file_grids.h"
+#include "quire/backend/cuda/file_numbers.h"
 #include "quire/gguf/half.h"
 #include "quire/gguf/type.h"
 
-#if defined(__CUDACC__)
-#define QUIRE_HOST_DEVICE __host__ __device__
-#else
-#define QUIRE_HOST_DEVICE
-#endif
-
 namespace quire::cuda {
-
-using Block = const std::uint8_t*;
-
-QUIRE_HOST_DEVICE inline float f16_at(Block at) {
-  std::uint16_t bits;
-  std::memcpy(&bits, __builtin_assume_aligned(at, 2), sizeof bits);
-  return gguf::f16_to_f32(bits);
-}
-
-// One rounding each. The compiler must not fuse them.
-QUIRE_HOST_DEVICE inline float times(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-QUIRE_HOST_DEVICE inline float plus(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-QUIRE_HOST_DEVICE inline float times(float a, int b) { return times(a, static_cast<float>(b)); }
 
 // gguf::kLevels as two words: device code cannot index an array of the host.
 constexpr std::uint64_t eight_levels(int first) {
@@ -65,10 +36,6 @@ QUIRE_HOST_DEVICE inline int fifth_bit(Block bits, int i) { return ((bits[i / 8]
 QUIRE_HOST_DEVICE inline int two_bits(Block quants, int i) {
   return (quants[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
 }
-
-// Elements<type>: the size of a block in elements and bytes, and element i of a block.
-template <gguf::Type>
-struct Elements;
 
 template <>
 struct Elements<gguf::Type::F32> {
@@ -240,6 +207,15 @@ constexpr bool visit_elements(gguf::Type type, Visit visit) {
     case Type::Q6_K: visit.template operator()<Type::Q6_K>(); return true;
     case Type::IQ4_NL: visit.template operator()<Type::IQ4_NL>(); return true;
     case Type::IQ4_XS: visit.template operator()<Type::IQ4_XS>(); return true;
+    case Type::IQ1_S: visit.template operator()<Type::IQ1_S>(); return true;
+    case Type::IQ1_M: visit.template operator()<Type::IQ1_M>(); return true;
+    case Type::IQ2_XXS: visit.template operator()<Type::IQ2_XXS>(); return true;
+    case Type::IQ2_XS: visit.template operator()<Type::IQ2_XS>(); return true;
+    case Type::IQ2_S: visit.template operator()<Type::IQ2_S>(); return true;
+    case Type::IQ3_XXS: visit.template operator()<Type::IQ3_XXS>(); return true;
+    case Type::IQ3_S: visit.template operator()<Type::IQ3_S>(); return true;
+    case Type::TQ1_0: visit.template operator()<Type::TQ1_0>(); return true;
+    case Type::TQ2_0: visit.template operator()<Type::TQ2_0>(); return true;
     default: return false;
   }
 }

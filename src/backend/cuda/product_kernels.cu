@@ -81,7 +81,8 @@ void launch_stream(cudaStream_t stream, Packing packing, MatrixSet set, std::uin
     case Packing::Q5:
     case Packing::Q5Min: return stream_5_bits(stream, packing, set, tokens, in);
     case Packing::Q6x16:
-    case Packing::Q8: return stream_8_bits(stream, packing, set, tokens, in);
+    case Packing::Q8:
+    case Packing::Q8x16: return stream_8_bits(stream, packing, set, tokens, in);
   }
 }
 
@@ -100,6 +101,7 @@ void launch_expand(cudaStream_t stream, Packing packing, const std::byte* tiles,
     case Packing::Q5Min: return expand<Packing::Q5Min>(stream, tiles, all, to);
     case Packing::Q6x16: return expand<Packing::Q6x16>(stream, tiles, all, to);
     case Packing::Q8: return expand<Packing::Q8>(stream, tiles, all, to);
+    case Packing::Q8x16: return expand<Packing::Q8x16>(stream, tiles, all, to);
   }
 }
 

@@ -43,6 +43,7 @@ enum class Packing : std::uint8_t {
   Q5Min,
   Q6x16,  // 6 bits and a scale per 16 columns: scale * (q - 32)
   Q8,     // 8 bits and a scale per 32 columns: scale * (q - 128)
+  Q8x16,
 };
 
 struct PackingInfo {
@@ -78,6 +79,7 @@ QUIRE_BOTH constexpr PackingInfo packing_info(Packing packing) {
     case Packing::Q5Min: return {5, 32, true};
     case Packing::Q6x16: return {6, 16, false};
     case Packing::Q8: return {8, 32, false};
+    case Packing::Q8x16: return {8, 16, false};
   }
   return {};
 }

@@ -2,7 +2,10 @@
 
 namespace quire::cuda {
 
-bool has_split(Packing packing) { return packing != Packing::F32 && packing != Packing::BF16; }
+// Q8x16 is for two types that are seldom met. Its weights become halves before a GEMM.
+bool has_split(Packing packing) {
+  return packing != Packing::F32 && packing != Packing::BF16 && packing != Packing::Q8x16;
+}
 
 bool device_has_split() { return device_has_split_halves(); }
 
@@ -17,7 +20,8 @@ cudaError_t prepare_split() {
 void launch_split(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in) {
   switch (packing) {
     case Packing::F32:
-    case Packing::BF16: return;
+    case Packing::BF16:
+    case Packing::Q8x16: return;
     case Packing::F16: return split_halves(stream, packing, set, tokens, in);
     case Packing::Q4:
     case Packing::Q4Min: return split_4_bits(stream, packing, set, tokens, in);

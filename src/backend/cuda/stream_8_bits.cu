@@ -7,6 +7,7 @@ void stream_8_bits(cudaStream_t stream, Packing packing, MatrixSet& set, std::ui
                    const PreparedInput& in) {
   switch (packing) {
     case Packing::Q6x16: return stream_by_tokens<Packing::Q6x16, true>(stream, set, tokens, in);
+    case Packing::Q8x16: return stream_by_tokens<Packing::Q8x16, true>(stream, set, tokens, in);
     default: return stream_by_tokens<Packing::Q8, true>(stream, set, tokens, in);
   }
 }
