@@ -59,12 +59,25 @@ void add_shape_options(CLI::App& command, ShapeOptions& options) {
       {"--heads", &synth::Shape::heads, "Attention heads"},
       {"--kv-heads", &synth::Shape::kv_heads, "Heads of keys and values (default: as many as --heads)"},
       {"--head-dim", &synth::Shape::head_dim, "Size of a head (default: embedding / heads)"},
+      {"--rope-dim", &synth::Shape::rope_dim, "Rotated elements of a head (qwen35, deepseek2)"},
+      {"--window", &synth::Shape::window, "Tokens that every other layer sees (gpt-oss)"},
+      {"--kv-rank", &synth::Shape::kv_rank, "Compressed size of keys and values (deepseek2)"},
+      {"--q-rank", &synth::Shape::q_rank, "Compressed size of queries (deepseek2; default: none)"},
+      {"--value-dim", &synth::Shape::value_dim, "Size of a value (deepseek2)"},
       {"--feed-forward", &synth::Shape::feed_forward, "Hidden size of the feed-forward block"},
+      {"--experts", &synth::Shape::experts, "Experts of a layer"},
+      {"--experts-used", &synth::Shape::experts_used, "Experts that a token uses"},
+      {"--expert-feed-forward", &synth::Shape::expert_feed_forward, "Hidden size of an expert"},
+      {"--shared-feed-forward", &synth::Shape::shared_feed_forward, "Hidden size of the shared expert (default: none)"},
+      {"--dense-layers", &synth::Shape::dense_layers, "First layers without experts (default: none)"},
       {"--inner", &synth::Shape::inner, "Channels of a recurrent layer (default: twice the embedding)"},
-      {"--state", &synth::Shape::state, "State size of each channel (default: 128)"},
+      {"--state", &synth::Shape::state, "State size of each channel (default: 128; mamba: 16)"},
       {"--groups", &synth::Shape::groups, "Groups of channels (default: 1)"},
       {"--ssm-heads", &synth::Shape::ssm_heads, "Heads of a recurrent layer (default: inner / 64)"},
-      {"--conv", &synth::Shape::conv, "Width of the convolution in tokens (default: 4)"},
+      {"--conv", &synth::Shape::conv, "Width of the convolution in tokens (default: 4; lfm2: 3)"},
+      {"--dt-rank", &synth::Shape::dt_rank, "Rank of the step size (mamba; default: embedding / 16)"},
+      {"--attention-interval", &synth::Shape::attention_interval,
+       "Every so many layers, one has attention (default: 4)"},
   };
   for (const Number& number : kNumbers) {
     add_number<std::uint32_t>(command, number.flag, changes.*number.value, {1}, number.help)->group("Sizes of a shape");
@@ -132,7 +145,7 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
             options->type = upper(text);
             check_name("--type", text, options->type, synth::type_names());
           },
-          "Weight type: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M")
+          "Weight type: F32, F16, BF16, Q8_0, ... or a mix like Q4_K_M\nor MXFP4_MOE (experts in MXFP4)")
       ->required()
       ->type_name("TYPE");
   command->add_option("-o,--output", options->output, "The file to write")->required()->type_name("FILE.gguf");
@@ -144,6 +157,7 @@ std::function<Result<std::string>(const Style&)> add_synth(CLI::App& app, const 
       "given together with --shape replace those of the shape.\n\n"
       "  quire synth --shape llama-1.1b --type Q4_K_M -o model.gguf\n"
       "  quire synth --shape llama-8b --layers 4 --type Q8_0 -o short.gguf\n"
+      "  quire synth --shape gpt-oss-20b --type MXFP4_MOE -o experts.gguf\n"
       "  quire synth --shape qwen3-0.6b --outliers 4 --type Q8_0 -o outliers.gguf\n"
       "  quire synth --arch llama --layers 4 --embedding 256 --heads 4 \\\n"
       "    --feed-forward 768 --type F16 -o small.gguf");

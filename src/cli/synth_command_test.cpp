@@ -95,7 +95,7 @@ TEST(SynthCommand, WhatCannotBeMeantIsRefusedByFlag) {
   EXPECT_THAT(refusal(with({"synth", "--shape", "llama-2b"}, rest)),
               HasSubstr("--shape: \"llama-2b\" is not one of llama-1.1b, "));
   EXPECT_THAT(refusal(with({"synth", "--arch", "gpt5"}, rest)),
-              HasSubstr("--arch: \"gpt5\" is not one of granitehybrid, "));
+              HasSubstr("--arch: \"gpt5\" is not one of deepseek2, "));
   EXPECT_THAT(refusal(with({"synth", "--shape", "llama-1.1b", "--arch", "llama"}, rest)), HasSubstr("excludes"));
   EXPECT_THAT(refusal(with(kSmall, {"--type", "Q9", "-o", path})), HasSubstr("--type: \"Q9\" is not one of F32, "));
   EXPECT_THAT(refusal(with(kSmall, {"-o", path})), HasSubstr("--type is required"));

@@ -40,6 +40,14 @@ double levels_rms() {
   return std::sqrt(sum / 16);
 }
 
+// The magnitudes of FP4 (E2M1): half of all values are negative.
+double fp4_rms() {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  double sum = 0;
+  for (const double magnitude : kMagnitudes) sum += magnitude * magnitude;
+  return std::sqrt(sum / 8);
+}
+
 Form form_of(Type type) {
   switch (type) {
     case Type::Q4_0: return {.unit = rms(-8, 7), .either_sign = true};
@@ -48,6 +56,7 @@ Form form_of(Type type) {
     case Type::Q4_1: return {.unit = spread(15), .offset = -7.5};
     case Type::Q5_1: return {.unit = spread(31), .offset = -15.5};
     case Type::IQ4_NL: return {.unit = levels_rms(), .either_sign = true};
+    case Type::MXFP4: return {.unit = fp4_rms()};
     // The types below have random small scales in their blocks.
     case Type::Q2_K: return {.unit = spread(3) * rms(0, 15), .offset = 1.5};
     case Type::Q3_K: return {.unit = rms(-4, 3) * rms(-32, 31)};
@@ -81,7 +90,11 @@ Blocks::Blocks(Type type, float deviation, Stream stream)
     : type_(type), block_bytes_(gguf::type_info(type).block_bytes), deviation_(deviation), stream_(stream) {
   if (is_float(type)) return;
   const Form form = form_of(type);
-  QUIRE_CHECK(form.unit > 0, "a type that Quire computes with");
+  QUIRE_CHECK(form.unit > 0, "one of synth's types");
+  if (type == Type::MXFP4) {
+    choose_exponents(deviation / form.unit);
+    return;
+  }
   // From 0.75 to 1.25 times the usual scale.
   double squares = 0;
   const auto factor = [](std::size_t i) { return 0.75 + static_cast<double>(i / 2) / 14; };
@@ -92,6 +105,16 @@ Blocks::Blocks(Type type, float deviation, Stream stream)
     choices_[i] = {gguf::f32_to_f16(static_cast<float>(scale)),
                    gguf::f32_to_f16(static_cast<float>(scale * form.offset))};
   }
+}
+
+// Two neighbouring powers of two, mixed so that the mean of their squares is that of `scale`.
+void Blocks::choose_exponents(double scale) {
+  constexpr int kBias = 127;
+  int exponent = 0;
+  std::frexp(scale, &exponent);
+  const double smaller = std::ldexp(0.5, exponent);  // at most `scale`, and more than half of it
+  exponent_ = static_cast<std::uint8_t>(exponent - 1 + kBias);
+  larger_ = static_cast<std::uint32_t>(65536 * (scale * scale / (smaller * smaller) - 1) / 3);
 }
 
 void Blocks::fill(std::uint64_t first, std::span<std::byte> out) const {
@@ -120,6 +143,7 @@ void Blocks::finish(std::uint8_t* block, std::uint64_t bits) const {
     case Type::Q5_0:
     case Type::IQ4_NL:
     case Type::IQ4_XS: put(block, choice.scale); break;
+    case Type::MXFP4: block[0] = static_cast<std::uint8_t>(exponent_ + (bits >> 48 < larger_ ? 1 : 0)); break;
     case Type::Q8_0:
       // Quantising never produces -128, and kernels may rely on that.
       for (int i = 2; i < 34; ++i) block[i] = block[i] == 0x80 ? 0 : block[i];

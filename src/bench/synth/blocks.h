@@ -17,7 +17,7 @@ namespace quire::synth {
 
 class Blocks {
  public:
-  // `type` is any type that Quire computes with.
+  // `type` is any of synth's types (type_names() in synth.h).
   Blocks(gguf::Type type, float deviation, Stream stream);
 
   // Fills `out` with whole blocks, beginning with index `first`.
@@ -33,10 +33,15 @@ class Blocks {
   };
   static constexpr std::size_t kChoices = 16;
 
+  void choose_exponents(double scale);
+
   gguf::Type type_;
   std::size_t block_bytes_;
   float deviation_;
   Stream stream_;
+  // MXFP4: scales are powers of two. The smaller exponent of two, and how many of 65536 blocks have the larger one.
+  std::uint8_t exponent_ = 0;
+  std::uint32_t larger_ = 0;
   std::array<Choice, kChoices> choices_ = {};
 };
 

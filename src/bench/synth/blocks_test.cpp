@@ -1,5 +1,6 @@
 #include "quire/bench/synth/blocks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -62,6 +63,31 @@ TEST_P(BlocksOfType, ABlockIsTheSameWhereverOneBegins) {
     EXPECT_EQ(std::memcmp(part.data(), whole.data() + first * size, size), 0) << first;
   }
   EXPECT_NE(blocks_of(GetParam(), 0.02f, 6, 16 * 256), whole);
+}
+
+// MXFP4 has no scale that fits: two neighbouring powers of two are mixed. A block is the exponent and 16 bytes of two
+// values each.
+TEST(Blocks, OfMxfp4AreSpreadAsAskedForThoughScalesArePowersOfTwo) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (const float deviation : {0.009f, 0.012f, 0.0186f, 0.03f, 0.1f, 1.0f}) {
+    const std::vector<std::byte> bytes = blocks_of(Type::MXFP4, deviation, 1, 1 << 17);
+    double sum = 0, squares = 0, count = 0;
+    std::vector<int> exponents;
+    for (std::size_t block = 0; block < bytes.size(); block += 17) {
+      exponents.push_back(static_cast<int>(bytes[block]));
+      for (std::size_t i = 0; i < 32; ++i) {
+        const int code = static_cast<int>(bytes[block + 1 + i / 2]) >> 4 * (i % 2) & 15;
+        const double value = std::ldexp(kMagnitudes[code & 7] * (code < 8 ? 1 : -1), exponents.back() - 127);
+        sum += value;
+        squares += value * value;
+        ++count;
+      }
+    }
+    EXPECT_NEAR(std::sqrt(squares / count) / deviation, 1, 0.01) << deviation;
+    EXPECT_NEAR(sum / count / deviation, 0, 0.02) << deviation;
+    const auto [least, most] = std::ranges::minmax(exponents);
+    EXPECT_LE(most - least, 1) << deviation;
+  }
 }
 
 // Kernels keep the sum of two products of bytes in 16 bits, which would overflow with -128.

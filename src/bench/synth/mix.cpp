@@ -15,14 +15,14 @@ namespace {
 using gguf::Type;
 
 // general.file_type has a number for each mix. A plain type with blocks of 256 that has no number uses that of its
-// smallest mix.
+// smallest mix. MXFP4_MOE is how gpt-oss is published: experts in MXFP4, all else in Q8_0.
 constexpr Mix kMixes[] = {
-    {"F32", Type::F32, 0},      {"F16", Type::F16, 1},        {"BF16", Type::BF16, 32},     {"Q8_0", Type::Q8_0, 7},
-    {"Q4_0", Type::Q4_0, 2},    {"Q4_1", Type::Q4_1, 3},      {"Q5_0", Type::Q5_0, 8},      {"Q5_1", Type::Q5_1, 9},
-    {"Q2_K", Type::Q2_K, 10},   {"Q3_K", Type::Q3_K, 11},     {"Q4_K", Type::Q4_K, 14},     {"Q5_K", Type::Q5_K, 16},
-    {"Q6_K", Type::Q6_K, 18},   {"IQ4_NL", Type::IQ4_NL, 25}, {"IQ4_XS", Type::IQ4_XS, 30}, {"Q3_K_S", Type::Q3_K, 11},
-    {"Q3_K_M", Type::Q3_K, 12}, {"Q3_K_L", Type::Q3_K, 13},   {"Q4_K_S", Type::Q4_K, 14},   {"Q4_K_M", Type::Q4_K, 15},
-    {"Q5_K_S", Type::Q5_K, 16}, {"Q5_K_M", Type::Q5_K, 17},
+    {"F32", Type::F32, 0},      {"F16", Type::F16, 1},        {"BF16", Type::BF16, 32},      {"Q8_0", Type::Q8_0, 7},
+    {"Q4_0", Type::Q4_0, 2},    {"Q4_1", Type::Q4_1, 3},      {"Q5_0", Type::Q5_0, 8},       {"Q5_1", Type::Q5_1, 9},
+    {"Q2_K", Type::Q2_K, 10},   {"Q3_K", Type::Q3_K, 11},     {"Q4_K", Type::Q4_K, 14},      {"Q5_K", Type::Q5_K, 16},
+    {"Q6_K", Type::Q6_K, 18},   {"IQ4_NL", Type::IQ4_NL, 25}, {"IQ4_XS", Type::IQ4_XS, 30},  {"Q3_K_S", Type::Q3_K, 11},
+    {"Q3_K_M", Type::Q3_K, 12}, {"Q3_K_L", Type::Q3_K, 13},   {"Q4_K_S", Type::Q4_K, 14},    {"Q4_K_M", Type::Q4_K, 15},
+    {"Q5_K_S", Type::Q5_K, 16}, {"Q5_K_M", Type::Q5_K, 17},   {"MXFP4_MOE", Type::Q8_0, 38},
 };
 
 bool is_float(Type type) { return type == Type::F32 || type == Type::F16 || type == Type::BF16; }
@@ -36,7 +36,8 @@ bool whole_blocks(Type type, std::uint64_t columns) { return columns % gguf::typ
 
 }  // namespace
 
-Type Mix::choose(Role role, std::uint32_t index, std::uint32_t count) const {
+Type Mix::choose(Role role, std::uint32_t index, std::uint32_t count, bool stacked) const {
+  if (stacked && name == "MXFP4_MOE") return Type::MXFP4;
   if (role == Role::output) return is_float(type) || type == Type::Q8_0 ? type : Type::Q6_K;
   const bool value = role == Role::attention_value, down = role == Role::feed_forward_down;
   if (name == "Q3_K_M") {

@@ -1,7 +1,8 @@
 // Decides the type of each matrix of a file. A plain type ("Q4_0") is the type of all matrices except the output. A mix
-// ("Q4_K_M") gives some matrices a larger type. Both follow llama.cpp's quantize without an importance matrix, with one
-// exception: its Q2_K, IQ4_NL and IQ4_XS are mixes, but here they are plain types, so that exactly that type is
-// measured.
+// ("Q4_K_M") gives some matrices a larger type. Both follow llama.cpp's quantize without an importance matrix, with two
+// exceptions: its Q2_K, IQ4_NL and IQ4_XS are mixes, but here they are plain types, so that exactly that type is
+// measured. And it gives larger types to the attention of models with exactly eight experts, of which no shape has a
+// name here.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,9 @@ struct Mix {
   gguf::Type type;          // of matrices without a special rule
   std::uint32_t file_type;  // general.file_type
 
-  // The type of matrix number `index` of `count` with this role. It does not consider the row length.
-  gguf::Type choose(Role role, std::uint32_t index, std::uint32_t count) const;
+  // The type of matrix number `index` of `count` with this role. `stacked`: a tensor of several matrices, one for each
+  // expert or head. It does not consider the row length.
+  gguf::Type choose(Role role, std::uint32_t index, std::uint32_t count, bool stacked = false) const;
 };
 
 // By name, in upper or lower case. Null: unknown.

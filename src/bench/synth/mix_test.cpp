@@ -62,6 +62,24 @@ TEST(Mix, TheOutputIsQ6KWhereTheRestIsSmaller) {
   }
 }
 
+// gpt-oss as it is published.
+TEST(Mix, OfMxfp4HasExpertsInItAndAllElseInQ8) {
+  const Mix& mix = *find_mix("mxfp4_moe");
+  EXPECT_EQ(mix.choose(Role::other, 0, 1, true), Type::MXFP4);
+  EXPECT_EQ(mix.choose(Role::feed_forward_down, 0, 24, true), Type::MXFP4);
+  for (const Role role : {Role::output, Role::attention_value, Role::attention_output, Role::feed_forward_down}) {
+    EXPECT_EQ(mix.choose(role, 0, 24), Type::Q8_0);
+  }
+  EXPECT_EQ(mix.file_type, 38u);
+}
+
+TEST(Mix, ExpertsAreQuantisedByTheRulesOfTheBlockThatTheyReplace) {
+  const Mix& mix = *find_mix("Q4_K_M");
+  EXPECT_EQ(mix.choose(Role::other, 0, 48, true), Type::Q4_K);
+  EXPECT_EQ(mix.choose(Role::feed_forward_down, 0, 48, true), Type::Q6_K);
+  EXPECT_EQ(mix.choose(Role::feed_forward_down, 6, 48, true), Type::Q4_K);
+}
+
 TEST(Mix, RowsThatAreNoWholeBlocksGetATypeThatFits) {
   EXPECT_EQ(*fit(Type::Q4_K, Role::other, 512), Type::Q4_K);
   EXPECT_EQ(*fit(Type::Q2_K, Role::other, 96), Type::Q4_0);

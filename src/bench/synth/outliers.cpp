@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quire/bench/synth/family.h"
 #include "quire/bench/synth/random.h"
 
 namespace quire::synth {
@@ -23,7 +24,7 @@ constexpr std::uint64_t kKeys = 7001, kFeedForward = 7002;  // seeds of their ow
 
 std::vector<std::uint32_t> key_outliers(const Shape& shape, std::uint32_t layer) {
   const std::uint32_t pairs = shape.head_dim / 2;
-  const bool neighbours = shape.architecture == "llama";  // which channels the rotary embedding pairs
+  const bool neighbours = find_family(shape.architecture)->neighbours;
   std::vector<std::uint32_t> channels;
   for (const std::uint32_t pair : choose(shape.outliers / 2, pairs, Stream(kKeys, layer))) {
     channels.push_back(neighbours ? 2 * pair : pair);
