@@ -52,11 +52,12 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Quantized,
                                            Fixture{"Q8_0", 8, 4096}, Fixture{"Q2_K", 10, 4096},
                                            Fixture{"Q3_K", 11, 4096}, Fixture{"Q4_K", 12, 4096},
                                            Fixture{"Q5_K", 13, 12288}, Fixture{"Q6_K", 14, 4096},
-                                           Fixture{"IQ4_NL", 20, 4096}, Fixture{"IQ4_XS", 23, 4096}),
+                                           Fixture{"IQ4_NL", 20, 4096}, Fixture{"IQ4_XS", 23, 4096},
+                                           Fixture{"MXFP4", 39, 4096}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(Dequantize, EveryFixtureInTheFolderHasATest) {
-  EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 13u);
+  EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 14u);
 }
 
 // Other tests make models with this helper.
@@ -91,6 +92,17 @@ TEST(Dequantize, FloatsAndHalvesAreThemselves) {
   ASSERT_TRUE(dequantize(Type::F16, std::as_bytes(std::span(halves)), out));
   for (std::size_t i = 0; i < out.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(f16_to_f32(halves[i])));
+  }
+}
+
+TEST(Dequantize, ScalesOfMxfp4AreAllPowersOfTwo) {
+  for (const int e : {0, 1, 2, 3, 126, 127, 128, 252}) {
+    std::vector<std::byte> block(17, std::byte{0xf2});  // 1.0 in the low nibbles, -6.0 in the high ones
+    block[0] = static_cast<std::byte>(e);
+    std::vector<float> out(32);
+    ASSERT_TRUE(dequantize(Type::MXFP4, block, out));
+    EXPECT_EQ(out[0], std::ldexp(1.0, e - 127)) << e;
+    EXPECT_EQ(out[16], -6 * std::ldexp(1.0, e - 127)) << e;
   }
 }
 
@@ -138,7 +150,7 @@ TEST(Dequantize, TheTableSaysWhichTypesCanBeDequantized) {
     if (info.dequantizable) can.insert(info.name);
   }
   EXPECT_EQ(can, (std::set<std::string_view>{"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
-                                             "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}));
+                                             "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"}));
 }
 
 TEST(Types, TypesAreFoundByIdAndByName) {

@@ -123,8 +123,8 @@ TEST_P(Golden, LogitsAreHuggingFacesOnEveryKindOfBackend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "granite-moe-hybrid", "llama",
-                                           "llama31", "mamba2", "mistral", "mixtral", "phi3", "qwen2", "qwen3",
+                         ::testing::Values("gemma2", "gemma3", "gpt-oss", "granite-hybrid", "granite-moe-hybrid",
+                                           "llama", "llama31", "mamba2", "mistral", "mixtral", "phi3", "qwen2", "qwen3",
                                            "qwen3moe"),
                          [](const ::testing::TestParamInfo<std::string>& model) {
                            std::string name = model.param;

@@ -11,7 +11,7 @@ namespace quire::model::testing {
 
 inline auto golden_files() {
   return ::testing::Values(
-      "testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf",
+      "testdata/golden/gemma2/model.gguf", "testdata/golden/gemma3/model.gguf", "testdata/golden/gpt-oss/model.gguf",
       "testdata/golden/granite-hybrid/model.gguf", "testdata/golden/granite-moe-hybrid/model.gguf",
       "testdata/golden/llama/model.gguf", "testdata/golden/llama31/model.gguf", "testdata/golden/mamba2/model.gguf",
       "testdata/golden/mistral/model.gguf", "testdata/golden/mixtral/model.gguf", "testdata/golden/phi3/model.gguf",

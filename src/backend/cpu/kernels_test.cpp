@@ -38,7 +38,8 @@ std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
 
 const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0, gguf::Type::Q4_1, gguf::Type::Q5_0,   gguf::Type::Q5_1,
                                   gguf::Type::Q8_0, gguf::Type::Q2_K, gguf::Type::Q3_K,   gguf::Type::Q4_K,
-                                  gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS};
+                                  gguf::Type::Q5_K, gguf::Type::Q6_K, gguf::Type::IQ4_NL, gguf::Type::IQ4_XS,
+                                  gguf::Type::MXFP4};
 
 // The rows of a matrix in tiles; empty if the type has none.
 std::vector<std::byte> make_tiles(gguf::Type type, const std::byte* data, std::uint64_t row_bytes, std::uint32_t rows,
@@ -274,7 +275,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
             queries[i] = {&q[(first + i) * dim], &sums[(first + i) * dim], begin, end, -INFINITY, {}};
           }
           kernels->attend(context.tile, nullptr, type, queries.data(), count, dim, 0.2f, 0);
-          kernels->end_attention(queries.data(), count, dim);
+          kernels->end_attention(queries.data(), count, dim, nullptr, 1);
           return sums;
         };
         const std::vector<float> together = attend(0, 7);
@@ -326,7 +327,7 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
               const ContextTile* const next = i + 1 < kTiles ? &tiles[i + 1].tile : nullptr;
               kernels->attend(tiles[i].tile, next, type, queries.data(), count, dim, 0.3f, cap);
             }
-            kernels->end_attention(queries.data(), count, dim);
+            kernels->end_attention(queries.data(), count, dim, nullptr, 1);
             return sums;
           };
           const std::vector<float> together = attend(0, kQueries);

@@ -2,7 +2,10 @@
 
 namespace quire::cuda {
 
-bool has_split(Packing packing) { return packing != Packing::F32 && packing != Packing::BF16; }
+// Files with 4-bit floats have them in their experts only, which have kernels of their own.
+bool has_split(Packing packing) {
+  return packing != Packing::F32 && packing != Packing::BF16 && packing != Packing::E2M1;
+}
 
 bool device_has_split() { return device_has_split_halves(); }
 
@@ -17,7 +20,8 @@ cudaError_t prepare_split() {
 void launch_split(cudaStream_t stream, Packing packing, MatrixSet set, std::uint32_t tokens, const PreparedInput& in) {
   switch (packing) {
     case Packing::F32:
-    case Packing::BF16: return;
+    case Packing::BF16:
+    case Packing::E2M1: return;
     case Packing::F16: return split_halves(stream, packing, set, tokens, in);
     case Packing::Q4:
     case Packing::Q4Min: return split_4_bits(stream, packing, set, tokens, in);
