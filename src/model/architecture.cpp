@@ -17,6 +17,9 @@ constexpr BlockSpec kMamba2[] = {{BlockKind::Mamba2, "attn_norm.weight"}, {Block
 constexpr BlockSpec kHybrid[] = {{BlockKind::Attention, "attn_norm.weight"},
                                  {BlockKind::Mamba2, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
+// gpt-oss: the norm after attention is that of the feed-forward block's input.
+constexpr BlockSpec kGptOss[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                 {BlockKind::FeedForward, "post_attention_norm.weight"}};
 
 constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
@@ -46,6 +49,16 @@ constexpr std::array kArchitectures = {
                  .embedding_times_root_of_width = true,
                  .layers_that_scale_by_width = 62,
                  .head_norms = true},
+    Architecture{.name = "gpt-oss",
+                 .title = "gpt-oss",
+                 .blocks = kGptOss,
+                 .window_period = 2,
+                 .activation = Activation::ClampedSwiglu,
+                 .expert_scores = Router::Scores::ChosenSoftmax,
+                 .attention_sinks = true,
+                 .projection_biases = true,
+                 .output_bias = true,
+                 .expert_biases = true},
     Architecture{.name = "granite",
                  .title = "Granite",
                  .blocks = kTransformer,

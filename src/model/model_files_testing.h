@@ -13,6 +13,7 @@ inline auto golden_files() {
   return ::testing::Values("testdata/golden/deepseek2/model.gguf",           //
                            "testdata/golden/gemma2/model.gguf",              //
                            "testdata/golden/gemma3/model.gguf",              //
+                           "testdata/golden/gpt-oss/model.gguf",             //
                            "testdata/golden/granite/model.gguf",             //
                            "testdata/golden/granite-hybrid/model.gguf",      //
                            "testdata/golden/granite-moe-hybrid/model.gguf",  //

@@ -156,7 +156,7 @@ class TestModel {
     set("block_count", layers).set("context_length", 100U).set("embedding_length", 16U);
     set("attention.layer_norm_rms_epsilon", 1e-5F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
-    if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
+    if (is({"gpt-oss", "qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
@@ -187,13 +187,14 @@ class TestModel {
       tensor(prefix + "attn_q.weight", {16, 16}).tensor(prefix + "attn_k.weight", {16, 8});
       tensor(prefix + "attn_v.weight", {16, 8});
     }
-    if (is({"qwen2"})) {
+    if (is({"gpt-oss", "qwen2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
     if (is({"gemma3", "qwen3", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
+    if (is({"gpt-oss"})) tensor(prefix + "attn_sinks.weight", {2}).tensor(prefix + "attn_output.bias", {16});
     if (is({"gemma2", "gemma3", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
 
@@ -205,7 +206,7 @@ class TestModel {
   }
 
   void add_feed_forward(const std::string& prefix) {
-    if (!is({"olmo2"})) tensor(prefix + "ffn_norm.weight", {16});
+    if (!is({"olmo2"})) tensor(prefix + (is({"gpt-oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"), {16});
     if (entries_.contains(architecture_ + ".expert_count")) return add_experts(prefix);
     tensor(prefix + "ffn_down.weight", {32, 16});
     if (is({"phi3"})) {
@@ -220,6 +221,9 @@ class TestModel {
   void add_experts(const std::string& prefix) {
     tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
     tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
+    if (!is({"gpt-oss"})) return;
+    tensor(prefix + "ffn_gate_inp.bias", {4}).tensor(prefix + "ffn_down_exps.bias", {16, 4});
+    tensor(prefix + "ffn_gate_exps.bias", {32, 4}).tensor(prefix + "ffn_up_exps.bias", {32, 4});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {

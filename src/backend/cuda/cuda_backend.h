@@ -16,6 +16,7 @@
 #include "quire/backend/backend.h"
 #include "quire/backend/cuda/cuda_attention.h"
 #include "quire/backend/cuda/cuda_device.h"
+#include "quire/backend/cuda/cuda_experts.h"
 #include "quire/backend/cuda/cuda_products.h"
 #include "quire/backend/cuda/cuda_sampling.h"
 #include "quire/backend/cuda/device_batch.h"
@@ -47,6 +48,8 @@ class CudaBackend final : public Backend {
   void rms_norm(Tensor out, Tensor x, Tensor weight, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void matmul_heads(const HeadProducts& products) override;
+  void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) override;
+  void experts(const ExpertLayer& layer, const Input& input, const Choices& choices) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
@@ -83,6 +86,20 @@ class CudaBackend final : public Backend {
     Tensor out, x;
     Weight weight;
     friend bool operator==(const Heads&, const Heads&) = default;
+  };
+  struct Route {
+    Choices choices;
+    Tensor logits, selection_bias;
+    Router router;
+    friend bool operator==(const Route&, const Route&) = default;
+  };
+  struct Mixture {
+    Product gate, up, down;  // without their weights, as above
+    Weight gates, ups, downs;
+    Activation activation;
+    Input input;
+    Choices choices;
+    friend bool operator==(const Mixture&, const Mixture&) = default;
   };
   struct Gather {
     Tensor out, x;
@@ -124,7 +141,8 @@ class CudaBackend final : public Backend {
     Mamba2Shape shape;
     friend bool operator==(const Scan&, const Scan&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
+  using Operation =
+      std::variant<Embed, Norm, Matmul, Heads, Route, Mixture, Gather, Add, Cap, Angles, Store, Attend, Convolve, Scan>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {
@@ -151,6 +169,7 @@ class CudaBackend final : public Backend {
   ThreadTeam team_;  // arranges weights
   Sizes sizes_;
   cuda::CudaProducts products_;
+  cuda::CudaExperts experts_;
   cuda::CudaAttention attention_;
   cuda::CudaSampling sampling_;
   DeviceBuffer scratch_;

@@ -24,31 +24,22 @@ bool has_rows_only(WeightUse use) { return use == WeightUse::Lookup || use == We
 
 const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
+InputKind gated_kind(Activation activation) {
+  switch (activation) {
+    case Activation::Silu: return InputKind::GatedSilu;
+    case Activation::GeluTanh: return InputKind::GatedGelu;
+    case Activation::ClampedSwiglu: return InputKind::GatedClamped;
+  }
+  return InputKind::GatedSilu;
+}
 InputKind kind_of(const Input& input) {
   switch (input.kind) {
     case Input::Kind::Plain: return InputKind::Plain;
     case Input::Kind::Normed: return InputKind::Normed;
-    case Input::Kind::Gated: return input.activation == Activation::Silu ? InputKind::GatedSilu : InputKind::GatedGelu;
+    case Input::Kind::Gated: return gated_kind(input.activation);
     case Input::Kind::GatedNormed: return InputKind::GatedNormed;
   }
   return InputKind::Plain;
-}
-
-MatrixArgs args_of(const Product& product) {
-  const Weight& weight = *product.weight;
-  MatrixArgs args;
-  const bool tiles = packing_of(weight.type) != Packing::F32;
-  args.tiles = weight.data + (tiles ? tiles_at(weight.rows) : 0);
-  args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
-  args.rows = weight.rows;
-  args.cols = weight.cols;
-  args.parts = parts_of(weight.cols);
-  args.out = reinterpret_cast<float*>(product.out.data);
-  args.out_stride = product.out.stride;
-  args.bias = floats_of(product.bias);
-  args.add = product.add;
-  args.scale = product.scale;
-  return args;
 }
 
 // Tiles [first, first + count) of a matrix, as a matrix.
@@ -130,6 +121,27 @@ Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::
 
 // --- products
 
+MatrixArgs CudaProducts::args_of(const Product& product) {
+  const Weight& weight = *product.weight;
+  MatrixArgs args;
+  const bool tiles = packing_of(weight.type) != Packing::F32;
+  args.tiles = weight.data + (tiles ? tiles_at(weight.rows) : 0);
+  args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
+  args.rows = weight.rows;
+  args.cols = weight.cols;
+  args.parts = parts_of(weight.cols);
+  args.out = reinterpret_cast<float*>(product.out.data);
+  args.out_stride = product.out.stride;
+  args.bias = floats_of(product.bias);
+  args.add = product.add;
+  args.scale = product.scale;
+  return args;
+}
+
+InputArgs CudaProducts::args_of(const Input& input) {
+  return {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups};
+}
+
 void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set,
                                      std::uint32_t tokens) const {
   const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols);
@@ -182,8 +194,7 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
     const Packing packing = packing_of(product.weight->type);
     (packing == Packing::F32 ? forms.floats : packing == Packing::BF16 ? forms.bf16 : forms.halves) = true;
   }
-  launch_prepare(stream, {kind_of(input), input.x, input.gate, input.weight, input.epsilon, input.groups}, prepared_,
-                 forms);
+  launch_prepare(stream, args_of(input), prepared_, forms);
   // Products of one packing go together, in the order of their first.
   MatrixSet set;
   for (std::size_t i = 0; i < products.size(); ++i) {

@@ -28,6 +28,11 @@ __device__ float gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(kRoot * fmaf(0.044715f * x * x, x, x)));
 }
 
+__device__ float clamped(float x, float gate) {
+  const float g = fminf(gate, 7.0f);
+  return __fmul_rn(g / (1.0f + expf(-1.702f * g)), fminf(fmaxf(x, -7.0f), 7.0f) + 1.0f);
+}
+
 __device__ bool normed(InputKind kind) { return kind == InputKind::Normed || kind == InputKind::GatedNormed; }
 
 // The value before a norm.
@@ -36,6 +41,7 @@ __device__ float gated(const Row& row, float x, float gate) {
     case InputKind::GatedSilu:
     case InputKind::GatedNormed: return __fmul_rn(silu(gate), x);
     case InputKind::GatedGelu: return __fmul_rn(gelu(gate), x);
+    case InputKind::GatedClamped: return clamped(x, gate);
     default: return x;
   }
 }

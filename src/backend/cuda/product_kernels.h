@@ -16,7 +16,7 @@ namespace quire::cuda {
 
 // --- inputs
 
-enum class InputKind : std::uint8_t { Plain, Normed, GatedSilu, GatedGelu, GatedNormed };
+enum class InputKind : std::uint8_t { Plain, Normed, GatedSilu, GatedGelu, GatedClamped, GatedNormed };
 
 struct InputArgs {
   InputKind kind = InputKind::Plain;
