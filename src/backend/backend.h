@@ -196,6 +196,9 @@ struct AttentionShape {
   float scale = 1;
   float soft_cap = 0;        // 0: none
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
+  // [heads], or none: a score per head that no position has. It is neither scaled nor capped. Its weight is part of the
+  // sum that the weights are divided by, and nothing else.
+  Tensor sinks = {};
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
   bool latent() const { return value_dim != 0; }
   std::uint32_t value_length() const { return latent() ? value_dim : head_dim; }
@@ -311,6 +314,8 @@ class Backend {
     std::uint32_t recurrent_heads = 0;
     std::uint32_t experts = 0;       // of a layer
     std::uint32_t experts_used = 0;  // by a row
+    std::uint32_t expert_inner = 0;  // columns between gate and down
+    std::uint32_t expert_width = 0;  // of an expert's input and output
     std::uint64_t read = 0;          // elements that the host reads
     sampling::Limits sampling;       // of sample()
   };

@@ -103,13 +103,13 @@ class ConformanceOfAttention : public Conformance {
 
   // Compares rows of one sequence with the softmax.
   void expect_softmax(const Matrix& got, const AttentionShape& shape, ElementType type, const Context& context,
-                      std::span<const std::uint32_t> rows) {
+                      std::span<const std::uint32_t> rows, std::span<const float> sinks = {}) {
     const Matrix k = reference::stored(type, context.k, shape.head_dim),
                  v = reference::stored(type, context.v, shape.head_dim);
     Expected expected(1, got.cols);
     for (const std::uint32_t i : rows) {
       SCOPED_TRACE("position " + std::to_string(i));
-      reference::attend(expected, 0, context.q.row(i), k, v, i, shape);
+      reference::attend(expected, 0, context.q.row(i), k, v, i, shape, sinks);
       expect_close(got.row_range(i, 1), expected, tolerance().attention);
     }
   }
@@ -180,6 +180,34 @@ TEST_P(ConformanceOfAttention, ScoresAreCapped) {
       const std::vector<Context> contexts = random_contexts(shape, std::span(&length, 1));
       expect_softmax(attend_all(shape, {}, contexts, {{{0, 149}}, {{0, 1}}})[0], shape, ElementType::F32, contexts[0],
                      rows);
+    }
+  }
+}
+
+// Sinks above, among and below the scores.
+TEST_P(ConformanceOfAttention, ASinkTakesItsPartOfTheWeights) {
+  const std::uint32_t lengths[] = {530, 1, 40}, rows[] = {0, 1, 64, 511, 512, 529};
+  Matrix sinks(1, 8);
+  sinks.values = {0, 1, -2, 4, 30, -30, 200, 2};
+  for (const auto& [dim, window] : {std::pair{64u, 0u}, {64u, 70u}, {20u, 0u}}) {
+    const AttentionShape shape{.group = 1,
+                               .heads = 8,
+                               .kv_heads = 2,
+                               .head_dim = dim,
+                               .scale = 0.3f,
+                               .window = window,
+                               .sinks = tensors().put(sinks)};
+    const std::vector<Context> contexts = random_contexts(shape, lengths);
+    for (const ElementType type : types_stored_by(backend())) {
+      if (type != ElementType::F16 && window != 0) continue;
+      SCOPED_TRACE(describe(shape, {.type = type}));
+      const auto whole =
+          attend_all(shape, {.type = type}, contexts, {{{0, 250}}, {{0, 256}}, {{0, 23}}, {{0, 1}, {1, 1}, {2, 40}}});
+      expect_softmax(whole[0], shape, type, contexts[0], rows, sinks.values);
+      expect_softmax(whole[1], shape, type, contexts[1], std::span(rows).first(1), sinks.values);
+      expect_softmax(whole[2], shape, type, contexts[2], std::span(rows).first(2), sinks.values);
+      if (type != ElementType::F16) continue;
+      expect_same_bits(attend_all(shape, {.type = type}, contexts, at_random(lengths, 256, dim)), whole);
     }
   }
 }

@@ -209,6 +209,8 @@ inline constexpr Backend::Sizes kSizes{.rows = 256,
                                        .recurrent_heads = 16,
                                        .experts = 160,
                                        .experts_used = 8,
+                                       .expert_inner = 256,
+                                       .expert_width = 256,
                                        .read = 256 * 1024,
                                        .sampling = {.vocabulary = 9000, .jobs = 64, .listed = 4096, .reported = 1600}};
 

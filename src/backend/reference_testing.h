@@ -381,9 +381,10 @@ inline float stored_state(ElementType type, float value) {
 // One row of queries over positions [first, position] of its context; `first` follows from the window:
 //   score[t] = soft_cap(scale * (q . k[t]));  out = sum of e^score[t] * v[t], divided by the sum of e^score[t]
 // k and v are [positions][kv_heads * head_dim]. One KV head serves heads / kv_heads neighbouring query heads. In latent
-// attention v is k, and the first value_dim elements of each head count.
+// attention v is k, and the first value_dim elements of each head count. A sink adds e^sink to the sum that is divided
+// by. `sinks`: [heads], or none.
 inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, const Matrix& k, const Matrix& v,
-                   std::uint32_t position, const AttentionShape& shape) {
+                   std::uint32_t position, const AttentionShape& shape, std::span<const float> sinks = {}) {
   const std::uint32_t dim = shape.head_dim, per_head = shape.heads / shape.kv_heads;
   const std::uint32_t first = shape.window != 0 && position + 1 > shape.window ? position + 1 - shape.window : 0;
   for (std::uint32_t head = 0; head < shape.heads; ++head) {
@@ -396,6 +397,10 @@ inline void attend(Expected& out, std::uint32_t row, std::span<const float> q, c
       scores.push_back(soft_cap(score * shape.scale, shape.soft_cap));
       highest = std::max(highest, scores.back());
       largest = std::max(largest, std::fabs(scores.back()));
+    }
+    if (!sinks.empty()) {
+      highest = std::max(highest, double{sinks[head]});
+      total = std::exp(sinks[head] - highest);
     }
     for (double& score : scores) total += score = std::exp(score - highest);
     for (std::uint32_t d = 0; d < shape.value_length(); ++d) {
@@ -541,6 +546,12 @@ inline FileWeight random_weight(gguf::Type type, std::uint32_t rows, std::uint32
   }
   std::mt19937 random(seed);
   for (std::byte& byte : weight.bytes) byte = static_cast<std::byte>(random());
+  if (type == gguf::Type::MXFP4) {  // a scale is a byte: the exponent of a power of two
+    for (std::size_t block = 0; block < weight.bytes.size(); block += info.block_bytes) {
+      weight.bytes[block] = static_cast<std::byte>(117 + random() % 4);
+    }
+    return weight;
+  }
   std::uniform_real_distribution<float> scale(0.003f, 0.01f);
   for (std::size_t block = 0; block < weight.bytes.size(); block += info.block_bytes) {
     if (type == gguf::Type::IQ1_M) put_scale_in_parts(weight.bytes.data() + block, gguf::f32_to_f16(scale(random)));

@@ -1,24 +1,42 @@
 #include "quire/bench/limit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <span>
+#include <string>
 
 namespace quire::bench {
 namespace {
 
 // The matrices of a layer, without "blk.7.". The other tensors of a layer are small (norms, biases, ...).
 constexpr std::string_view kMatrices[] = {
-    "attn_q.weight",        "attn_k.weight",    "attn_v.weight",   "attn_qkv.weight",
-    "attn_output.weight",   "ffn_gate.weight",  "ffn_up.weight",   "ffn_down.weight",
-    "ssm_in.weight",        "ssm_out.weight",   "attn_q_a.weight", "attn_q_b.weight",
-    "attn_kv_a_mqa.weight", "attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight",
+    "attn_q.weight",   "attn_k.weight",       "attn_v.weight",         "attn_qkv.weight",     "attn_output.weight",
+    "ffn_gate.weight", "ffn_up.weight",       "ffn_down.weight",       "ssm_in.weight",       "ssm_out.weight",
+    "attn_q_a.weight", "attn_q_b.weight",     "attn_kv_a_mqa.weight",  "attn_kv_b.weight",    "attn_k_b.weight",
+    "attn_v_b.weight", "ffn_gate_inp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight",
 };
+// Those of all experts of a layer. A token uses some of them.
+constexpr std::string_view kExperts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight",
+                                         "ffn_down_exps.weight"};
 
-bool is_layer_matrix(std::string_view name) {
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   if (!name.starts_with(kPrefix)) return false;
   name.remove_prefix(kPrefix.size());
-  return std::ranges::find(kMatrices, name.substr(name.find('.') + 1)) != std::end(kMatrices);
+  return std::ranges::find(names, name.substr(name.find('.') + 1)) != names.end();
+}
+
+// The share of a layer's experts that a token uses.
+double share_of_experts(const gguf::File& file) {
+  const auto architecture = file.get<std::string_view>("general.architecture");
+  if (!architecture) return 1;
+  const auto number = [&](std::string_view name) {
+    const auto value = file.get_or<std::uint32_t>(std::string(*architecture) + "." + std::string(name), 0);
+    return value ? static_cast<double>(*value) : 0;
+  };
+  const double all = number("expert_count"), used = number("expert_used_count");
+  return all > 0 && used > 0 ? std::min(1.0, used / all) : 1;
 }
 
 void count(ModelCost::Matrices& matrices, const gguf::Tensor& tensor) {
@@ -34,8 +52,11 @@ void count(ModelCost::Matrices& matrices, const gguf::Tensor& tensor) {
 ModelCost cost_of(const gguf::File& file, const StateLayout& layout) {
   ModelCost cost;
   for (std::size_t i = 0; i < file.tensor_count(); ++i) {
-    if (const gguf::Tensor tensor = file.tensor(i); is_layer_matrix(tensor.name)) count(cost.layers, tensor);
+    const gguf::Tensor tensor = file.tensor(i);
+    if (is_one_of(kMatrices, tensor.name)) count(cost.layers, tensor);
+    if (is_one_of(kExperts, tensor.name)) count(cost.experts, tensor);
   }
+  cost.expert_share = share_of_experts(file);
   auto output = file.find_tensor("output.weight");
   if (!output) output = file.find_tensor("token_embd.weight");
   if (output) count(cost.output, *output);
@@ -57,13 +78,18 @@ Work work_of(const ModelCost& cost, const Phase& phase) {
   const auto number = [](std::uint64_t value) { return static_cast<double>(value); };
   Work work{.tokens = phase.tokens};
   work.bytes = number(cost.layers.bytes) + (phase.logits > 0 ? number(cost.output.bytes) : 0);
+  // Tokens choose on their own: so many experts are chosen by at least one of them.
+  work.bytes += number(cost.experts.bytes) * (1 - std::pow(1 - cost.expert_share, phase.tokens));
+  const double expert_tokens = phase.tokens * cost.expert_share;
   // A shared prefix is read once; the other sequences read only the rest.
   work.bytes += phase.sequences * kv_bytes(cost, phase.context) - (phase.sequences - 1) * kv_bytes(cost, phase.shared);
   work.bytes += 2 * phase.sequences * number(cost.state_bytes);
   work.int8_ops =
-      2 * (phase.tokens * number(cost.layers.int8_elements) + phase.logits * number(cost.output.int8_elements));
+      2 * (phase.tokens * number(cost.layers.int8_elements) + phase.logits * number(cost.output.int8_elements) +
+           expert_tokens * number(cost.experts.int8_elements));
   work.f32_ops =
-      2 * (phase.tokens * number(cost.layers.f32_elements) + phase.logits * number(cost.output.f32_elements));
+      2 * (phase.tokens * number(cost.layers.f32_elements) + phase.logits * number(cost.output.f32_elements) +
+           expert_tokens * number(cost.experts.f32_elements));
   return work;
 }
 

@@ -2,6 +2,7 @@
 // follows from the work that a phase cannot avoid:
 // - It reads the weight matrices once, at their size in the file. It reads the keys and values that its tokens attend
 //   to. It reads and writes the recurrent states of its sequences.
+//   Of the experts of a mixture it reads those that some token has chosen.
 // - It multiplies every token by the matrices of the layers, and by the output matrix if its logits are wanted. That is
 //   two operations per element, on bytes if the matrix is quantised, otherwise on floats.
 // Everything else (embedding lookup, norms, the arithmetic of attention and of recurrences) counts as free.
@@ -34,6 +35,8 @@ struct ModelCost {
     std::uint32_t window = 0;           // 0: all tokens
   };
   Matrices layers, output;
+  Matrices experts;         // all of them
+  double expert_share = 1;  // that a token uses
   std::vector<Attention> attention;
   std::uint64_t state_bytes = 0;  // recurrent state of a sequence
 };

@@ -78,6 +78,23 @@ TEST(BenchLimit, StateIsWhatTheLayoutSays) {
   EXPECT_EQ(kv_bytes(cost, 1000), 1000 * 2 * kLayer + 100 * kLayer) << "a window is all that is read of its layer";
 }
 
+TEST(BenchLimit, OfExpertsThoseThatTokensChooseAreRead) {
+  const auto model = model::Model::load(QUIRE_SOURCE_DIR "/testdata/golden/mixtral/model.gguf");
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const ModelCost cost = cost_of((*model)->file(), *(*model)->layout(16, ElementType::F16));
+  const double experts = 2 * 3 * 4 * 64 * 64;  // layers, matrices, experts
+  EXPECT_EQ(cost.experts.bytes, 2 * experts);
+  EXPECT_EQ(cost.expert_share, 0.5);
+  ModelCost none = cost;
+  none.experts = {};
+  const auto more = [&](double tokens, auto member) {
+    return work_of(cost, {.tokens = tokens}).*member - work_of(none, {.tokens = tokens}).*member;
+  };
+  EXPECT_DOUBLE_EQ(more(1, &Work::bytes), 2 * experts * 0.5);
+  EXPECT_DOUBLE_EQ(more(2, &Work::bytes), 2 * experts * 0.75);
+  EXPECT_DOUBLE_EQ(more(2, &Work::f32_ops), 2 * experts);
+}
+
 // Only norms and other small tensors may be left out. If more is missing, a matrix has an unknown name.
 TEST(BenchLimit, NearlyAllOfARealModelIsMultipliedBy) {
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {

@@ -6,6 +6,7 @@
 #include "quire/base/counted_heap_testing.h"
 #include "quire/engine/hosted_model.h"
 #include "quire/engine/weightless_testing.h"
+#include "quire/model/model_files_testing.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -82,17 +83,20 @@ TEST(EngineHeap, AStepThatSuspendsOrResumesAllocatesNothing) {
   }
 }
 
-class EngineHeapOnModels : public ::testing::TestWithParam<const char*> {};
+class EngineHeapOnModels : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EngineHeapOnModels, AStepOfRunningAnswersAllocatesNothing) {
-  auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/models/quire-demo-" + GetParam() + "-q8_0.gguf");
-  ASSERT_TRUE(model.has_value());
+  auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/" + GetParam());
+  ASSERT_TRUE(model.has_value()) << model.error().message;
   auto host = *HostedModel::create(std::move(*model), {.backend = {.threads = 2}, .context = 256, .max_sequences = 8});
   expect_no_allocation(host->engine(), 8, 60);
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, EngineHeapOnModels, ::testing::Values("llama", "mamba2", "hybrid"),
-                         [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Demo, EngineHeapOnModels, model::testing::demo_files(), model::testing::readable);
+// With experts, and with sinks.
+INSTANTIATE_TEST_SUITE_P(Golden, EngineHeapOnModels,
+                         ::testing::Values("testdata/golden/gpt-oss/model.gguf", "testdata/golden/mixtral/model.gguf"),
+                         model::testing::readable);
 
 // A table by token took 608 KB for each choice with the vocabulary of Qwen, and a request can have 1,024 choices.
 TEST(EngineHeap, PenaltiesTakeMemoryForTheTokensAndNotForTheVocabulary) {

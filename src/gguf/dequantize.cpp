@@ -73,6 +73,15 @@ void block_iq4_nl(Bytes in, float* out) {
   }
 }
 
+// A byte of exponent (the scale is a power of two), 16 bytes of nibbles that are floats of 4 bits
+void block_mxfp4(Bytes in, float* out) {
+  const float d = half_e8m0(in[0]);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * kTwiceE2M1[in[1 + i] & 15];
+    out[i + 16] = d * kTwiceE2M1[in[1 + i] >> 4];
+  }
+}
+
 // Blocks of 256.
 
 // 16 bytes of scale (low nibble) and offset (high nibble), one for each 16 elements; 64 bytes of quants; d, dmin. In
@@ -195,6 +204,7 @@ BlockFunction block_function(Type type) {
     case Type::Q6_K: return block_q6_k;
     case Type::IQ4_NL: return block_iq4_nl;
     case Type::IQ4_XS: return block_iq4_xs;
+    case Type::MXFP4: return block_mxfp4;
     default: return grid_block_function(type);
   }
 }

@@ -55,11 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Fixture{"IQ4_XS", 23, 4096}, Fixture{"IQ2_XXS", 16, 2048}, Fixture{"IQ2_XS", 17, 2048},
                       Fixture{"IQ3_XXS", 18, 2048}, Fixture{"IQ1_S", 19, 2048}, Fixture{"IQ3_S", 21, 2048},
                       Fixture{"IQ2_S", 22, 2048}, Fixture{"IQ1_M", 29, 2048}, Fixture{"TQ1_0", 34, 2048},
-                      Fixture{"TQ2_0", 35, 2048}),
+                      Fixture{"TQ2_0", 35, 2048}, Fixture{"MXFP4", 39, 4096}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Dequantize, EveryFixtureInTheFolderHasATest) {
-  EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 22u);
+  EXPECT_EQ(testing::files_with_extension(QUIRE_SOURCE_DIR "/testdata/quant", ".bin").size(), 23u);
 }
 
 // Other tests make models with this helper.
@@ -94,6 +94,17 @@ TEST(Dequantize, FloatsAndHalvesAreThemselves) {
   ASSERT_TRUE(dequantize(Type::F16, std::as_bytes(std::span(halves)), out));
   for (std::size_t i = 0; i < out.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(f16_to_f32(halves[i])));
+  }
+}
+
+TEST(Dequantize, ScalesOfMxfp4AreAllPowersOfTwo) {
+  for (const int e : {0, 1, 2, 3, 126, 127, 128, 252}) {
+    std::vector<std::byte> block(17, std::byte{0xf2});  // 1.0 in the low nibbles, -6.0 in the high ones
+    block[0] = static_cast<std::byte>(e);
+    std::vector<float> out(32);
+    ASSERT_TRUE(dequantize(Type::MXFP4, block, out));
+    EXPECT_EQ(out[0], std::ldexp(1.0, e - 127)) << e;
+    EXPECT_EQ(out[16], -6 * std::ldexp(1.0, e - 127)) << e;
   }
 }
 
@@ -140,10 +151,10 @@ TEST(Dequantize, TheTableSaysWhichTypesCanBeDequantized) {
     EXPECT_EQ(dequantize(info.type, block, out).has_value(), info.dequantizable) << info.name;
     if (info.dequantizable) can.insert(info.name);
   }
-  EXPECT_EQ(
-      can, (std::set<std::string_view>{"F32",   "F16",     "BF16",   "Q4_0",  "Q4_1",    "Q5_0",   "Q5_1",   "Q8_0",
-                                       "Q2_K",  "Q3_K",    "Q4_K",   "Q5_K",  "Q6_K",    "IQ4_NL", "IQ4_XS", "IQ1_S",
-                                       "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",  "TQ1_0",  "TQ2_0"}));
+  EXPECT_EQ(can, (std::set<std::string_view>{"F32",    "F16",   "BF16",  "Q4_0",    "Q4_1",   "Q5_0",  "Q5_1",
+                                             "Q8_0",   "Q2_K",  "Q3_K",  "Q4_K",    "Q5_K",   "Q6_K",  "IQ4_NL",
+                                             "IQ4_XS", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS",
+                                             "IQ3_S",  "TQ1_0", "TQ2_0", "MXFP4"}));
 }
 
 TEST(Types, TypesAreFoundByIdAndByName) {

@@ -1,8 +1,9 @@
-// The tensor types of GGUF files by their ids, and a table that two of them share. types.h has everything else about
-// them. This header is C++20 and includes no other header of the project, so that CUDA code can include it.
+// The tensor types of GGUF files by their ids, and the numbers that some of them are made of. types.h has everything
+// else about them. This header is C++20 and includes no other header of the project, so that CUDA code can include it.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace quire::gguf {
@@ -47,5 +48,13 @@ enum class Type : std::uint32_t {
 // The 16 levels of IQ4_NL and IQ4_XS. They are denser around 0, as weights are.
 inline constexpr std::array<std::int8_t, 16> kLevels = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+// The 16 numbers of MXFP4 (a sign, two bits of exponent, one of mantissa), times two so that they are whole.
+inline constexpr std::array<std::int8_t, 16> kTwiceE2M1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Half of an MXFP4 scale: 2 to the (e - 128), for every byte e.
+constexpr float half_e8m0(std::uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? std::uint32_t{0x00200000} << e : std::uint32_t{e - 1u} << 23);
+}
 
 }  // namespace quire::gguf

@@ -55,7 +55,7 @@ constexpr std::array kTypes = {
     only_named(36, "IQ4_NL_4_4"),
     only_named(37, "IQ4_NL_4_8"),
     only_named(38, "IQ4_NL_8_8"),
-    TypeInfo{Type::MXFP4, "MXFP4", 32, 17, false},
+    TypeInfo{Type::MXFP4, "MXFP4", 32, 17, true},
     TypeInfo{Type::NVFP4, "NVFP4", 64, 36, false},
     only_named(41, "Q1_0"),
 };

@@ -33,6 +33,9 @@ constexpr BlockSpec kShortConv[] = {{BlockKind::Attention, "attn_norm.weight"},
 constexpr BlockSpec kDeltaRule[] = {{BlockKind::Attention, "attn_norm.weight"},
                                     {BlockKind::DeltaRule, "attn_norm.weight"},
                                     {BlockKind::FeedForward, "post_attention_norm.weight"}};
+// gpt-oss: the norm after attention is that of the feed-forward block's input.
+constexpr BlockSpec kGptOss[] = {{BlockKind::Attention, "attn_norm.weight"},
+                                 {BlockKind::FeedForward, "post_attention_norm.weight"}};
 
 constexpr BlockSpec kLatent[] = {{BlockKind::LatentAttention, "attn_norm.weight"},
                                  {BlockKind::FeedForward, "ffn_norm.weight"}};
@@ -79,6 +82,16 @@ constexpr std::array kArchitectures = {
                  .rope_pairs = RopePairs::Neighbours,
                  .refuses_rope_sections = true,
                  .gate_in_up = true},
+    Architecture{.name = "gpt-oss",
+                 .title = "gpt-oss",
+                 .blocks = kGptOss,
+                 .window_period = 2,
+                 .activation = Activation::ClampedSwiglu,
+                 .expert_scores = Router::Scores::ChosenSoftmax,
+                 .attention_sinks = true,
+                 .projection_biases = true,
+                 .output_bias = true,
+                 .expert_biases = true},
     Architecture{.name = "gpt2",
                  .title = "GPT-2",
                  .blocks = kBiasedNorms,

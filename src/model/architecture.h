@@ -136,9 +136,11 @@ struct Architecture {
   bool wide_norms = false;          // of all queries of a token at once, and of all keys
   bool gate_in_up = false;          // one matrix for gate and up, the gate's rows first; false: two matrices
   bool ungated = false;             // the feed-forward block is down(act(up)), and has no gate
+  bool attention_sinks = false;     // a score per head that joins the softmax and has no position
   bool shared_expert_gate = false;  // the shared expert's output is multiplied by the sigmoid of a logit of its own
   // Here a file may have the tensors where the row says false: they can mean only one thing.
   bool projection_biases = false;  // of queries, keys and values
+  bool output_bias = false;        // of the attention's output
   bool all_biases = false;         // of every matrix of attention and of the feed-forward block
   bool convolution_bias = false;   // of Mamba-2
   bool expert_biases = false;      // of the router and of every matrix of the experts

@@ -36,7 +36,8 @@ void AttentionBlock::declare(TensorTable& table) {
     table.vector("attn_v.bias", value, v_bias_, biases);
   }
   table.matrix("attn_output.weight", width_, output, out_);
-  table.vector("attn_output.bias", width_, out_bias_, required(row_->all_biases));
+  table.vector("attn_output.bias", width_, out_bias_, required(row_->all_biases || row_->output_bias));
+  if (row_->attention_sinks) table.vector("attn_sinks.weight", heads_, sinks_);
   if (row_->head_norms) {
     table.vector("attn_q_norm.weight", head_dim_, q_norm_);
     table.vector("attn_k_norm.weight", head_dim_, k_norm_);
@@ -102,7 +103,8 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
                              .head_dim = head_dim_,
                              .scale = step.constants.attention_scale,
                              .soft_cap = step.constants.attention_cap,
-                             .window = window_};
+                             .window = window_,
+                             .sinks = sinks_};
   HeadChanges changes{.q_norm = q_norm_,
                       .k_norm = k_norm_,
                       .epsilon = step.constants.epsilon,

@@ -30,6 +30,7 @@ class AttentionBlock final : public Block {
   Weight out_;        // [width][heads * head_dim]
   Tensor q_bias_, k_bias_, v_bias_, out_bias_;
   Tensor q_norm_, k_norm_;  // [head_dim], applied head by head; or of all heads, over all of them
+  Tensor sinks_;            // [heads]
   Tensor key_balance_;      // [kv_heads * head_dim], for keys in 8 bits; not valid: all are 1
 };
 

@@ -39,6 +39,8 @@ void ExpertsBlock::widen(Backend::Sizes& sizes) const {
   sizes.cols = std::max({sizes.cols, inner_, shape_.shared_inner});
   sizes.experts = std::max(sizes.experts, shape_.count);
   sizes.experts_used = std::max(sizes.experts_used, shape_.used);
+  sizes.expert_inner = std::max({sizes.expert_inner, inner_, gated_shared() ? shape_.shared_inner : 0});
+  sizes.expert_width = std::max(sizes.expert_width, width_);
 }
 
 // `out` may be what `in` reads from, so nothing is added to it before everything has been read.

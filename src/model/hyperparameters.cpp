@@ -21,7 +21,7 @@ constexpr std::uint32_t kMaxHeads = 1 << 14;
 constexpr std::uint32_t kMaxHeadLength = 1 << 16;
 constexpr std::uint32_t kMaxConvKernel = 256;
 constexpr std::uint32_t kMaxStateSize = 1 << 14;
-constexpr std::uint32_t kMaxExperts = 1 << 16;
+constexpr std::uint32_t kMaxExperts = 1 << 12;
 
 constexpr std::string_view kArchitectureKey = "general.architecture";
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";

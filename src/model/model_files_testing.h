@@ -16,6 +16,7 @@ inline auto golden_files() {
                            "testdata/golden/gemma2/model.gguf",              //
                            "testdata/golden/gemma3/model.gguf",              //
                            "testdata/golden/glm4/model.gguf",                //
+                           "testdata/golden/gpt-oss/model.gguf",             //
                            "testdata/golden/gpt2/model.gguf",                //
                            "testdata/golden/granite/model.gguf",             //
                            "testdata/golden/granite-hybrid/model.gguf",      //

@@ -171,7 +171,7 @@ class TestModel {
     set("attention.layer_norm_rms_epsilon", 1e-5F).set("attention.layer_norm_epsilon", 1e-5F);
     if (is({"cohere2"})) set("logit_scale", 0.25F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
-    if (is({"qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
+    if (is({"gpt-oss", "qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
@@ -206,13 +206,14 @@ class TestModel {
     }
     if (is({"gpt2"})) tensor(prefix + "attn_qkv.bias", {32});
     if (is({"gpt2", "starcoder2"})) tensor(prefix + "attn_output.bias", {16});
-    if (is({"qwen2", "starcoder2"})) {
+    if (is({"gpt-oss", "qwen2", "starcoder2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
     if (is({"gemma3", "lfm2", "qwen3", "qwen35", "qwen3moe"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
+    if (is({"gpt-oss"})) tensor(prefix + "attn_sinks.weight", {2}).tensor(prefix + "attn_output.bias", {16});
     if (is({"gemma2", "gemma3", "glm4", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
 
@@ -248,7 +249,7 @@ class TestModel {
   // The norm before it has other names in some architectures.
   std::string feed_forward_norm() const {
     if (is({"falcon-h1"})) return "ffn_norm";
-    return is({"qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+    return is({"gpt-oss", "qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
   }
   void add_feed_forward(const std::string& prefix) {
     if (!is({"cohere2", "olmo2"})) tensor(prefix + feed_forward_norm(), {16});
@@ -270,6 +271,9 @@ class TestModel {
   void add_experts(const std::string& prefix) {
     tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
     tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
+    if (!is({"gpt-oss"})) return;
+    tensor(prefix + "ffn_gate_inp.bias", {4}).tensor(prefix + "ffn_down_exps.bias", {16, 4});
+    tensor(prefix + "ffn_gate_exps.bias", {32, 4}).tensor(prefix + "ffn_up_exps.bias", {32, 4});
   }
 
   static void add(gguf::Writer& writer, const std::string& key, const std::string& value) {

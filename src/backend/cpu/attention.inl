@@ -481,6 +481,16 @@ void merge(Query& into, const Query& part, std::uint32_t dim) {
   }
 }
 
-void end_attention(Query* queries, std::uint32_t count, std::uint32_t dim) {
-  for (std::uint32_t i = 0; i < count; ++i) scale_by(queries[i].sum, 1.0f / sum_of(load16(queries[i].total)), dim);
+// A sink joins at the end, when a query has seen everything: so it does not matter how the context was divided.
+void end_attention(Query* queries, std::uint32_t count, std::uint32_t dim, const float* sinks, std::uint32_t per_head) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const float total = sum_of(load16(queries[i].total));
+    float factor = 1.0f / total;
+    if (sinks != nullptr) {
+      const float own = queries[i].highest, sink = sinks[i % per_head], highest = sink > own ? sink : own;
+      const V16 shrink = exponential(all(own - highest)), more = exponential(all(sink - highest));
+      factor = shrink[0] / (total * shrink[0] + more[0]);
+    }
+    scale_by(queries[i].sum, factor, dim);
+  }
 }

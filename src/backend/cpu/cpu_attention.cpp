@@ -18,6 +18,11 @@ namespace {
 // pairs of a row and a section, or for a step's rows if those are more.
 constexpr std::uint32_t kParts = 512;
 
+// Of the queries that a KV head serves.
+const float* sinks_of(const AttentionShape& shape, std::uint32_t first_head) {
+  return shape.sinks.valid() ? vector_of(shape.sinks) + first_head : nullptr;
+}
+
 }  // namespace
 
 // What the threads share while they compute the attention of one layer.
@@ -193,7 +198,8 @@ void CpuBackend::attend_in_order(const AttentionCall& call, std::uint32_t heads_
     }
     for (std::uint32_t head = first_head; head < last_head; ++head) {
       kernels_.end_attention(all.queries + all.index(head, item.row_begin, per_head),
-                             (item.row_end - item.row_begin) * per_head, dim);
+                             (item.row_end - item.row_begin) * per_head, dim, sinks_of(call.shape, head * per_head),
+                             per_head);
     }
   });
 }
@@ -231,7 +237,7 @@ void CpuBackend::attend_spread(const AttentionCall& call) {
           kernels_.merge(into[i], place(item, section).queries[index + i], dim);
         }
       }
-      kernels_.end_attention(into, per_head, dim);
+      kernels_.end_attention(into, per_head, dim, sinks_of(call.shape, head * per_head), per_head);
     }
   });
 }

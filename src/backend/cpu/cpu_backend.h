@@ -136,6 +136,7 @@ class CpuBackend final : public Backend {
   std::vector<std::uint32_t> expert_ends_;   // [experts]
   std::vector<std::uint32_t> place_rows_;    // by place
   std::vector<std::uint32_t> places_of_;     // by choice: [rows][used]
+  std::uint32_t expert_cols_ = 0;            // of the two below
   cpu::QuantRows place_inputs_;              // by place
   // By place too. Memory is touched only where experts are floats.
   std::unique_ptr<float[]> place_floats_;

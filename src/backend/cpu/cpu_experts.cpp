@@ -42,12 +42,13 @@ void CpuBackend::prepare_experts() {
   expert_ends_.resize(sizes_.experts);
   place_rows_.resize(choices);
   places_of_.resize(choices);
-  place_inputs_.resize(choices, sizes_.cols);
-  place_floats_ = std::make_unique_for_overwrite<float[]>(choices * sizes_.cols);
+  expert_cols_ = round_up(std::max(sizes_.expert_inner, sizes_.expert_width), 256u);
+  place_inputs_.resize(choices, expert_cols_);
+  place_floats_ = std::make_unique_for_overwrite<float[]>(choices * expert_cols_);
   expert_scores_.resize(std::size_t{team_.size()} * sizes_.experts);
   for (Scratch& scratch : scratch_) {
     scratch.chosen.resize(choices * cpu::kMostTiles * cpu::kTileRows);
-    scratch.mixed.resize(sizes_.cols);
+    scratch.mixed.resize(expert_cols_);
   }
 }
 
@@ -64,7 +65,7 @@ void CpuBackend::experts(const ExpertLayer& layer, const Input& input, const Cho
   const Weight &gate = *layer.gate.weight, &up = *layer.up.weight, &down = *layer.down.weight;
   const std::uint32_t rows = input.x.rows, used = choices.numbers.cols;
   QUIRE_CHECK(rows <= sizes_.rows && used <= sizes_.experts_used && gate.count <= sizes_.experts &&
-                  std::max(gate.cols, down.cols) <= sizes_.cols && down.rows <= sizes_.cols,
+                  down.cols <= sizes_.expert_inner && std::max(gate.cols, down.rows) <= sizes_.expert_width,
               "steps are as large as they were prepared for");
   QUIRE_CHECK(input.x.cols == gate.cols && gate.cols == up.cols && gate.rows == up.rows && gate.rows == down.cols &&
                   layer.down.out.cols == down.rows && gate.count == up.count && gate.count == down.count &&
@@ -118,7 +119,7 @@ CpuBackend::ProductRows CpuBackend::gather_rows(const Input& input, bool quants,
     for (std::uint32_t place = range.begin; place < range.end; ++place) {
       const std::uint32_t row = place_rows_[place];
       if (floats) {
-        std::memcpy(place_floats_.get() + std::size_t{place} * sizes_.cols, rows.floats + row * rows.stride,
+        std::memcpy(place_floats_.get() + std::size_t{place} * expert_cols_, rows.floats + row * rows.stride,
                     cols * sizeof(float));
       }
       if (!quants) continue;
@@ -140,7 +141,7 @@ CpuBackend::ProductRows CpuBackend::rows_of_expert(const ProductRows& all, std::
     const std::uint32_t row = place_rows_[begin];
     return {all.floats + row * all.stride, all.stride, input_.row(row), input_.stride(), 1};
   }
-  return {place_floats_.get() + std::size_t{begin} * sizes_.cols, sizes_.cols, place_inputs_.row(begin),
+  return {place_floats_.get() + std::size_t{begin} * expert_cols_, expert_cols_, place_inputs_.row(begin),
           place_inputs_.stride(), end - begin};
 }
 

@@ -41,7 +41,7 @@ const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0,  gguf::Type::Q4_1,    gguf::
                                   gguf::Type::Q5_K,  gguf::Type::Q6_K,    gguf::Type::IQ4_NL,  gguf::Type::IQ4_XS,
                                   gguf::Type::IQ1_S, gguf::Type::IQ1_M,   gguf::Type::IQ2_XXS, gguf::Type::IQ2_XS,
                                   gguf::Type::IQ2_S, gguf::Type::IQ3_XXS, gguf::Type::IQ3_S,   gguf::Type::TQ1_0,
-                                  gguf::Type::TQ2_0};
+                                  gguf::Type::TQ2_0, gguf::Type::MXFP4};
 
 // The rows of a matrix in tiles; empty if the type has none.
 std::vector<std::byte> make_tiles(gguf::Type type, const std::byte* data, std::uint64_t row_bytes, std::uint32_t rows,
@@ -277,7 +277,7 @@ TEST(Kernels, AQueryGetsTheSameHoweverManyQueriesThereAre) {
             queries[i] = {&q[(first + i) * dim], &sums[(first + i) * dim], begin, end, -INFINITY, {}};
           }
           kernels->attend(context.tile, nullptr, type, queries.data(), count, {dim, dim, false, 0.2f, 0});
-          kernels->end_attention(queries.data(), count, dim);
+          kernels->end_attention(queries.data(), count, dim, nullptr, 1);
           return sums;
         };
         const std::vector<float> together = attend(0, 7);
@@ -329,7 +329,7 @@ TEST(Kernels, ManyQueriesOverSeveralTilesGetWhatEachGetsAlone) {
               const ContextTile* const next = i + 1 < kTiles ? &tiles[i + 1].tile : nullptr;
               kernels->attend(tiles[i].tile, next, type, queries.data(), count, {dim, dim, false, 0.3f, cap});
             }
-            kernels->end_attention(queries.data(), count, dim);
+            kernels->end_attention(queries.data(), count, dim, nullptr, 1);
             return sums;
           };
           const std::vector<float> together = attend(0, kQueries);

@@ -327,6 +327,7 @@ void multiply_quant(const WeightTiles& weight, std::uint32_t begin, std::uint32_
     switch (weight.type) {
       case T::Q8_0: return multiply_tiles<Q8Source>(weight, begin, tiles_end, x, stride, rows, end, scratch);
       case T::Q4_0: return multiply_tiles<Q4Source>(weight, begin, tiles_end, x, stride, rows, end, scratch);
+      case T::MXFP4: return multiply_tiles<MXFP4Source>(weight, begin, tiles_end, x, stride, rows, end, scratch);
       case T::Q4_K: return multiply_tiles<Q4KSource>(weight, begin, tiles_end, x, stride, rows, end, scratch);
       case T::Q5_K: return multiply_tiles<Q5KSource>(weight, begin, tiles_end, x, stride, rows, end, scratch);
       case T::Q6_K: return multiply_tiles<Q6KSource>(weight, begin, tiles_end, x, stride, rows, end, scratch);

@@ -77,6 +77,21 @@ void make_q4_0(const RowsOf& from, std::uint32_t cols, std::byte* to) {
   }
 }
 
+void make_mxfp4(const RowsOf& from, std::uint32_t cols, std::byte* to) {
+  for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
+    const std::uint32_t blocks = blocks_in(at, cols);
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      for (std::uint32_t r = 0; r < kTileRows; ++r) {
+        const std::byte* block = from.block(r, at / 32 + b, 17);
+        to[b * kTileRows + r] = block[0];
+        std::byte* quants = to + mxfp4_scales_bytes(blocks) + b * 256;
+        for (std::uint32_t j = 0; j < 4; ++j) std::memcpy(quants + j * 64 + r * 4, block + 1 + j * 4, 4);
+      }
+    }
+    to += mxfp4_piece(blocks);
+  }
+}
+
 void make_q45_k(const RowsOf& from, std::uint32_t cols, bool five, std::byte* to) {
   const std::uint32_t block_bytes = five ? 176 : 144;
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
@@ -193,6 +208,18 @@ void read_q4_0(const std::byte* piece, std::uint32_t row, std::uint32_t cols, fl
   }
 }
 
+void read_mxfp4(const std::byte* piece, std::uint32_t row, std::uint32_t cols, float* to) {
+  for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
+    const std::uint32_t blocks = blocks_in(at, cols);
+    for (std::uint32_t i = 0; i < blocks * 32; ++i) {
+      const int q = nibble(piece + mxfp4_scales_bytes(blocks) + i / 32 * 256, row, i % 32);
+      const auto e = static_cast<std::uint8_t>(piece[i / 32 * kTileRows + row]);
+      to[at + i] = gguf::half_e8m0(e) * static_cast<float>(gguf::kTwiceE2M1[static_cast<std::size_t>(q)]);
+    }
+    piece += mxfp4_piece(blocks);
+  }
+}
+
 void read_q45_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, bool five, float* to) {
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
     const float d = half_at(piece + row * 2), dmin = half_at(piece + 32 + row * 2);
@@ -235,6 +262,7 @@ std::uint64_t tile_bytes(Type type, std::uint32_t cols) {
   switch (type) {
     case Type::Q8_0: return pieces * q8_piece(8) + (rest == 0 ? 0 : q8_piece(rest));
     case Type::Q4_0: return pieces * q4_piece(8) + (rest == 0 ? 0 : q4_piece(rest));
+    case Type::MXFP4: return pieces * mxfp4_piece(8) + (rest == 0 ? 0 : mxfp4_piece(rest));
     case Type::Q4_K: return pieces * kQ4KPiece;
     case Type::Q5_K: return pieces * kQ5KPiece;
     case Type::Q6_K: return pieces * kQ6KPiece;
@@ -251,6 +279,7 @@ void make_tile(Type type, const std::byte* rows, std::uint64_t row_bytes, std::u
   switch (type) {
     case Type::Q8_0: return make_q8_0(from, cols, biased, tile);
     case Type::Q4_0: return make_q4_0(from, cols, tile);
+    case Type::MXFP4: return make_mxfp4(from, cols, tile);
     case Type::Q4_K: return make_q45_k(from, cols, false, tile);
     case Type::Q5_K: return make_q45_k(from, cols, true, tile);
     case Type::Q6_K: return make_q6_k(from, cols, tile);
@@ -265,6 +294,7 @@ void read_tile_row(Type type, const std::byte* tile, std::uint32_t row, std::uin
   switch (type) {
     case Type::Q8_0: return read_q8_0(tile, row, cols, biased, to);
     case Type::Q4_0: return read_q4_0(tile, row, cols, to);
+    case Type::MXFP4: return read_mxfp4(tile, row, cols, to);
     case Type::Q4_K: return read_q45_k(tile, row, cols, false, to);
     case Type::Q5_K: return read_q45_k(tile, row, cols, true, to);
     case Type::Q6_K: return read_q6_k(tile, row, cols, to);

@@ -3,6 +3,7 @@
 // as large as in the file, except for the padding of the last tile.
 //
 //   Q8_0, Q4_0   pieces of up to 8 blocks of 32 columns: [blocks][16] scales (f16), then [blocks] of quants
+//   MXFP4        likewise; a scale is one byte
 //   Q4_K, Q5_K   pieces of 256 columns: [16] d, [16] dmin (f16), [12][16] six-bit scales, then [8] of quants
 //   Q6_K         pieces of 256 columns: [16] d (f16), 32 bytes of padding, [16][16] scales (i8), then [8] of quants
 //   F16, BF16    [columns][16], F32 likewise
@@ -33,6 +34,8 @@ std::uint64_t tile_bytes(gguf::Type type, std::uint32_t cols);
 constexpr std::uint32_t scales_bytes(std::uint32_t blocks) { return (blocks * 32 + 63) / 64 * 64; }
 constexpr std::uint32_t q8_piece(std::uint32_t blocks) { return scales_bytes(blocks) + blocks * 512; }
 constexpr std::uint32_t q4_piece(std::uint32_t blocks) { return scales_bytes(blocks) + blocks * 256; }
+constexpr std::uint32_t mxfp4_scales_bytes(std::uint32_t blocks) { return (blocks * 16 + 63) / 64 * 64; }
+constexpr std::uint32_t mxfp4_piece(std::uint32_t blocks) { return mxfp4_scales_bytes(blocks) + blocks * 256; }
 inline constexpr std::uint32_t kQ4KPiece = 64 + 192 + 8 * 256;
 inline constexpr std::uint32_t kQ5KBlock = 256 + 64, kQ5KPiece = 64 + 192 + 8 * kQ5KBlock;
 inline constexpr std::uint32_t kQ6KBlock = 256 + 128, kQ6KPiece = 64 + 256 + 8 * kQ6KBlock;

@@ -53,6 +53,46 @@ struct Q4Source {
   }
 };
 
+// Sixteen entries of a table of bytes, by nibbles.
+QUIRE_INLINE B64 looked_up(const std::int8_t (&table)[16], B64 nibbles) {
+#if defined(__AVX512F__)
+  const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return reinterpret_cast<B64>(_mm512_shuffle_epi8(all, reinterpret_cast<__m512i>(nibbles)));
+#elif defined(__AVX2__)
+  const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  __m256i parts[2];
+  __builtin_memcpy(parts, &nibbles, 64);
+  for (int i = 0; i < 2; ++i) parts[i] = _mm256_shuffle_epi8(all, parts[i]);
+  __builtin_memcpy(&nibbles, parts, 64);
+  return nibbles;
+#else
+  for (int i = 0; i < 64; ++i) nibbles[i] = static_cast<std::uint8_t>(table[nibbles[i]]);
+  return nibbles;
+#endif
+}
+
+struct MXFP4Source {
+  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr int kAdded = kBias == 0 ? 0 : 16;
+  static constexpr std::int8_t kNumbers[16] = {kAdded + 0, kAdded + 1,  kAdded + 2, kAdded + 3, kAdded + 4, kAdded + 6,
+                                               kAdded + 8, kAdded + 12, kAdded - 0, kAdded - 1, kAdded - 2, kAdded - 3,
+                                               kAdded - 4, kAdded - 6,  kAdded - 8, kAdded - 12};
+  static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return mxfp4_piece(blocks); }
+  // Half of the scale, as the numbers are twice as large: 2 to the (e - 128).
+  static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      I16 e;
+      for (int i = 0; i < 16; ++i) e[i] = u8(piece[b * 16 + static_cast<std::uint32_t>(i)]);
+      to[b * stride] = reinterpret_cast<V16>(e < 2 ? (e + 1) << 21 : (e - 1) << 23);
+    }
+  }
+  static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t blocks, std::uint32_t b, B64 (&w)[8]) {
+    nibbles_of(piece + mxfp4_scales_bytes(blocks) + b * 256, w);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) w[j] = looked_up(kNumbers, w[j]);
+  }
+};
+
 // Eight scales and eight offsets of six bits for each of sixteen rows, in twelve bytes each.
 inline void six_bit_scales(const std::byte* piece, V16* scales, V16* offsets, std::uint32_t stride) {
   const B64 a = load64(piece + 64), b = load64(piece + 128), c = load64(piece + 192);

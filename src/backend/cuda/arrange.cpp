@@ -51,6 +51,10 @@ void levels(Bytes from, std::uint8_t* q) {
 
 void block_of_32(gguf::Type type, Bytes in, std::size_t b, Numbers& out) {
   std::uint8_t* q = out.q.data() + b * 32;
+  if (type == gguf::Type::MXFP4) {
+    out.scale[b] = 2 * gguf::half_e8m0(in[0]);
+    return nibbles(in + 1, q);
+  }
   out.scale[b] = f16_at(in);
   switch (type) {
     case gguf::Type::Q4_0: return nibbles(in + 2, q);
@@ -257,7 +261,7 @@ void write_scales(PackingInfo info, const Numbers* numbers, const float* power, 
 
 // The largest number that a row can have, from its scales and minima alone.
 float bound_of(PackingInfo info, const Numbers& numbers) {
-  const auto most = static_cast<float>(info.min ? (1u << info.bits) - 1 : info.offset());
+  const auto most = static_cast<float>(info.floats ? 6 : info.min ? (1u << info.bits) - 1 : info.offset());
   float bound = 0;
   for (std::size_t s = 0; s < kPieceCols / info.group; ++s) {
     const float here = most * std::fabs(numbers.scale[s]) + (info.min ? std::fabs(numbers.min[s]) : 0.0f);
@@ -351,6 +355,7 @@ Packing packing_of(gguf::Type type) {
     case gguf::Type::Q4_K: return Packing::Q4Min;
     case gguf::Type::Q2_K: return Packing::Q4x16Min;
     case gguf::Type::Q3_K: return Packing::Q4x16;
+    case gguf::Type::MXFP4: return Packing::E2M1;
     case gguf::Type::Q5_0:
     case gguf::Type::IQ1_S:
     case gguf::Type::IQ3_S: return Packing::Q5;

@@ -43,6 +43,10 @@ Unpacked unpack(Packing packing, const std::byte* piece, std::uint32_t step, std
   const float scale = gguf::f16_to_f32(u16(scales + scale_at(info, lane, group, second, 0)));
   const float min = info.min ? gguf::f16_to_f32(u16(scales + scale_at(info, lane, group, second, 1)))
                              : -scale * static_cast<float>(info.offset());
+  if (info.floats) {
+    const float number = static_cast<float>(gguf::kTwiceE2M1[q]) / 2;
+    return {scale * number, std::fabs(scale * number) * 0x1p-10f + 0x1p-20f};
+  }
   const float exact = std::fma(scale, static_cast<float>(q), min);
   const float terms = info.min ? std::fabs(scale * static_cast<float>(q)) + std::fabs(min) : std::fabs(exact);
   return {gguf::f16_to_f32(gguf::f32_to_f16(exact)), terms * 0x1p-10f + 0x1p-20f};
@@ -124,8 +128,8 @@ TEST(Arrange, ThreadsChangeNothing) {
 }
 
 TEST(Arrange, EveryByteOfAPieceIsUsedOnce) {
-  for (const Packing packing :
-       {Packing::Q4, Packing::Q4Min, Packing::Q4x16, Packing::Q4x16Min, Packing::Q6x16, Packing::Q8x16}) {
+  for (const Packing packing : {Packing::Q4, Packing::E2M1, Packing::Q4Min, Packing::Q4x16, Packing::Q4x16Min,
+                                Packing::Q6x16, Packing::Q8x16}) {
     const PackingInfo info = packing_info(packing);
     std::set<std::uint32_t> seen;
     for (std::uint32_t lane = 0; lane < 32; ++lane) {

@@ -328,7 +328,7 @@ struct FastBlock : FastScores<Shape> {
       const QueryPlace place = places()[row];
       float* const to =
           reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride + place.head * call.head_dim;
-      const float factor_of_all = __fdiv_rn(1.0f, all_total[half]);
+      const float factor_of_all = factor_of(call, place.head, all_highest[half], all_total[half]);
 #pragma unroll
       for (int i = 0; i < Shape::kSlices * 2; ++i) {
         const std::uint32_t d = element(i / 2, i % 2);

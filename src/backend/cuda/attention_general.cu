@@ -107,8 +107,8 @@ struct Query {
     highest = -INFINITY;
   }
 
-  __device__ void write_result(float* to) const {
-    const float factor = __fdiv_rn(1.0f, all_total);
+  __device__ void write_result(float* to, std::uint32_t query_head) const {
+    const float factor = factor_of(call, query_head, all_highest, all_total);
 #pragma unroll
     for (int s = 0; s < kSlices; ++s) {
       const std::uint32_t d = lane + 32 * static_cast<std::uint32_t>(s);
@@ -144,8 +144,9 @@ __device__ void attend_query(const AttendCall& call, const AttentionItem& item, 
     }
   }
   if (place.part == kNone) {
-    one.write_result(reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride +
-                     place.head * call.value_dim);
+    one.write_result(
+        reinterpret_cast<float*>(call.out.data) + place.row * call.out.stride + place.head * call.value_dim,
+        place.head);
     return;
   }
   __threadfence();

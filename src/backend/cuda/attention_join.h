@@ -53,7 +53,7 @@ __device__ inline void join_parts(const AttendCall& call, const QueryPlace& plac
         highest = fmaxf(highest, totals[i].x);
       }
     }
-    const float factor = __fdiv_rn(1.0f, total);
+    const float factor = factor_of(call, place.head, highest, total);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) to[d + j] = __fmul_rn(sum[j], factor);
   }

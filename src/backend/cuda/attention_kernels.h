@@ -49,6 +49,7 @@ struct AttendCall {
   std::uint32_t value_dim = 0;  // less than head_dim in latent attention only, which the general kernel does
   float scale = 1, soft_cap = 0;
   std::uint32_t window = 0;
+  const float* sinks = nullptr;   // [heads], or none
   std::uint32_t copy_bytes = 16;  // every row of keys begins at a multiple of this: 16, 8, 4 or 2
   // May start while the kernel before it ends. That one must not be the plan's, and must itself have waited for those
   // before it: items, tables and the keys of earlier steps are read at once.

@@ -58,6 +58,14 @@ __device__ inline float join(const Joint& joint, float before, float part) {
   return joint.skip ? before : kept;
 }
 
+// What a query's sums are multiplied by at the end: 1 / the sum of its weights. A sink's weight is part of that sum.
+__device__ inline float factor_of(const AttendCall& call, std::uint32_t head, float highest, float total) {
+  if (call.sinks == nullptr) return __fdiv_rn(1.0f, total);
+  const float sink = __fmul_rn(call.sinks[head], kLog2E), most = fmaxf(highest, sink);
+  const float shrink = power_of_two(__fsub_rn(highest, most));
+  return __fdiv_rn(shrink, __fmaf_rn(total, shrink, power_of_two(__fsub_rn(sink, most))));
+}
+
 // A query of an item: its row and head, and what it sees.
 struct QueryPlace {
   std::uint32_t row, head, position;

@@ -134,6 +134,7 @@ void CudaAttention::attention(cudaStream_t stream, Tensor out, Tensor q, const A
       .scale = shape.scale,
       .soft_cap = shape.soft_cap,
       .window = shape.window,
+      .sinks = reinterpret_cast<const float*>(shape.sinks.data),
       .copy_bytes = alignment_of(kv),
       .overlap = overlap_ && !planned_now};
   // A decode row has per_head queries; rows of several sequences that share pages are an item together.

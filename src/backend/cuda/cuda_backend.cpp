@@ -63,11 +63,13 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
   attention_.prepare(sizes, device_->facts().multiprocessors);
   const std::uint64_t products = round_up(cuda::CudaProducts::scratch_bytes(sizes), kAlignment);
   const std::uint64_t attention = round_up(attention_.scratch_bytes(), kAlignment);
-  auto scratch = DeviceBuffer::create(*device_, products + attention, kAlignment);
+  const std::uint64_t experts = round_up(cuda::CudaExperts::scratch_bytes(sizes), kAlignment);
+  auto scratch = DeviceBuffer::create(*device_, products + attention + experts, kAlignment);
   if (!scratch) return std::unexpected(scratch.error());
   scratch_ = std::move(*scratch);
   device_->note(products_.prepare(sizes, scratch_.data()));
   attention_.set_scratch(scratch_.data() + products);
+  experts_.prepare(sizes, scratch_.data() + products + attention, products_.prepared().overlap);
 
   batch_bytes_ =
       4 * round_up(rows * sizeof(std::uint32_t), kAlignment) + round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
@@ -330,6 +332,15 @@ void CudaBackend::matmul_heads(const HeadProducts& products) {
               "shapes agree, and matrices of heads are rows");
   submit(Heads{products.out, products.x, *products.weight});
 }
+void CudaBackend::route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) {
+  submit(Route{choices, logits, selection_bias, router});
+}
+void CudaBackend::experts(const ExpertLayer& layer, const Input& input, const Choices& choices) {
+  Mixture operation{layer.gate,       layer.up, layer.down, *layer.gate.weight, *layer.up.weight, *layer.down.weight,
+                    layer.activation, input,    choices};
+  for (Product* product : {&operation.gate, &operation.up, &operation.down}) product->weight = nullptr;
+  submit(operation);
+}
 void CudaBackend::gather_wanted(Tensor out, Tensor x) { submit(Gather{out, x}); }
 void CudaBackend::add(Tensor x, Tensor y, float scale) { submit(Add{x, y, scale}); }
 void CudaBackend::cap_and_scale(Tensor x, float cap, float scale) {
@@ -402,6 +413,14 @@ void CudaBackend::launch(const Operation& operation) {
                                     .head_bytes = weight.stride,
                                     .row_bytes = weight.unit_bytes},
                                    products_.overlaps());
+      },
+      [&](const Route& op) { experts_.route(stream, op.choices, op.logits, op.selection_bias, op.router); },
+      [&](const Mixture& op) {
+        ExpertLayer layer{op.gate, op.up, op.down, op.activation};
+        layer.gate.weight = &op.gates;
+        layer.up.weight = &op.ups;
+        layer.down.weight = &op.downs;
+        experts_.experts(stream, products_, layer, op.input, op.choices);
       },
       [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
       [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },

@@ -16,6 +16,7 @@
 #include "quire/backend/backend.h"
 #include "quire/backend/cuda/cuda_attention.h"
 #include "quire/backend/cuda/cuda_device.h"
+#include "quire/backend/cuda/cuda_experts.h"
 #include "quire/backend/cuda/cuda_products.h"
 #include "quire/backend/cuda/cuda_sampling.h"
 #include "quire/backend/cuda/device_batch.h"
@@ -49,6 +50,8 @@ class CudaBackend final : public Backend {
   void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) override;
   void matmul(std::span<const Product> products, const Input& input) override;
   void matmul_heads(const HeadProducts& products) override;
+  void route(const Choices& choices, Tensor logits, Tensor selection_bias, const Router& router) override;
+  void experts(const ExpertLayer& layer, const Input& input, const Choices& choices) override;
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
@@ -100,6 +103,20 @@ class CudaBackend final : public Backend {
     Tensor out, x;
     Weight weight;
     friend bool operator==(const Heads&, const Heads&) = default;
+  };
+  struct Route {
+    Choices choices;
+    Tensor logits, selection_bias;
+    Router router;
+    friend bool operator==(const Route&, const Route&) = default;
+  };
+  struct Mixture {
+    Product gate, up, down;  // without their weights, as above
+    Weight gates, ups, downs;
+    Activation activation;
+    Input input;
+    Choices choices;
+    friend bool operator==(const Mixture&, const Mixture&) = default;
   };
   struct Gather {
     Tensor out, x;
@@ -156,8 +173,8 @@ class CudaBackend final : public Backend {
     DeltaShape shape;
     friend bool operator==(const Delta&, const Delta&) = default;
   };
-  using Operation = std::variant<Embed, Norm, Matmul, Heads, Gather, Add, Cap, Angles, Store, Attend, Split, Convolve,
-                                 ChannelScan, Scan, Delta, LayerNorm, AddPositions>;
+  using Operation = std::variant<Embed, Norm, Matmul, Heads, Route, Mixture, Gather, Add, Cap, Angles, Store, Attend,
+                                 Split, Convolve, ChannelScan, Scan, Delta, LayerNorm, AddPositions>;
 
   // A sequence of operations that came at least twice, ready to be launched at once.
   struct Graph {
@@ -184,6 +201,7 @@ class CudaBackend final : public Backend {
   ThreadTeam team_;  // arranges weights
   Sizes sizes_;
   cuda::CudaProducts products_;
+  cuda::CudaExperts experts_;
   cuda::CudaAttention attention_;
   cuda::CudaSampling sampling_;
   DeviceBuffer scratch_;

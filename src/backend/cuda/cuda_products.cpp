@@ -31,7 +31,7 @@ InputKind gated_kind(Activation activation) {
     case Activation::Silu: return InputKind::GatedSilu;
     case Activation::GeluTanh: return InputKind::GatedGelu;
     case Activation::Sigmoid: return InputKind::GatedSigmoid;
-    case Activation::ClampedSwiglu:  // of experts only
+    case Activation::ClampedSwiglu: return InputKind::GatedClamped;
     case Activation::None: break;
   }
   return InputKind::Multiplied;
@@ -49,23 +49,6 @@ InputKind kind_of(const Input& input) {
       return input.activation == Activation::Silu ? InputKind::ActivatedSilu : InputKind::ActivatedGelu;
   }
   return InputKind::Plain;
-}
-
-MatrixArgs args_of(const Product& product) {
-  const Weight& weight = *product.weight;
-  MatrixArgs args;
-  const bool tiles = packing_of(weight.type) != Packing::F32;
-  args.tiles = weight.data + (tiles ? tiles_at(weight.rows) : 0);
-  args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
-  args.rows = weight.rows;
-  args.cols = weight.cols;
-  args.parts = parts_of(weight.cols);
-  args.out = reinterpret_cast<float*>(product.out.data);
-  args.out_stride = product.out.stride;
-  args.bias = floats_of(product.bias);
-  args.add = product.add;
-  args.scale = product.scale;
-  return args;
 }
 
 // Tiles [first, first + count) of a matrix, as a matrix.
@@ -159,6 +142,28 @@ Weight CudaProducts::weight(const FileMatrix& matrix, WeightUse use, const std::
 
 // --- products
 
+MatrixArgs CudaProducts::args_of(const Product& product) {
+  const Weight& weight = *product.weight;
+  MatrixArgs args;
+  const bool tiles = packing_of(weight.type) != Packing::F32;
+  args.tiles = weight.data + (tiles ? tiles_at(weight.rows) : 0);
+  args.inverses = tiles ? reinterpret_cast<const float*>(weight.data) : nullptr;
+  args.rows = weight.rows;
+  args.cols = weight.cols;
+  args.parts = parts_of(weight.cols);
+  args.out = reinterpret_cast<float*>(product.out.data);
+  args.out_stride = product.out.stride;
+  args.bias = floats_of(product.bias);
+  args.add = product.add;
+  args.scale = product.scale;
+  return args;
+}
+
+InputArgs CudaProducts::args_of(const Input& input) {
+  const Tensor gate = input.kind == Input::Kind::Activated ? input.x : input.gate;
+  return {kind_of(input), input.x, gate, input.weight, input.epsilon, input.groups, input.bias};
+}
+
 void CudaProducts::multiply_expanded(cudaStream_t stream, Packing packing, const MatrixSet& set,
                                      std::uint32_t tokens) const {
   const std::uint32_t cols = set.matrix[0].cols, pieces = pieces_of(cols);
@@ -212,8 +217,7 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   if (tokens == 0 || products.empty()) return;
   QUIRE_CHECK(tokens <= sizes_.rows && input.x.cols <= sizes_.cols, "steps are as large as they were prepared for");
   // A single token may be made ready by the product itself. That leaves other forms for other packings.
-  const Tensor gate = input.kind == Input::Kind::Activated ? input.x : input.gate;
-  const InputArgs args{kind_of(input), input.x, gate, input.weight, input.epsilon, input.groups, input.bias};
+  const InputArgs args = args_of(input);
   const bool own = args.kind != InputKind::LayerNormed && ring_makes_ready(tokens, input.x.cols, input.groups) &&
                    !overlaps(products, input);
   const InputArgs* raw = own ? &args : nullptr;

@@ -46,6 +46,12 @@ class CudaProducts {
   enum class Kernels : std::uint8_t { Best, Split, Mma };
   void use(Kernels kernels) { kernels_ = kernels; }
 
+  // For the other products of a step (cuda_experts.h): a matrix and an input as kernels take them, and the place where
+  // matmul() makes inputs ready.
+  static MatrixArgs args_of(const Product& product);
+  static InputArgs args_of(const Input& input);
+  const PreparedInput& prepared() const { return prepared_; }
+
   void matmul(cudaStream_t stream, std::span<const Product> products, const Input& input) const;
 
  private:

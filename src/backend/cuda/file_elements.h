@@ -108,6 +108,16 @@ struct Elements<gguf::Type::IQ4_NL> {
 };
 
 template <>
+struct Elements<gguf::Type::MXFP4> {
+  static constexpr int kSize = 32, kBytes = 17;
+  QUIRE_HOST_DEVICE static float at(Block block, int i) {
+    const int q = nibble(block + 1, i), magnitude = q % 8;
+    const int twice = magnitude < 5 ? magnitude : magnitude == 5 ? 6 : magnitude == 6 ? 8 : 12;
+    return times(gguf::half_e8m0(block[0]), q < 8 ? twice : -twice);
+  }
+};
+
+template <>
 struct Elements<gguf::Type::Q2_K> {
   static constexpr int kSize = 256, kBytes = 84;
   QUIRE_HOST_DEVICE static float at(Block block, int i) {
@@ -206,6 +216,7 @@ constexpr bool visit_elements(gguf::Type type, Visit visit) {
     case Type::Q5_K: visit.template operator()<Type::Q5_K>(); return true;
     case Type::Q6_K: visit.template operator()<Type::Q6_K>(); return true;
     case Type::IQ4_NL: visit.template operator()<Type::IQ4_NL>(); return true;
+    case Type::MXFP4: visit.template operator()<Type::MXFP4>(); return true;
     case Type::IQ4_XS: visit.template operator()<Type::IQ4_XS>(); return true;
     case Type::IQ1_S: visit.template operator()<Type::IQ1_S>(); return true;
     case Type::IQ1_M: visit.template operator()<Type::IQ1_M>(); return true;

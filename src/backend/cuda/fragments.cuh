@@ -64,6 +64,7 @@ struct Fragments {
   // low bits of the half 1024 is 1024 + q (or 1024 + 16 q), and subtracting is exact.
   __device__ half2 integers(int step, int pair) const {
     constexpr float kOffset = kInfo.offset();
+    if constexpr (kInfo.floats) return e2m1(step, pair);
     if constexpr (kInfo.bits == 8) {
       const std::uint32_t word = word_of(low[step / 2], step % 2 * 2 + pair / 2);
       const std::uint32_t bytes = __byte_perm(word, 0x64646464u, pair % 2 == 0 ? 0x4140 : 0x4342);
@@ -83,6 +84,15 @@ struct Fragments {
       if (shift == 0) return __hsub2(half2_of(bits), __float2half2_rn(1024 + kOffset));
       return __hfma2(half2_of(bits), __float2half2_rn(1.0f / 16), __float2half2_rn(-64 - kOffset));
     }
+  }
+
+  // Sign, exponent and mantissa of a 4-bit float in the places of a half's are the number times 2^-14, exactly.
+  __device__ half2 e2m1(int step, int pair) const {
+    std::uint32_t word = word_of(low[step / 4], step % 4);
+    if (pair >= 2) word >>= 8;
+    if (pair % 2 != 0) word >>= 4;
+    const std::uint32_t bits = (word & 0x00080008u) << 12 | (word & 0x00070007u) << 9;
+    return __hmul2_rn(half2_of(bits), __float2half2_rn(16384.0f));
   }
 
   // What a matrix instruction takes for a step of this portion: the weight as it is for every number of tokens.

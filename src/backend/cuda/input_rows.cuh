@@ -38,6 +38,11 @@ __device__ inline float gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(kRoot * fmaf(0.044715f * x * x, x, x)));
 }
 
+__device__ inline float clamped(float x, float gate) {
+  const float g = fminf(gate, 7.0f);
+  return __fmul_rn(g / (1.0f + expf(-1.702f * g)), fminf(fmaxf(x, -7.0f), 7.0f) + 1.0f);
+}
+
 __device__ inline bool normed(InputKind kind) {
   return kind == InputKind::Normed || kind == InputKind::GatedNormed || kind == InputKind::NormedGated ||
          kind == InputKind::LayerNormed;
@@ -51,6 +56,7 @@ __device__ inline float gated(const Row& row, float x, float gate) {
     case InputKind::GatedGelu: return __fmul_rn(gelu(gate), x);
     case InputKind::GatedSigmoid: return __fmul_rn(1.0f / (1.0f + expf(-gate)), x);
     case InputKind::Multiplied: return __fmul_rn(gate, x);
+    case InputKind::GatedClamped: return clamped(x, gate);
     case InputKind::ActivatedSilu: return silu(gate);
     case InputKind::ActivatedGelu: return gelu(gate);
     default: return x;

@@ -77,7 +77,8 @@ void launch_stream(cudaStream_t stream, Packing packing, MatrixSet set, std::uin
     case Packing::Q4:
     case Packing::Q4Min:
     case Packing::Q4x16:
-    case Packing::Q4x16Min: return stream_4_bits(stream, packing, set, tokens, in);
+    case Packing::Q4x16Min:
+    case Packing::E2M1: return stream_4_bits(stream, packing, set, tokens, in);
     case Packing::Q5:
     case Packing::Q5Min: return stream_5_bits(stream, packing, set, tokens, in);
     case Packing::Q6x16:
@@ -97,6 +98,7 @@ void launch_expand(cudaStream_t stream, Packing packing, const std::byte* tiles,
     case Packing::Q4Min: return expand<Packing::Q4Min>(stream, tiles, all, to);
     case Packing::Q4x16: return expand<Packing::Q4x16>(stream, tiles, all, to);
     case Packing::Q4x16Min: return expand<Packing::Q4x16Min>(stream, tiles, all, to);
+    case Packing::E2M1: return expand<Packing::E2M1>(stream, tiles, all, to);
     case Packing::Q5: return expand<Packing::Q5>(stream, tiles, all, to);
     case Packing::Q5Min: return expand<Packing::Q5Min>(stream, tiles, all, to);
     case Packing::Q6x16: return expand<Packing::Q6x16>(stream, tiles, all, to);

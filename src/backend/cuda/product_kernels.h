@@ -23,6 +23,7 @@ enum class InputKind : std::uint8_t {
   GatedGelu,
   GatedSigmoid,
   Multiplied,
+  GatedClamped,
   GatedNormed,
   NormedGated,
   LayerNormed,

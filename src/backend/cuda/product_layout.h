@@ -39,7 +39,8 @@ enum class Packing : std::uint8_t {
   Q4Min,  // and a minimum: scale * q + min
   Q4x16,  // 4 bits and a scale per 16 columns
   Q4x16Min,
-  Q5,  // 5 bits: scale * (q - 16)
+  E2M1,  // 4-bit floats and a scale per 32 columns
+  Q5,    // 5 bits: scale * (q - 16)
   Q5Min,
   Q6x16,  // 6 bits and a scale per 16 columns: scale * (q - 32)
   Q8,     // 8 bits and a scale per 32 columns: scale * (q - 128)
@@ -50,13 +51,14 @@ struct PackingInfo {
   std::uint32_t bits = 0;   // of a number
   std::uint32_t group = 0;  // columns with one scale; 0: no scales
   bool min = false;
+  bool floats = false;  // numbers are floats, not integers
 
   QUIRE_BOTH constexpr bool quantised() const { return group != 0; }
   // Halves of a lane and piece: for each of its groups, scales of rows g and g + 8, then minima of both.
   QUIRE_BOTH constexpr std::uint32_t lane_groups() const { return kLaneCols / group; }
   QUIRE_BOTH constexpr std::uint32_t lane_scale_bytes() const { return lane_groups() * (min ? 8 : 4); }
   // q - offset() is multiplied where there is no minimum.
-  QUIRE_BOTH constexpr std::uint32_t offset() const { return min ? 0 : 1u << (bits - 1); }
+  QUIRE_BOTH constexpr std::uint32_t offset() const { return min || floats ? 0 : 1u << (bits - 1); }
 
   // A piece is: low bits (4 or 8 or 16 of each number), high bits (1 or 2), scales.
   QUIRE_BOTH constexpr std::uint32_t low_bits() const { return bits == 5 || bits == 6 ? 4 : bits; }
@@ -75,6 +77,7 @@ QUIRE_BOTH constexpr PackingInfo packing_info(Packing packing) {
     case Packing::Q4Min: return {4, 32, true};
     case Packing::Q4x16: return {4, 16, false};
     case Packing::Q4x16Min: return {4, 16, true};
+    case Packing::E2M1: return {4, 32, false, true};
     case Packing::Q5: return {5, 32, false};
     case Packing::Q5Min: return {5, 32, true};
     case Packing::Q6x16: return {6, 16, false};

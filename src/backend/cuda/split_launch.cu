@@ -2,9 +2,10 @@
 
 namespace quire::cuda {
 
-// Q8x16 is for two types that are seldom met. Its weights become halves before a GEMM.
+// Files with 4-bit floats have them in their experts only, which have kernels of their own. Q8x16 is for two types that
+// are seldom met; its weights become halves before a GEMM.
 bool has_split(Packing packing) {
-  return packing != Packing::F32 && packing != Packing::BF16 && packing != Packing::Q8x16;
+  return packing != Packing::F32 && packing != Packing::BF16 && packing != Packing::E2M1 && packing != Packing::Q8x16;
 }
 
 bool device_has_split() { return device_has_split_halves(); }
@@ -21,6 +22,7 @@ void launch_split(cudaStream_t stream, Packing packing, MatrixSet set, std::uint
   switch (packing) {
     case Packing::F32:
     case Packing::BF16:
+    case Packing::E2M1:
     case Packing::Q8x16: return;
     case Packing::F16: return split_halves(stream, packing, set, tokens, in);
     case Packing::Q4:
