@@ -77,7 +77,7 @@ struct Scratch {
 };
 
 // Whether an output lies where the input does.
-bool overlaps(std::span<const Product> products, const Input& input) {
+bool lies_on_input(std::span<const Product> products, const Input& input) {
   const auto end = [](const Tensor& t) { return t.data + ((t.rows - 1) * t.stride + t.cols) * sizeof(float); };
   return std::ranges::any_of(products, [&](const Product& product) {
     return std::ranges::any_of(std::initializer_list<Tensor>{input.x, input.gate}, [&](const Tensor& read) {
@@ -219,7 +219,7 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   // A single token may be made ready by the product itself. That leaves other forms for other packings.
   const InputArgs args = args_of(input);
   const bool own = args.kind != InputKind::LayerNormed && ring_makes_ready(tokens, input.x.cols, input.groups) &&
-                   !overlaps(products, input);
+                   !lies_on_input(products, input);
   const InputArgs* raw = own ? &args : nullptr;
   InputForms forms;
   for (const Product& product : products) {
