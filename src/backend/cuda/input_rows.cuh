@@ -337,9 +337,9 @@ __device__ void make_ready(const InputArgs& input, const Row& row, RowThread thr
     const std::uint32_t i = first + h * thread.count;
     if (normed(row.kind) && i < quads) {
       const std::uint32_t c = column_of(i);
-      held[h] =
-          quad_after(row, held[h], c,
-                     kAllAtOnce && h < kAhead ? ahead[h % kAhead] : floats_at(row.weight, c, row.cols, row.aligned));
+      held[h] = quad_after<kLayer>(
+          row, held[h], c,
+          kAllAtOnce && h < kAhead ? ahead[h % kAhead] : floats_at(row.weight, c, row.cols, row.aligned));
     }
     most = fmaxf(most, most_of(held[h]));
   }
