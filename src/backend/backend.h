@@ -189,7 +189,9 @@ struct AttentionShape {
 // Norms, rotation and factors of the heads of queries and keys, after their projections. One without a valid tensor is
 // left out.
 struct HeadChanges {
-  Tensor q_norm = {};  // [head_dim], applied head by head
+  // RMS norms: [head_dim], applied head by head; or [heads * head_dim] (keys: [kv_heads * head_dim]), over all heads of
+  // a row at once.
+  Tensor q_norm = {};
   Tensor k_norm = {};
   float epsilon = 0;
   Tensor cosines = {};  // the first 2 * cosines.cols elements of every head are rotated
@@ -326,8 +328,9 @@ class Backend {
   // x = cap * tanh(x / cap), then times scale; a cap of 0 is none
   virtual void cap_and_scale(Tensor x, float cap, float scale) = 0;
 
-  // The rotary angles of this step: cos and sin of position * frequency, [rows][frequencies.cols] each.
-  virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) = 0;
+  // The rotary angles of this step: cos and sin of position * frequency, times magnitude; [rows][frequencies.cols]
+  // each.
+  virtual void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) = 0;
   // Applies norms, rotation and factors to the heads of q and k in place, and writes K and V of the step's rows to the
   // pages of their sequences.
   virtual void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) = 0;

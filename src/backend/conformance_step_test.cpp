@@ -67,7 +67,7 @@ class SmallModel {
     const auto wanted = static_cast<std::uint32_t>(batch.wanted().size());
     backend_.begin(batch);
     backend_.embed(x, weights_[Table].weight, 2.0f);
-    backend_.rope_angles(rows(cosines_), rows(sines_), frequencies_);
+    backend_.rope_angles(rows(cosines_), rows(sines_), frequencies_, 1);
     attention(kAttention, Query, batch.rows());
     attention(kWindowed, WindowedQuery, batch.rows());
     const Product in{.out = wide, .weight = &weights_[MambaIn].weight};

@@ -41,7 +41,7 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
     if (!bundled) return std::unexpected(bundled.error());
     path = std::move(*bundled);
   }
-  auto model = model::Model::load(path);
+  auto model = model::Model::load(path, options.context);
   if (!model) return model;
   Progress progress(console.err, console.err_style, "loading");
   page_in((*model)->file(), progress);

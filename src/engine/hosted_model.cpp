@@ -70,7 +70,8 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
                     .max_sequences = options.max_sequences,
                     .max_tokens = size->context};
   const BackendFacts facts = host->backend_->facts();
-  config.model = model::fingerprint(host->model_->file(), facts.device + " " + facts.variant);
+  config.model =
+      model::fingerprint(host->model_->file(), facts.device + " " + facts.variant + host->model_->arithmetic());
   config.prefix_cache = options.prefix_cache;
   // Not all of the pool: states are large, and the pages of a prefix are worth as much as the state at its end.
   config.checkpoint_budget_bytes = size->bytes / 100 * std::min(options.checkpoint_percent, 100u);

@@ -50,6 +50,26 @@ TEST(HostedModel, RefusesOptionsThatContradictEachOther) {
   EXPECT_FALSE(host("llama", {.max_sequences = 0}).has_value());
 }
 
+// The rotary factors follow from the context that was asked for, and saved sequences fit only models with the same
+// ones.
+TEST(HostedModel, AContextThatSelectsOtherRotaryFactorsIsAnotherFingerprint) {
+  const auto fingerprint_of = [](std::uint32_t context, std::uint64_t memory = 0) {
+    auto model = model::Model::load(QUIRE_SOURCE_DIR "/testdata/golden/phi3-longrope/model.gguf", context);
+    EXPECT_TRUE(model.has_value());
+    HostOptions options{.context = context, .memory = memory};
+    options.backend.threads = 1;
+    const auto made = HostedModel::create(std::move(*model), std::move(options));
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_TRUE(memory == 0 || (*made)->context() < 64);
+    return (*made)->pool().config().model;
+  };
+  EXPECT_EQ(fingerprint_of(0), fingerprint_of(512));
+  EXPECT_EQ(fingerprint_of(64), fingerprint_of(32));
+  EXPECT_NE(fingerprint_of(0), fingerprint_of(64));
+  // A pool that is too small for the trained length leaves the factors as they are.
+  EXPECT_EQ(fingerprint_of(0, 12 << 10), fingerprint_of(0));
+}
+
 // Otherwise they lie at the ends of blocks only.
 TEST(HostedModel, CheckpointsLieAtMultiplesOfTheUnitIfBlocksAreWholeUnits) {
   const auto unit_of = [](HostOptions options) {

@@ -82,6 +82,12 @@ struct Architecture {
   // The rotary base of layers with a window (rope.freq_base_swa), where a file does not name one. 0: the same base as
   // in all other layers.
   float window_rope_base = 0;
+  // Layers with a window have no rotary scaling, also where their base is that of all layers.
+  bool windows_are_not_scaled = false;
+  // Which layers are not rotated: each n-th. 0: all are rotated. 1: none is.
+  std::uint32_t unrotated_period = 0;
+  // YaRN's ramp begins and ends at whole pairs of elements (rope_scaling.h).
+  bool yarn_whole_pairs = true;
   Activation activation = Activation::Silu;
   bool embedding_times_root_of_width = false;
   // The largest model of the family scales queries by embedding width / heads instead of by the head size. It is
@@ -98,6 +104,7 @@ struct Architecture {
   // Tensors that every file has in each layer that can have them. A file without them is refused. A file that has them
   // where the row says false is refused too, because what they do there is unknown.
   bool head_norms = false;          // of each head's query and key
+  bool wide_norms = false;          // of all queries of a token at once, and of all keys
   bool gate_in_up = false;          // one matrix for gate and up, the gate's rows first; false: two matrices
   bool shared_expert_gate = false;  // the shared expert's output is multiplied by the sigmoid of a logit of its own
   // Here a file may have the tensors where the row says false: they can mean only one thing.

@@ -14,7 +14,8 @@ AttentionBlock::AttentionBlock(const Hyperparameters& model, const Layer& layer)
       kv_heads_(layer.kv_heads),
       head_dim_(model.key_length),
       value_dim_(model.value_length),
-      window_(layer.window) {}
+      window_(layer.window),
+      rotated_(!layer.unrotated) {}
 
 void AttentionBlock::declare(TensorTable& table) {
   const std::uint64_t query = (row_->gated_attention ? 2 : 1) * std::uint64_t{heads_} * head_dim_;
@@ -38,6 +39,9 @@ void AttentionBlock::declare(TensorTable& table) {
   if (row_->head_norms) {
     table.vector("attn_q_norm.weight", head_dim_, q_norm_);
     table.vector("attn_k_norm.weight", head_dim_, k_norm_);
+  } else if (row_->wide_norms) {
+    table.vector("attn_q_norm.weight", query, q_norm_);
+    table.vector("attn_k_norm.weight", key, k_norm_);
   }
 }
 
@@ -55,7 +59,7 @@ Result<void> AttentionBlock::compute(const FileSources& file, const Tensor& norm
   auto factors =
       key_balance({.projection = *file.matrix(k_), .input_norm = *input_norm, .bias = *bias, .head_norm = *head_norm},
                   {.head_dim = head_dim_,
-                   .rotary_pairs = static_cast<std::uint32_t>(constants.frequencies.size()),
+                   .rotary_pairs = rotated_ ? static_cast<std::uint32_t>(constants.frequencies.size()) : 0,
                    .order = row_->rope_pairs});
   if (!factors) return std::unexpected(factors.error());
   const bool any = std::ranges::any_of(*factors, [](float factor) { return factor != 1; });
@@ -98,14 +102,16 @@ void AttentionBlock::forward(const BlockStep& step, const Input& in, Product out
                              .scale = step.constants.attention_scale,
                              .soft_cap = step.constants.attention_cap,
                              .window = window_};
-  backend().store_kv(shape, q, k, v,
-                     {.q_norm = q_norm_,
+  HeadChanges changes{.q_norm = q_norm_,
                       .k_norm = k_norm_,
                       .epsilon = step.constants.epsilon,
-                      .cosines = window_ != 0 ? step.window_cosines : step.cosines,
-                      .sines = window_ != 0 ? step.window_sines : step.sines,
                       .pairs = row_->rope_pairs,
-                      .key_balance = key_balance_});
+                      .key_balance = key_balance_};
+  if (rotated_) {
+    changes.cosines = window_ != 0 ? step.window_cosines : step.cosines;
+    changes.sines = window_ != 0 ? step.window_sines : step.sines;
+  }
+  backend().store_kv(shape, q, k, v, changes);
   backend().attention(attended, q, shape);
   out.weight = &out_;
   out.bias = out_bias_;

@@ -24,11 +24,12 @@ class AttentionBlock final : public Block {
   std::uint32_t heads_, kv_heads_, head_dim_;
   std::uint32_t value_dim_;  // equal to head_dim_ in a model that can be run
   std::uint32_t window_;
+  bool rotated_;
 
   Weight q_, k_, v_;  // [heads * head_dim][width], and so on; with gates q is [heads * 2 * head_dim]
   Weight out_;        // [width][heads * head_dim]
   Tensor q_bias_, k_bias_, v_bias_, out_bias_;
-  Tensor q_norm_, k_norm_;  // [head_dim], applied head by head
+  Tensor q_norm_, k_norm_;  // [head_dim], applied head by head; or of all heads, over all of them
   Tensor key_balance_;      // [kv_heads * head_dim], for keys in 8 bits; not valid: all are 1
 };
 

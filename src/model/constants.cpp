@@ -1,5 +1,6 @@
 #include "quire/model/constants.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -65,34 +66,102 @@ Result<void> divide_by(const gguf::Tensor& factors, const gguf::File& file, std:
   return {};
 }
 
-// The factor by which the context was extended, the same for all frequencies.
-Result<float> read_stretch(const gguf::File& file, const Reader& reader) {
-  // As in llama.cpp: a factor without a type is linear, the newer of the two keys wins, and 0 means no key.
-  const auto kind = file.get_or<std::string_view>(reader.key("rope.scaling.type"), "linear");
-  if (!kind) return std::unexpected(kind.error());
-  constexpr std::string_view kNotYet = "is not supported yet (none, linear and Llama 3's are)";
-  if (*kind != "none" && *kind != "linear") {
-    return reader.refuse("rope.scaling.type", fmt::format("rotary scaling {} {}", gguf::quoted(*kind, 32), kNotYet));
-  }
-  for (const std::string_view name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
-    if (!file.find_tensor(name)) continue;
-    return fail(fmt::format("{}: tensor '{}': rotary scaling 'longrope' {}", file.path(), name, kNotYet));
-  }
-  const auto magnitude = reader.number("rope.scaling.attn_factor", 1.0f);
-  if (!magnitude) return magnitude;
-  if (*magnitude != 1) return reader.refuse("rope.scaling.attn_factor", "is not supported yet");
+constexpr std::string_view kLongFactors = "rope_factors_long.weight", kShortFactors = "rope_factors_short.weight";
 
+// The factor by which the context was extended. 0: the file has none.
+Result<float> read_factor(const Reader& reader) {
+  // As in llama.cpp: the newer of the two keys wins, and 0 means no key.
   constexpr std::string_view kFactor = "rope.scaling.factor", kOldFactor = "rope.scale_linear";
   const std::string_view name = reader.has(kFactor) ? kFactor : kOldFactor;
-  const auto factor = reader.number(name, 1.0f);
+  const auto factor = reader.number(name, 0.0f);
   if (!factor) return factor;
   if (*factor < 0) return reader.refuse(name, fmt::format("{} is not a valid value", *factor));
-  return *kind == "none" || *factor == 0 ? 1.0f : *factor;
+  return factor;
+}
+
+Result<RopeScaling> read_scaling(const gguf::File& file, const Reader& reader, const Hyperparameters& model,
+                                 std::uint32_t context) {
+  using Kind = RopeScaling::Kind;
+  constexpr std::string_view kType = "rope.scaling.type", kOriginal = "rope.scaling.original_context_length";
+  // As in llama.cpp: a factor without a type is linear, and factors for each frequency need no type.
+  const auto type = file.get_or<std::string_view>(reader.key(kType), "linear");
+  if (!type) return std::unexpected(type.error());
+  const auto factor = read_factor(reader);
+  if (!factor) return std::unexpected(factor.error());
+  const auto original = file.get_or<std::uint32_t>(reader.key(kOriginal), model.context_length);
+  if (!original) return std::unexpected(original.error());
+
+  RopeScaling scaling;
+  const bool factors = file.find_tensor(kLongFactors) || file.find_tensor(kShortFactors);
+  if (*type == "longrope" || factors) {
+    if (*type == "yarn") return reader.refuse(kType, "rotary scaling 'yarn' beside factors for each frequency");
+    if (*type != "longrope" && *factor != 0 && *factor != 1) {
+      return reader.refuse("rope.scaling.factor", "a factor beside factors for each frequency");
+    }
+    const std::uint32_t length = context != 0 ? context : model.context_length;
+    scaling = {.kind = Kind::LongRope, .original_length = *original, .long_factors = length > *original};
+  } else if (*type == "yarn") {
+    if (*original == 0) return reader.refuse(kOriginal, "0 is not a valid value");
+    // Hugging Face's factor for files that do not name one.
+    const float ratio = static_cast<float>(model.context_length) / static_cast<float>(*original);
+    scaling = {.kind = Kind::Yarn, .factor = *factor != 0 ? *factor : ratio, .original_length = *original};
+  } else if (*type == "linear") {
+    if (*factor != 0 && *factor != 1) scaling = {.kind = Kind::Linear, .factor = *factor};
+  } else if (*type != "none") {
+    return reader.refuse(kType, fmt::format("rotary scaling {} is not supported yet (none, linear, yarn, longrope and "
+                                            "Llama 3's are)",
+                                            gguf::quoted(*type, 32)));
+  }
+  return scaling;
+}
+
+// Applies YaRN, and gives the magnitude.
+Result<float> read_yarn(const Reader& reader, const RopeScaling& scaling, const Architecture& row, float base,
+                        std::vector<float>& frequencies) {
+  if (base <= 1) return reader.refuse("rope.freq_base", fmt::format("{} is not a valid base for YaRN", base));
+  Yarn yarn{.base = base,
+            .factor = scaling.factor,
+            .original_length = scaling.original_length,
+            .whole_pairs = row.yarn_whole_pairs};
+  float multiplier = 0, own_magnitude = 0;
+  struct Read {
+    std::string_view name;
+    float* to;
+    float fallback;
+    bool positive;
+  };
+  const Read reads[] = {
+      {"rope.scaling.yarn_beta_fast", &yarn.beta_fast, 32, true},
+      {"rope.scaling.yarn_beta_slow", &yarn.beta_slow, 1, true},
+      {"rope.scaling.yarn_ext_factor", &yarn.extrapolation, 1, false},
+      {"rope.scaling.yarn_log_multiplier", &multiplier, 0, false},
+      {"rope.scaling.yarn_attn_factor", &own_magnitude, 0, false},
+  };
+  for (const Read& read : reads) {
+    const auto value = reader.number(read.name, read.fallback, read.positive);
+    if (!value) return value;
+    *read.to = *value;
+  }
+  apply_yarn(frequencies, yarn);
+  if (own_magnitude > 0) return own_magnitude;  // Hugging Face's attention_factor
+  if (yarn.extrapolation == 0) return 1.0f;
+  // The multiplier is Hugging Face's mscale_all_dim, for models whose mscale is 1.
+  const float usual = yarn_magnitude(yarn.factor);
+  return multiplier == 0 ? usual : usual / yarn_magnitude(yarn.factor, multiplier);
+}
+
+Result<void> apply_long_factors(const gguf::File& file, const RopeScaling& scaling, std::vector<float>& frequencies) {
+  const auto longer = file.tensor(kLongFactors), shorter = file.tensor(kShortFactors);
+  if (!longer) return std::unexpected(longer.error());
+  if (!shorter) return std::unexpected(shorter.error());
+  return divide_by(scaling.long_factors ? *longer : *shorter, file, frequencies);
 }
 
 Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyperparameters& model,
-                       Constants& constants) {
+                       std::uint32_t context, Constants& constants) {
   const Architecture& row = *model.architecture;
+  const auto unrotated = [](const Layer& layer) { return !layer.has(BlockKind::Attention) || layer.unrotated; };
+  if (std::ranges::all_of(model.layers, unrotated)) return {};
   if (row.finetuned_switches_rope) {
     const auto tuned = file.get_or<bool>(reader.key("rope.scaling.finetuned"), true);
     if (!tuned) return std::unexpected(tuned.error());
@@ -108,22 +177,38 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
   if (!base) return std::unexpected(base.error());
   const auto window_base = reader.number("rope.freq_base_swa", row.window_rope_base, true);
   if (!window_base) return std::unexpected(window_base.error());
-  const auto stretch = read_stretch(file, reader);
-  if (!stretch) return std::unexpected(stretch.error());
-  constants.frequencies = frequencies(*dims, *base, *stretch);
+  const auto scaling = read_scaling(file, reader, model, context);
+  if (!scaling) return std::unexpected(scaling.error());
+  const auto magnitude = reader.number("rope.scaling.attn_factor", 1.0f, true);
+  if (!magnitude) return std::unexpected(magnitude.error());
 
+  using Kind = RopeScaling::Kind;
+  constants.rope_scaling = *scaling;
+  constants.rope_magnitude = *magnitude;
+  constants.frequencies = frequencies(*dims, *base, scaling->kind == Kind::Linear ? scaling->factor : 1.0f);
   // Llama 3's scaling is a tensor with a factor for each frequency.
   if (const auto factors = file.find_tensor("rope_freqs.weight")) {
     if (auto ok = divide_by(*factors, file, constants.frequencies); !ok) return ok;
   }
+  if (scaling->kind == Kind::LongRope) {
+    if (auto ok = apply_long_factors(file, *scaling, constants.frequencies); !ok) return ok;
+  }
+  if (scaling->kind == Kind::Yarn) {
+    const auto yarn = read_yarn(reader, *scaling, row, *base, constants.frequencies);
+    if (!yarn) return std::unexpected(yarn.error());
+    constants.rope_magnitude *= *yarn;
+  }
   // Layers with a base of their own are not scaled.
-  constants.window_frequencies = *window_base > 0 ? frequencies(*dims, *window_base, 1.0f) : constants.frequencies;
+  const bool unscaled = *window_base > 0 || row.windows_are_not_scaled;
+  constants.window_frequencies =
+      unscaled ? frequencies(*dims, *window_base > 0 ? *window_base : *base, 1.0f) : constants.frequencies;
+  constants.window_rope_magnitude = unscaled ? 1.0f : constants.rope_magnitude;
   return {};
 }
 
 }  // namespace
 
-Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& model) {
+Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& model, std::uint32_t context) {
   const Architecture& row = *model.architecture;
   const Reader reader(file, model);
   Constants constants;
@@ -162,7 +247,7 @@ Result<Constants> read_constants(const gguf::File& file, const Hyperparameters& 
   constants.logit_scale = 1.0f / divide_logits;
   if (constants.expert_scale == 0) constants.expert_scale = 1;  // as in llama.cpp: no scale
   if (attends) {
-    if (auto ok = read_rope(file, reader, model, constants); !ok) return std::unexpected(ok.error());
+    if (auto ok = read_rope(file, reader, model, context, constants); !ok) return std::unexpected(ok.error());
   }
   return constants;
 }

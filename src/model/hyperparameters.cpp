@@ -237,6 +237,14 @@ Result<void> read_windows(const Reader& reader, Hyperparameters& model) {
   return {};
 }
 
+void choose_unrotated(Hyperparameters& model) {
+  const std::uint32_t period = model.architecture->unrotated_period;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    Layer& layer = model.layers[i];
+    layer.unrotated = layer.has(BlockKind::Attention) && period != 0 && (i + 1) % period == 0;
+  }
+}
+
 struct RecurrentKey {
   std::string_view name;
   std::uint32_t RecurrentShape::*member;
@@ -432,7 +440,11 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
     if (auto ok = read_heads(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_head_lengths(reader, model); !ok) return std::unexpected(ok.error());
     if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());
+    choose_unrotated(model);
   }
+  const auto causal = file.get_or<bool>(reader.key("attention.causal"), true);
+  if (!causal) return std::unexpected(causal.error());
+  if (!*causal) return reader.refuse("attention.causal", "only models that attend backwards are supported");
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());
   model.extra_layers = *extra;

@@ -27,6 +27,7 @@ constexpr std::uint32_t kMaxLayers = 1024;
 
 struct Layer {
   bool recurrent = false;
+  bool unrotated = false;          // attention without rotary embeddings
   std::uint32_t heads = 0;         // query heads; 0 without attention
   std::uint32_t kv_heads = 0;      // 0 without attention
   std::uint32_t window = 0;        // positions that a token sees, itself included; 0: all before it

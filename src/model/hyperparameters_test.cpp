@@ -112,6 +112,12 @@ TEST(Hyperparameters, KindsOfRecurrentLayersReadTheirOwnKeys) {
               HasSubstr("4 heads do not divide into 3 groups"));
 }
 
+TEST(Hyperparameters, AModelThatAttendsForwardsIsRefused) {
+  EXPECT_THAT(refusal(TestModel::hybrid("lfm2", {0, 1}).set("attention.causal", false)),
+              HasSubstr("'lfm2.attention.causal': only models that attend backwards are supported"));
+  EXPECT_THAT(read(TestModel::hybrid("lfm2", {0, 1}).set("attention.causal", true)).layers, SizeIs(2));
+}
+
 TEST(Hyperparameters, LayersThatPredictFurtherTokensAreNotUsed) {
   const Hyperparameters model = read(TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U));
   EXPECT_THAT(model.layers, SizeIs(2));
@@ -150,8 +156,8 @@ TEST(Hyperparameters, AFileMayNameAPatternOfItsOwn) {
 TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
-  EXPECT_THAT(why, HasSubstr("falcon-h1, gemma2, gemma3, granitehybrid, lfm2, llama, mamba, mamba2, phi3, qwen2, "
-                             "qwen3, qwen35, qwen3moe"));
+  EXPECT_THAT(why, HasSubstr("falcon-h1, gemma2, gemma3, granite, granitehybrid, jamba, lfm2, lfm2moe, llama, mamba, "
+                             "mamba2, olmo2, phi3, qwen2, qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }

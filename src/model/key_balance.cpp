@@ -11,7 +11,7 @@ namespace {
 constexpr int kMostExponent = 16;  // a factor between 2^-16 and 2^16 takes no float out of its range
 
 // The expected squares of all channels of all heads.
-Result<std::vector<double>> squares_of(const KeyWeights& weights, std::uint32_t head_dim) {
+Result<std::vector<double>> squares_of(const KeyWeights& weights) {
   const FileMatrix& matrix = weights.projection;
   std::vector<double> squares(matrix.rows);
   std::vector<float> row(matrix.cols);
@@ -25,7 +25,10 @@ Result<std::vector<double>> squares_of(const KeyWeights& weights, std::uint32_t 
     }
     if (!weights.bias.empty()) sum += double{weights.bias[d]} * weights.bias[d];
     // The norm divides all channels of a head by the same number, so only its weight matters here.
-    if (!weights.head_norm.empty()) sum *= double{weights.head_norm[d % head_dim]} * weights.head_norm[d % head_dim];
+    if (!weights.head_norm.empty()) {
+      const double weight = weights.head_norm[d % weights.head_norm.size()];
+      sum *= weight * weight;
+    }
     squares[d] = std::isfinite(sum) ? sum : 0;
   }
   return squares;
@@ -55,7 +58,7 @@ double median(std::span<const double> head) {
 }  // namespace
 
 Result<std::vector<float>> key_balance(const KeyWeights& weights, const KeyChannels& channels) {
-  auto squares = squares_of(weights, channels.head_dim);
+  auto squares = squares_of(weights);
   if (!squares) return std::unexpected(squares.error());
   std::vector<float> factors(squares->size(), 1.0f);
   for (std::size_t at = 0; at < factors.size(); at += channels.head_dim) {

@@ -30,7 +30,7 @@ struct KeyWeights {
   FileMatrix projection;              // [kv_heads * head_dim][width]
   std::span<const float> input_norm;  // [width]
   std::span<const float> bias;        // [kv_heads * head_dim]
-  std::span<const float> head_norm;   // [head_dim]
+  std::span<const float> head_norm;   // [head_dim], or [kv_heads * head_dim]
 };
 
 struct KeyChannels {

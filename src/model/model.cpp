@@ -23,7 +23,7 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
   table.vector(model.architecture->final_norm, model.embedding, norm);
   table.matrix("output.weight", model.vocabulary, model.embedding, output, Presence::Optional);
   if (model.count(BlockKind::Attention) > 0) {
-    // Read by constants.cpp, which also refuses the scalings that are not supported yet.
+    // Read by constants.cpp.
     table.known("rope_freqs.weight");
     table.known("rope_factors_long.weight");
     table.known("rope_factors_short.weight");
@@ -80,18 +80,18 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
   return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name, model.extra_layers);
 }
 
-Result<std::unique_ptr<Model>> Model::load(const std::string& path) {
+Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_t context) {
   auto file = gguf::File::open(path);
   if (!file) return std::unexpected(file.error());
-  return create(std::move(*file));
+  return create(std::move(*file), nullptr, context);
 }
 
-Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row) {
+Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row, std::uint32_t context) {
   std::unique_ptr<Model> model(new Model(std::move(file)));
   auto hyperparameters = read_hyperparameters(model->file_, row);
   if (!hyperparameters) return std::unexpected(hyperparameters.error());
   model->hyperparameters_ = std::move(*hyperparameters);
-  auto constants = read_constants(model->file_, model->hyperparameters_);
+  auto constants = read_constants(model->file_, model->hyperparameters_, context);
   if (!constants) return std::unexpected(constants.error());
   model->constants_ = std::move(*constants);
   if (const auto layout = state_layout(model->hyperparameters_); !layout) return std::unexpected(layout.error());
@@ -109,6 +109,11 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
   if (!bindings) return std::unexpected(bindings.error());
   model->bindings_ = std::move(*bindings);
   return model;
+}
+
+const char* Model::arithmetic() const {
+  if (constants_.rope_scaling.kind != RopeScaling::Kind::LongRope) return "";
+  return constants_.rope_scaling.long_factors ? ", long factors" : ", short factors";
 }
 
 Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type, ElementType state_type) const {
@@ -218,8 +223,8 @@ BlockStep Model::begin_step(const Batch& batch) {
   step.sines = buffer(kSin, batch.rows(), angles);
   step.window_cosines = buffer(kWindowCos, batch.rows(), angles);
   step.window_sines = buffer(kWindowSin, batch.rows(), angles);
-  backend_->rope_angles(step.cosines, step.sines, frequencies_);
-  backend_->rope_angles(step.window_cosines, step.window_sines, window_frequencies_);
+  backend_->rope_angles(step.cosines, step.sines, frequencies_, constants_.rope_magnitude);
+  backend_->rope_angles(step.window_cosines, step.window_sines, window_frequencies_, constants_.window_rope_magnitude);
   return step;
 }
 

@@ -43,13 +43,18 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
 
 class Model {
  public:
-  static Result<std::unique_ptr<Model>> load(const std::string& path);
+  // `context`: tokens that sequences may have, where the caller knows it; 0: as many as the model was trained for.
+  // Models with two lists of rotary factors take the long or the short ones by it (constants.h).
+  static Result<std::unique_ptr<Model>> load(const std::string& path, std::uint32_t context = 0);
   // `row`: for tests, an architecture that is not in the table.
-  static Result<std::unique_ptr<Model>> create(gguf::File file, const Architecture* row = nullptr);
+  static Result<std::unique_ptr<Model>> create(gguf::File file, const Architecture* row = nullptr,
+                                               std::uint32_t context = 0);
 
   const gguf::File& file() const { return file_; }
   const Hyperparameters& hyperparameters() const { return hyperparameters_; }
   const Constants& constants() const { return constants_; }
+  // What the bits of keys and values depend on, beside the file and the backend: part of a fingerprint (fingerprint.h).
+  const char* arithmetic() const;
   // The state layout for a pool. forward() addresses the groups and layers of this layout.
   Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type,
                              ElementType state_type = ElementType::F32) const;

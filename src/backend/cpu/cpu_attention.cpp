@@ -63,6 +63,12 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
     kernels_.rotate(head, row_of(changes.cosines, row), row_of(changes.sines, row), changes.cosines.cols,
                     changes.pairs == RopePairs::Neighbours);
   };
+  // Applies a norm over all heads of a row. Returns the weights of a norm that is applied head by head.
+  const auto norm_row = [&](const Tensor& x, std::uint32_t row, const Tensor& weight) -> const float* {
+    if (weight.cols == dim) return vector_of(weight);
+    if (weight.valid()) kernels_.rms_norm(row_of(x, row), row_of(x, row), vector_of(weight), changes.epsilon, x.cols);
+    return nullptr;
+  };
   const std::span<const BatchEntry> entries = batch_->entries();
   // Rows of a step are in the order of its entries.
   cpu::for_each(team_, q.rows, kFewRows, [&](std::uint32_t row) {
@@ -72,15 +78,17 @@ void CpuBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tenso
         entries.begin() - 1);
     const KvView kv = view(shape, entry);
     const std::uint32_t position = entries[entry].position + row - entries[entry].first_row;
+    const float* q_norm = norm_row(q, row, changes.q_norm);
+    const float* k_norm = norm_row(k, row, changes.k_norm);
     for (std::uint32_t head = 0; head < shape.heads; ++head) {
       float* query = row_of(q, row) + head * dim;
-      change(query, row, vector_of(changes.q_norm));
+      change(query, row, q_norm);
       if (balance == nullptr) continue;
       for (std::uint32_t d = 0; d < dim; ++d) query[d] *= balance[head / per_head * dim + d];
     }
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
       float* key = row_of(k, row) + head * dim;
-      change(key, row, vector_of(changes.k_norm));
+      change(key, row, k_norm);
       for (std::uint32_t d = 0; balance != nullptr && d < dim; ++d) key[d] /= balance[head * dim + d];
       kernels_.store_kv(kv.type, kv.k(head, position), key, dim);
       kernels_.store_kv(kv.type, kv.v(head, position), row_of(v, row) + head * dim, dim);

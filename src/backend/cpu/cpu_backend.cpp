@@ -248,13 +248,13 @@ void CpuBackend::cap_and_scale(Tensor x, float cap, float scale) {
   });
 }
 
-void CpuBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
+void CpuBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) {
   cpu::for_each(team_, cosines.rows, kFewRows, [&](std::uint32_t i) {
     const auto position = static_cast<float>(batch_->positions()[i]);
     for (std::uint32_t k = 0; k < cosines.cols; ++k) {
       const float angle = position * vector_of(frequencies)[k];
-      row_of(cosines, i)[k] = std::cos(angle);
-      row_of(sines, i)[k] = std::sin(angle);
+      row_of(cosines, i)[k] = std::cos(angle) * magnitude;
+      row_of(sines, i)[k] = std::sin(angle) * magnitude;
     }
   });
 }

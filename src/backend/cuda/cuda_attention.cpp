@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quire/backend/cuda/row_kernels.h"
+
 namespace quire::cuda {
 namespace {
 
@@ -54,14 +56,21 @@ void CudaAttention::begin(const Batch& batch) {
 void CudaAttention::store_kv(cudaStream_t stream, const AttentionShape& shape, const KvGroupView& kv, Tensor q,
                              Tensor k, Tensor v, const HeadChanges& changes, const DeviceBatch& batch) {
   if (q.rows == 0) return;
+  // A norm over all heads of a row comes first, as a kernel of its own.
+  const auto head_norm = [&](Tensor x, Tensor weight) {
+    if (!weight.valid() || weight.cols == shape.head_dim) return weight;
+    launch_rms_norm(stream, x, x, weight, changes.epsilon);
+    return Tensor{};
+  };
+  const Tensor q_norm = head_norm(q, changes.q_norm), k_norm = head_norm(k, changes.k_norm);
   plan(stream, shape, kv, batch);
   launch_store_kv(stream, {.kv = kv,
                            .batch = batch,
                            .q = q,
                            .k = k,
                            .v = v,
-                           .q_norm = changes.q_norm,
-                           .k_norm = changes.k_norm,
+                           .q_norm = q_norm,
+                           .k_norm = k_norm,
                            .cosines = changes.cosines,
                            .sines = changes.sines,
                            .key_balance = kv.type == ElementType::Q8_0 ? changes.key_balance : Tensor{},

@@ -322,8 +322,8 @@ void CudaBackend::add(Tensor x, Tensor y, float scale) { submit(Add{x, y, scale}
 void CudaBackend::cap_and_scale(Tensor x, float cap, float scale) {
   if (cap > 0 || scale != 1.0f) submit(Cap{x, cap, scale});
 }
-void CudaBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) {
-  submit(Angles{cosines, sines, frequencies});
+void CudaBackend::rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) {
+  submit(Angles{cosines, sines, frequencies, magnitude});
 }
 void CudaBackend::store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) {
   submit(Store{shape, q, k, v, changes});
@@ -374,7 +374,9 @@ void CudaBackend::launch(const Operation& operation) {
       [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
       [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },
       [&](const Cap& op) { cuda::launch_cap_and_scale(stream, op.x, op.cap, op.scale); },
-      [&](const Angles& op) { cuda::launch_rope_angles(stream, op.cosines, op.sines, op.frequencies, on_device_); },
+      [&](const Angles& op) {
+        cuda::launch_rope_angles(stream, op.cosines, op.sines, op.frequencies, op.magnitude, on_device_);
+      },
       [&](const Store& op) {
         attention_.store_kv(stream, op.shape, batch_->kv()[op.shape.group], op.q, op.k, op.v, op.changes, on_device_);
       },

@@ -49,7 +49,7 @@ class CudaBackend final : public Backend {
   void gather_wanted(Tensor out, Tensor x) override;
   void add(Tensor x, Tensor y, float scale) override;
   void cap_and_scale(Tensor x, float cap, float scale) override;
-  void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies) override;
+  void rope_angles(Tensor cosines, Tensor sines, Tensor frequencies, float magnitude) override;
   void store_kv(const AttentionShape& shape, Tensor q, Tensor k, Tensor v, const HeadChanges& changes) override;
   void attention(Tensor out, Tensor q, const AttentionShape& shape) override;
   void split_query_gate(Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim) override;
@@ -99,6 +99,7 @@ class CudaBackend final : public Backend {
   };
   struct Angles {
     Tensor cosines, sines, frequencies;
+    float magnitude;
     friend bool operator==(const Angles&, const Angles&) = default;
   };
   struct Store {

@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kThreads) cap_kernel(Rows x, float cap, float 
 
 // The angle is a float product, as on the CPU; cosf and sinf are accurate for every angle.
 __global__ void __launch_bounds__(kThreads)
-    angles_kernel(Rows cosines, Rows sines, const float* frequencies, const std::uint32_t* positions) {
+    angles_kernel(Rows cosines, Rows sines, const float* frequencies, float magnitude, const std::uint32_t* positions) {
   const std::uint32_t col = column();
   if (col >= cosines.cols) return;
   const float angle = __fmul_rn(__uint2float_rn(positions[blockIdx.x]), frequencies[col]);
-  cosines.row(blockIdx.x)[col] = cosf(angle);
-  sines.row(blockIdx.x)[col] = sinf(angle);
+  cosines.row(blockIdx.x)[col] = __fmul_rn(cosf(angle), magnitude);
+  sines.row(blockIdx.x)[col] = __fmul_rn(sinf(angle), magnitude);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -121,11 +121,11 @@ void launch_cap_and_scale(cudaStream_t stream, Tensor x, float cap, float scale)
   launch(kernels_overlap(), stream, grid_for(x), kThreads, 0, cap_kernel, rows_of(x), cap, scale);
 }
 
-void launch_rope_angles(cudaStream_t stream, Tensor cosines, Tensor sines, Tensor frequencies,
+void launch_rope_angles(cudaStream_t stream, Tensor cosines, Tensor sines, Tensor frequencies, float magnitude,
                         const DeviceBatch& batch) {
   if (empty(cosines)) return;
   angles_kernel<<<grid_for(cosines), kThreads, 0, stream>>>(rows_of(cosines), rows_of(sines), rows_of(frequencies).data,
-                                                            batch.positions);
+                                                            magnitude, batch.positions);
 }
 
 void launch_write_words(cudaStream_t stream, void* to, const WordWrite* words, std::uint32_t count) {

@@ -23,8 +23,8 @@ void launch_gather_wanted(cudaStream_t stream, Tensor out, Tensor x, const Devic
 void launch_add(cudaStream_t stream, Tensor x, Tensor y, float scale);
 // x = cap * tanh(x / cap), then times scale; a cap of 0 is none
 void launch_cap_and_scale(cudaStream_t stream, Tensor x, float cap, float scale);
-// cos and sin of position * frequency, [rows][frequencies.cols] each
-void launch_rope_angles(cudaStream_t stream, Tensor cosines, Tensor sines, Tensor frequencies,
+// cos and sin of position * frequency, times magnitude; [rows][frequencies.cols] each
+void launch_rope_angles(cudaStream_t stream, Tensor cosines, Tensor sines, Tensor frequencies, float magnitude,
                         const DeviceBatch& batch);
 
 // One word to write: value at to + 4 * index. The same as Device::Word, which includes host headers.

@@ -141,7 +141,7 @@ void check_rows() {
   launch_gather_wanted(nullptr, gathered.tensor(), sum.tensor(), batch);
   launch_add(nullptr, sum.tensor(), more.tensor(), -0.3f);
   launch_cap_and_scale(nullptr, capped.tensor(), 2.5f, 1.7f);
-  launch_rope_angles(nullptr, cosines.tensor(), sines.tensor(), frequencies.tensor(), batch);
+  launch_rope_angles(nullptr, cosines.tensor(), sines.tensor(), frequencies.tensor(), 1, batch);
   std::vector<double> sums, caps, cos_values, sin_values, sizes, ones(x.size(), 1);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float angle = static_cast<float>(positions[i / cols]) * f[i % cols];
