@@ -61,6 +61,9 @@ Token argmax(std::span<const float> logits) {
   return static_cast<Token>(std::ranges::max_element(logits) - logits.begin());
 }
 
+// In parts of the spread of the logits. The converter multiplied the multipliers of Falcon-H1 into its weights and
+// rounded those to halves: the file itself, computed in double precision, is 1.06e-3 off.
+double tolerance_of(const std::string& model) { return model.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
 // The context that a case was computed for. Hugging Face takes the long factors of longrope when a sequence becomes
 // longer than the first training's; Quire decides when it loads a model.
 std::uint32_t context_for(const std::string& path, std::size_t tokens) {
@@ -69,9 +72,6 @@ std::uint32_t context_for(const std::string& path, std::size_t tokens) {
   const bool within = scaling.kind == RopeScaling::Kind::LongRope && tokens <= scaling.original_length;
   return within ? scaling.original_length : 0;
 }
-// In parts of the spread of the logits. The converter multiplied the multipliers of Falcon-H1 into its weights and
-// rounded those to halves: the file itself, computed in double precision, is 1.06e-3 off.
-double tolerance_of(const std::string& model) { return model.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
 
 class Golden : public ::testing::TestWithParam<std::string> {};
 

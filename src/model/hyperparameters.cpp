@@ -483,6 +483,9 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
     if (auto ok = read_windows(reader, model); !ok) return std::unexpected(ok.error());
     choose_unrotated(model);
   }
+  const auto causal = file.get_or<bool>(reader.key("attention.causal"), true);
+  if (!causal) return std::unexpected(causal.error());
+  if (!*causal) return reader.refuse("attention.causal", "only models that attend backwards are supported");
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());
   model.extra_layers = *extra;

@@ -112,6 +112,12 @@ TEST(Hyperparameters, KindsOfRecurrentLayersReadTheirOwnKeys) {
               HasSubstr("4 heads do not divide into 3 groups"));
 }
 
+TEST(Hyperparameters, AModelThatAttendsForwardsIsRefused) {
+  EXPECT_THAT(refusal(TestModel::hybrid("lfm2", {0, 1}).set("attention.causal", false)),
+              HasSubstr("'lfm2.attention.causal': only models that attend backwards are supported"));
+  EXPECT_THAT(read(TestModel::hybrid("lfm2", {0, 1}).set("attention.causal", true)).layers, SizeIs(2));
+}
+
 TEST(Hyperparameters, LayersThatPredictFurtherTokensAreNotUsed) {
   const Hyperparameters model = read(TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U));
   EXPECT_THAT(model.layers, SizeIs(2));
@@ -207,8 +213,8 @@ TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
   EXPECT_THAT(why,
               HasSubstr("cohere2, deepseek2, falcon-h1, gemma2, gemma3, glm4, gpt-oss, gpt2, granite, granitehybrid, "
-                        "lfm2, llama, mamba, mamba2, olmo2, phi3, qwen2, qwen3, qwen35, qwen3moe, smollm3, "
-                        "starcoder2"));
+                        "jamba, lfm2, lfm2moe, llama, mamba, mamba2, olmo2, olmoe, phi3, qwen2, qwen3, qwen35, qwen35moe, "
+                        "qwen3moe, qwen3next, smollm3, starcoder2"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }

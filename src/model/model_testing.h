@@ -83,7 +83,7 @@ class TestModel {
   // written out here. They are not taken from the table of architectures, because they test it.
   TestModel& with_tensors(const std::vector<bool>& recurrent_layers) {
     tensor("token_embd.weight", {16, 3});
-    tensor(is({"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", {16});
+    tensor(is({"lfm2", "lfm2moe"}) ? "token_embd_norm.weight" : "output_norm.weight", {16});
     if (is({"gpt2"})) tensor("position_embd.weight", {16, 100});
     if (has_norm_biases()) tensor("output_norm.bias", {16});
     for (std::size_t i = 0; i < recurrent_layers.size(); ++i) {
@@ -201,7 +201,8 @@ class TestModel {
     if (is({"gpt2", "phi3"})) {
       tensor(prefix + "attn_qkv.weight", {16, 32});
     } else {
-      tensor(prefix + "attn_q.weight", {16, is({"qwen35"}) ? 32U : 16U}).tensor(prefix + "attn_k.weight", {16, 8});
+      tensor(prefix + "attn_q.weight", {16, is({"qwen35", "qwen35moe", "qwen3next"}) ? 32U : 16U})
+          .tensor(prefix + "attn_k.weight", {16, 8});
       tensor(prefix + "attn_v.weight", {16, 8});
     }
     if (is({"gpt2"})) tensor(prefix + "attn_qkv.bias", {32});
@@ -209,7 +210,7 @@ class TestModel {
     if (is({"gpt-oss", "qwen2", "starcoder2"})) {
       tensor(prefix + "attn_q.bias", {16}).tensor(prefix + "attn_k.bias", {8}).tensor(prefix + "attn_v.bias", {8});
     }
-    if (is({"gemma3", "lfm2", "qwen3", "qwen35", "qwen3moe"})) {
+    if (is({"gemma3", "lfm2", "lfm2moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
     if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
@@ -218,9 +219,9 @@ class TestModel {
   }
 
   void add_recurrent(const std::string& prefix) {
-    if (is({"mamba"})) return add_mamba1(prefix);
-    if (is({"lfm2"})) return add_short_conv(prefix);
-    if (is({"qwen35"})) return add_delta_rule(prefix);
+    if (is({"jamba", "mamba"})) return add_mamba1(prefix);
+    if (is({"lfm2", "lfm2moe"})) return add_short_conv(prefix);
+    if (is({"qwen35", "qwen35moe", "qwen3next"})) return add_delta_rule(prefix);
     tensor(prefix + "ssm_in.weight", {16, 76}).tensor(prefix + "ssm_out.weight", {32, 16});
     tensor(prefix + "ssm_conv1d.weight", {4, 40}).tensor(prefix + "ssm_conv1d.bias", {40});
     tensor(prefix + "ssm_dt.bias", {4}).tensor(prefix + "ssm_a", {1, 4}).tensor(prefix + "ssm_d", {1, 4});
@@ -233,6 +234,9 @@ class TestModel {
     tensor(prefix + "ssm_conv1d.weight", {4, 32}).tensor(prefix + "ssm_conv1d.bias", {32});
     tensor(prefix + "ssm_x.weight", {32, 12}).tensor(prefix + "ssm_dt.weight", {4, 32});
     tensor(prefix + "ssm_dt.bias", {32}).tensor(prefix + "ssm_a", {4, 32}).tensor(prefix + "ssm_d", {32});
+    if (!is({"jamba"})) return;
+    tensor(prefix + "ssm_dt_norm.weight", {4});
+    tensor(prefix + "ssm_b_norm.weight", {4}).tensor(prefix + "ssm_c_norm.weight", {4});
   }
   void add_short_conv(const std::string& prefix) {
     tensor(prefix + "shortconv.in_proj.weight", {16, 48}).tensor(prefix + "shortconv.conv.weight", {3, 16});
@@ -241,7 +245,11 @@ class TestModel {
   // Four heads of 8 values, one of 4 keys.
   void add_delta_rule(const std::string& prefix) {
     tensor(prefix + "attn_qkv.weight", {16, 40}).tensor(prefix + "attn_gate.weight", {16, 32});
-    tensor(prefix + "ssm_alpha.weight", {16, 4}).tensor(prefix + "ssm_beta.weight", {16, 4});
+    if (is({"qwen3next"})) {
+      tensor(prefix + "ssm_ba.weight", {16, 8});
+    } else {
+      tensor(prefix + "ssm_alpha.weight", {16, 4}).tensor(prefix + "ssm_beta.weight", {16, 4});
+    }
     tensor(prefix + "ssm_conv1d.weight", {4, 40}).tensor(prefix + "ssm_dt.bias", {4}).tensor(prefix + "ssm_a", {4});
     tensor(prefix + "ssm_norm.weight", {8}).tensor(prefix + "ssm_out.weight", {32, 16});
   }
@@ -249,7 +257,7 @@ class TestModel {
   // The norm before it has other names in some architectures.
   std::string feed_forward_norm() const {
     if (is({"falcon-h1"})) return "ffn_norm";
-    return is({"gpt-oss", "qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
+    return is({"gpt-oss", "qwen35", "qwen35moe", "qwen3next"}) ? "post_attention_norm.weight" : "ffn_norm.weight";
   }
   void add_feed_forward(const std::string& prefix) {
     if (!is({"cohere2", "olmo2"})) tensor(prefix + feed_forward_norm(), {16});

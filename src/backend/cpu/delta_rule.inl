@@ -43,6 +43,8 @@ QUIRE_INLINE void advance_lanes(const DeltaHead& r, std::uint32_t first, std::ui
   std::byte* const state = r.state + first * kBytes;
   V16 found[4] = {};
   by_parts<kKeys>(r.key_dim, [&](std::uint32_t n, std::uint32_t part) QUIRE_LAMBDA {
+    constexpr std::size_t kRowsAhead = 16;  // rows; they are too far apart for the processor's own prefetching
+    __builtin_prefetch(state + (n + kRowsAhead) * row, 1);
     s[n] = load_state_up_to<kType>(state + n * row, count);
     found[part] = fma(s[n], all(r.k[n]), found[part]);
   });
