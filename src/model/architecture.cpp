@@ -145,6 +145,7 @@ constexpr std::array kArchitectures = {
                  .window_period = 4,
                  .windows_are_not_scaled = true,
                  .wide_norms = true},
+    Architecture{.name = "olmoe", .title = "OLMoE", .blocks = kTransformer, .wide_norms = true},
     Architecture{.name = "phi3", .title = "Phi-3", .blocks = kTransformer, .window_period = 0, .gate_in_up = true},
     Architecture{.name = "qwen2", .title = "Qwen2", .blocks = kTransformer, .projection_biases = true},
     Architecture{.name = "qwen3", .title = "Qwen3", .blocks = kTransformer, .head_norms = true},

@@ -32,6 +32,7 @@ inline auto golden_files() {
                            "testdata/golden/mistral/model.gguf",  //
                            "testdata/golden/mixtral/model.gguf",  //
                            "testdata/golden/olmo2/model.gguf",  //
+                           "testdata/golden/olmoe/model.gguf",  //
                            "testdata/golden/phi3/model.gguf",  //
                            "testdata/golden/phi3-longrope/model.gguf",  //
                            "testdata/golden/qwen2/model.gguf",  //

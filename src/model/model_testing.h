@@ -171,7 +171,7 @@ class TestModel {
     set("attention.layer_norm_rms_epsilon", 1e-5F).set("attention.layer_norm_epsilon", 1e-5F);
     if (is({"cohere2"})) set("logit_scale", 0.25F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
-    if (is({"gpt-oss", "qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
+    if (is({"gpt-oss", "olmoe", "qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
@@ -213,7 +213,7 @@ class TestModel {
     if (is({"gemma3", "lfm2", "lfm2moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next"})) {
       tensor(prefix + "attn_q_norm.weight", {8}).tensor(prefix + "attn_k_norm.weight", {8});
     }
-    if (is({"olmo2"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
+    if (is({"olmo2", "olmoe"})) tensor(prefix + "attn_q_norm.weight", {16}).tensor(prefix + "attn_k_norm.weight", {8});
     if (is({"gpt-oss"})) tensor(prefix + "attn_sinks.weight", {2}).tensor(prefix + "attn_output.bias", {16});
     if (is({"gemma2", "gemma3", "glm4", "olmo2"})) tensor(prefix + "post_attention_norm.weight", {16});
   }
