@@ -211,10 +211,10 @@ TEST(Hyperparameters, SomeLayersHaveNoRotaryEmbeddings) {
 TEST(Hyperparameters, AnUnknownArchitectureIsNamedAndTheKnownOnesListed) {
   const std::string why = refusal(TestModel::attention("bert\x1b[31m"));
   EXPECT_THAT(why, HasSubstr("'bert\\x1b[31m'"));
-  EXPECT_THAT(why,
-              HasSubstr("cohere2, deepseek2, falcon-h1, gemma2, gemma3, glm4, gpt-oss, gpt2, granite, granitehybrid, "
-                        "jamba, lfm2, lfm2moe, llama, mamba, mamba2, olmo2, olmoe, phi3, qwen2, qwen3, qwen35, qwen35moe, "
-                        "qwen3moe, qwen3next, smollm3, starcoder2"));
+  EXPECT_THAT(
+      why, HasSubstr("cohere2, deepseek2, falcon-h1, gemma2, gemma3, glm4, gpt-oss, gpt2, granite, granitehybrid, "
+                     "jamba, lfm2, lfm2moe, llama, mamba, mamba2, olmo2, olmoe, phi3, qwen2, qwen3, qwen35, qwen35moe, "
+                     "qwen3moe, qwen3next, smollm3, starcoder2"));
   EXPECT_THAT(refusal(TestModel::attention("llama").remove_key("general.architecture")),
               HasSubstr("has no metadata 'general.architecture'"));
 }

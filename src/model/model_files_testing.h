@@ -10,38 +10,38 @@
 namespace quire::model::testing {
 
 inline auto golden_files() {
-  return ::testing::Values("testdata/golden/cohere2/model.gguf",  //
-                           "testdata/golden/deepseek2/model.gguf",  //
-                           "testdata/golden/falcon-h1/model.gguf",  //
-                           "testdata/golden/gemma2/model.gguf",  //
-                           "testdata/golden/gemma3/model.gguf",  //
-                           "testdata/golden/glm4/model.gguf",  //
-                           "testdata/golden/gpt-oss/model.gguf",  //
-                           "testdata/golden/gpt2/model.gguf",  //
-                           "testdata/golden/granite/model.gguf",  //
-                           "testdata/golden/granite-hybrid/model.gguf",  //
+  return ::testing::Values("testdata/golden/cohere2/model.gguf",             //
+                           "testdata/golden/deepseek2/model.gguf",           //
+                           "testdata/golden/falcon-h1/model.gguf",           //
+                           "testdata/golden/gemma2/model.gguf",              //
+                           "testdata/golden/gemma3/model.gguf",              //
+                           "testdata/golden/glm4/model.gguf",                //
+                           "testdata/golden/gpt-oss/model.gguf",             //
+                           "testdata/golden/gpt2/model.gguf",                //
+                           "testdata/golden/granite/model.gguf",             //
+                           "testdata/golden/granite-hybrid/model.gguf",      //
                            "testdata/golden/granite-moe-hybrid/model.gguf",  //
-                           "testdata/golden/jamba/model.gguf",  //
-                           "testdata/golden/lfm2/model.gguf",  //
-                           "testdata/golden/lfm2moe/model.gguf",  //
-                           "testdata/golden/llama/model.gguf",  //
-                           "testdata/golden/llama-yarn/model.gguf",  //
-                           "testdata/golden/llama31/model.gguf",  //
-                           "testdata/golden/mamba/model.gguf",  //
-                           "testdata/golden/mamba2/model.gguf",  //
-                           "testdata/golden/mistral/model.gguf",  //
-                           "testdata/golden/mixtral/model.gguf",  //
-                           "testdata/golden/olmo2/model.gguf",  //
-                           "testdata/golden/olmoe/model.gguf",  //
-                           "testdata/golden/phi3/model.gguf",  //
-                           "testdata/golden/phi3-longrope/model.gguf",  //
-                           "testdata/golden/qwen2/model.gguf",  //
-                           "testdata/golden/qwen3/model.gguf",  //
-                           "testdata/golden/qwen35/model.gguf",  //
-                           "testdata/golden/qwen35moe/model.gguf",  //
-                           "testdata/golden/qwen3moe/model.gguf",  //
-                           "testdata/golden/qwen3next/model.gguf",  //
-                           "testdata/golden/smollm3/model.gguf",  //
+                           "testdata/golden/jamba/model.gguf",               //
+                           "testdata/golden/lfm2/model.gguf",                //
+                           "testdata/golden/lfm2moe/model.gguf",             //
+                           "testdata/golden/llama/model.gguf",               //
+                           "testdata/golden/llama-yarn/model.gguf",          //
+                           "testdata/golden/llama31/model.gguf",             //
+                           "testdata/golden/mamba/model.gguf",               //
+                           "testdata/golden/mamba2/model.gguf",              //
+                           "testdata/golden/mistral/model.gguf",             //
+                           "testdata/golden/mixtral/model.gguf",             //
+                           "testdata/golden/olmo2/model.gguf",               //
+                           "testdata/golden/olmoe/model.gguf",               //
+                           "testdata/golden/phi3/model.gguf",                //
+                           "testdata/golden/phi3-longrope/model.gguf",       //
+                           "testdata/golden/qwen2/model.gguf",               //
+                           "testdata/golden/qwen3/model.gguf",               //
+                           "testdata/golden/qwen35/model.gguf",              //
+                           "testdata/golden/qwen35moe/model.gguf",           //
+                           "testdata/golden/qwen3moe/model.gguf",            //
+                           "testdata/golden/qwen3next/model.gguf",           //
+                           "testdata/golden/smollm3/model.gguf",             //
                            "testdata/golden/starcoder2/model.gguf");
 }
 inline auto demo_files() {
