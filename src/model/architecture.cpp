@@ -89,6 +89,7 @@ constexpr std::array kArchitectures = {
                  .title = "gpt-oss",
                  .blocks = kGptOss,
                  .window_period = 2,
+                 .yarn_whole_pairs = false,
                  .activation = Activation::ClampedSwiglu,
                  .expert_scores = Router::Scores::ChosenSoftmax,
                  .attention_sinks = true,

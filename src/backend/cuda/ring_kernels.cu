@@ -330,7 +330,9 @@ void launch_ring(cudaStream_t stream, Packing packing, const MatrixSet& set, std
                  const PreparedInput& in, const InputArgs* raw, std::uint32_t processors) {
   switch (packing) {
     case Packing::F32:
-    case Packing::BF16: return;
+    case Packing::BF16:
+    case Packing::E2M1:
+    case Packing::Q8x16: return;
     case Packing::F16: return start_ring<Packing::F16>(stream, set, tokens, in, raw, processors);
     case Packing::Q4: return start_ring<Packing::Q4>(stream, set, tokens, in, raw, processors);
     case Packing::Q4Min: return start_ring<Packing::Q4Min>(stream, set, tokens, in, raw, processors);
