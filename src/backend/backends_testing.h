@@ -23,16 +23,17 @@ struct BackendKind {
   }
 };
 
-// The CPU's instruction sets, and a GPU if there is one. QUIRE_BACKENDS=cuda: the GPU alone (tests/gpu/run).
+// The CPU's instruction sets, and a GPU if there is one. QUIRE_BACKENDS=cuda: the GPU alone (tests/gpu/run). cpu: no GPU.
 inline std::vector<BackendKind> backend_kinds() {
   std::vector<BackendKind> kinds;
-  const char* const only = std::getenv("QUIRE_BACKENDS");
+  const char* const asked = std::getenv("QUIRE_BACKENDS");
+  const std::string only = asked != nullptr ? asked : "";
   for (const char* variant : {"scalar", "avx2", "avx512"}) {
     const BackendOptions options{.device = "cpu", .threads = 1, .variant = variant};
-    if (only == nullptr && make_backend(options)) kinds.push_back({variant, options});
+    if (only != "cuda" && make_backend(options)) kinds.push_back({variant, options});
   }
   const BackendOptions cuda{.device = "cuda"};
-  if (make_backend(cuda)) kinds.push_back({"cuda", cuda, true});
+  if (only != "cpu" && make_backend(cuda)) kinds.push_back({"cuda", cuda, true});
   return kinds;
 }
 

@@ -125,7 +125,9 @@ class Subject {
       const auto all = engine.sequences();
       return std::ranges::count(all, engine::SequenceInfo::State::Decode, &engine::SequenceInfo::state) == kSequences;
     };
-    while (!decoding()) engine.step();
+    while (!decoding()) {
+      if (!engine.step()) give_up("the engine's requests have failed: " + engine.device_lost());
+    }
     for (std::uint32_t i = 0; i < kWarm; ++i) engine.step();
     const engine::EngineStats before = engine.stats();
     for (std::uint32_t i = 0; i < kSteps; ++i) engine.step();

@@ -29,6 +29,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 struct Times {
   std::vector<float> first_token, between_tokens;
   std::uint32_t ended = 0;
+  std::string error;  // of a request that failed
 };
 
 class Client final : public engine::Listener {
@@ -40,6 +41,7 @@ class Client final : public engine::Listener {
       (event.index == 0 ? times_->first_token : times_->between_tokens).push_back(static_cast<float>(now - last_));
       last_ = now;
     }
+    if (!event.error.empty()) times_->error = event.error;
     times_->ended += event.last ? 1 : 0;
   }
 
@@ -161,7 +163,7 @@ class Server {
     const auto& requests = load.offline.requests;
     const Clock::time_point start = Clock::now();
     std::size_t next = 0;
-    while (times.ended < requests.size()) {
+    while (times.ended < requests.size() && times.error.empty()) {
       for (; next < requests.size(); ++next) {
         const double now = seconds_since(start);
         const bool closed = load.offline.at_once != 0;
@@ -178,6 +180,7 @@ class Server {
         std::this_thread::sleep_for(wait);
       }
     }
+    if (!times.error.empty()) return fail(times.error);
     return seconds_since(start);
   }
 

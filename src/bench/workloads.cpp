@@ -31,6 +31,7 @@ class Client final : public engine::Listener {
     } else if (event.kind == Event::Kind::Finished) {
       usage = *event.usage;
       ended = event.last;
+      error = event.error;
     }
   }
   Clock::time_point asked = Clock::now();
@@ -38,6 +39,7 @@ class Client final : public engine::Listener {
   std::vector<Token> answer;
   engine::Usage usage;
   bool ended = false;
+  std::string error;  // of a request that failed
 };
 
 // One repetition of a workload on a host.
@@ -64,6 +66,14 @@ class Run {
     }
   }
   std::uint64_t random() { return random_(); }
+
+  // A request that failed makes the measurement worthless.
+  Result<void> nothing_failed() const {
+    for (const auto& client : clients_) {
+      if (!client->error.empty()) return fail(client->error);
+    }
+    return {};
+  }
 
   // The result of the repetition. The rate counts decoded tokens; a workload that measures something else replaces it.
   BenchRow row(std::string workload, std::uint32_t batch, std::uint32_t context) const {
@@ -106,6 +116,7 @@ Result<BenchRow> best_of(HostedModel& host, std::uint32_t repeat, const Repetiti
     Run run(host, i + 1);
     auto row = once(run);
     if (!row) return row;
+    if (auto ok = run.nothing_failed(); !ok) return std::unexpected(ok.error());
     if (!best || row->tokens_per_second > best->tokens_per_second) best = std::move(*row);
   }
   return std::move(*best);
@@ -167,7 +178,9 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
         clients.push_back(*client);
       }
       const auto all_write = [&] { return std::ranges::all_of(clients, [](auto& c) { return !c->answer.empty(); }); };
-      while (!all_write()) run.host().engine().step();
+      while (!all_write() && run.host().engine().step()) {
+      }
+      if (auto ok = run.nothing_failed(); !ok) return ok;
       // Tokens that a token attends to, itself included, on average over all sequences.
       const auto seen = [&] {
         double sum = 0;
@@ -191,6 +204,7 @@ Result<void> decode(const WorkloadOptions& options, const MakeHost& make, const 
         best = std::move(row);
         best.ttft_ms = Run::median_ttft(run.clients());
       }
+      if (auto ok = run.nothing_failed(); !ok) return ok;
       run.host().engine().cancel_all();
     }
     best.read = moments.read();
@@ -217,6 +231,7 @@ Result<void> shared_prefix(const WorkloadOptions& options, const MakeHost& make,
     };
     if (auto ok = run.ask(question(), 4); !ok) return std::unexpected(ok.error());
     run.finish();
+    if (auto ok = run.nothing_failed(); !ok) return ok;
     BenchRow cold = run.row("shared-prefix", 1, prefix + kQuestion);
     cold.phase = "first";
     Run rest(**host, 1000 + r);
@@ -224,6 +239,7 @@ Result<void> shared_prefix(const WorkloadOptions& options, const MakeHost& make,
       if (auto ok = rest.ask(question(), 4); !ok) return std::unexpected(ok.error());
       rest.finish();
     }
+    if (auto ok = rest.nothing_failed(); !ok) return ok;
     BenchRow warm = rest.row("shared-prefix", 1, prefix + kQuestion);
     warm.phase = "later";
     // TTFT is what this measures. It is the longest, not the median, which could hide a slow second request.

@@ -46,9 +46,14 @@ Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Con
   host_options.checkpoint_interval = kChatCheckpoints;
   auto host = load(options.model, std::move(host_options), console);
   if (!host) return std::unexpected(host.error());
-  auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
+  return create(options, console, std::move(*host));
+}
+
+Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console,
+                                           std::unique_ptr<engine::HostedModel> host) {
+  auto tokenizer = text::Tokenizer::from_gguf(host->model().file());
   if (!tokenizer) return std::unexpected(tokenizer.error());
-  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(*host), std::move(*tokenizer)));
+  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(host), std::move(*tokenizer)));
   auto prompt = text::ChatPrompt::create(chat->host_->model().file(), chat->tokenizer_);
   if (!prompt) return std::unexpected(prompt.error());
   chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
@@ -164,7 +169,7 @@ class Dialogue {
         });
     if (interactive_) interrupt_->forget();
     if (!turn) {
-      if (!interactive_) {
+      if (!interactive_ || !chat_.host().engine().device_lost().empty()) {
         failure_ = turn.error();
         return false;
       }
@@ -188,7 +193,7 @@ class Dialogue {
   Interrupt* const interrupt_;
   std::optional<Chat::Turn> last_;
   std::error_code error_;         // of standard output
-  std::optional<Error> failure_;  // of a turn in a pipe
+  std::optional<Error> failure_;  // of a turn in a pipe, or of the device
 };
 
 }  // namespace

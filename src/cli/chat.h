@@ -7,6 +7,7 @@
 //   Ctrl-C stops the answer. The part that was written stays in the conversation.
 // How it fails: if a turn cannot be answered (the context is full, the template refuses), standard error says why and
 //   the message is removed from the conversation. In a pipe it ends the program, because nobody can change the message.
+//   If the device is lost, the program ends in any case.
 #pragma once
 
 #include <chrono>
@@ -43,6 +44,9 @@ constexpr std::uint32_t kChatCheckpoints = 32;
 class Chat {
  public:
   static Result<std::unique_ptr<Chat>> create(const ChatOptions& options, const Console& console);
+  // With a model that is loaded; the options of the model are not used.
+  static Result<std::unique_ptr<Chat>> create(const ChatOptions& options, const Console& console,
+                                              std::unique_ptr<engine::HostedModel> host);
 
   using Turn = Answered;
   // Sends this message and streams the answer to `sink`. If it fails, or is stopped before the answer began, the

@@ -128,11 +128,17 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
                     .engine = {.queue_limit = options.queue, .target_itl = target_itl}},
                    console);
   if (!host) return std::unexpected(host.error());
+  auto left = serve(std::move(*host), std::move(options), console);
+  if (*journal != nullptr) (void)(*journal)->close();  // an error has been reported when it happened
+  return left;
+}
+
+Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOptions options, const Console& console) {
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const std::string facts = fmt::format(
-      "context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once", (*host)->context(),
-      mebibytes((*host)->model().weight_bytes()), mebibytes((*host)->pool().stats().arena_bytes),
-      (*host)->backend().facts().threads, options.max_sequences);
+  const std::string facts =
+      fmt::format("context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once",
+                  host->context(), mebibytes(host->model().weight_bytes()), mebibytes(host->pool().stats().arena_bytes),
+                  host->backend().facts().threads, options.max_sequences);
 
   raise_descriptor_limit();
   ServeLog log(console.err, options.log_format);
@@ -140,7 +146,7 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   options.server.http.signals = true;
   options.server.http.on_note = [&log](const std::string& line) { log.note(line); };
   options.server.http.on_request = [&log](const server::AccessRecord& record) { log.request(record); };
-  auto server = server::Server::create(std::move(*host), std::move(options.server));
+  auto server = server::Server::create(std::move(host), std::move(options.server));
   if (!server) return std::unexpected(server.error());
   log.note(fmt::format("{}, {}", printable((*server)->model_name()), facts));
   for (const std::string& warning : warnings((*server)->addresses(), has_keys, ::geteuid() == 0)) log.warn(warning);
@@ -148,10 +154,10 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   for (const server::ListenAddress& address : (*server)->addresses()) {
     (void)console.out.write(fmt::format("quire: listening on {}\n", printable(address.url)));
   }
-  (*server)->run();
+  const auto ended = (*server)->run();
   server->reset();
-  if (*journal != nullptr) (void)(*journal)->close();  // an error has been reported when it happened
   log.note("stopped");
+  if (!ended) return fail(fmt::format("{}; restart the server", ended.error().message));
   return "";
 }
 

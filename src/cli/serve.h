@@ -3,11 +3,12 @@
 // What holds: as soon as the server listens, it writes one line for each of its addresses to standard output, and
 // nothing
 //   else. Its log goes to standard error. SIGINT and SIGTERM end it gracefully, a second signal ends it at once.
-// How it fails: with one line, before it listens.
+// How it fails: with one line, before it listens; later only if the device is lost.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "quire/cli/load.h"
 #include "quire/cli/serve_log.h"
 #include "quire/cli/style.h"
+#include "quire/engine/hosted_model.h"
 #include "quire/server/server.h"
 
 namespace CLI {
@@ -38,6 +40,8 @@ struct ServeOptions {
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);
+// The same with a model that is loaded. The options of the model, the files of keys and the journal have been seen to.
+Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOptions options, const Console& console);
 
 // Adds the command to the program's command line; see model_commands.h.
 std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const Console& console);

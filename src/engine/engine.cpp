@@ -74,6 +74,7 @@ Engine::~Engine() {
 std::optional<Refusal> Engine::refusal(const Request& request) {
   const auto no = [](Refusal::Why why, std::string message) { return Refusal{why, std::move(message)}; };
   using Why = Refusal::Why;
+  if (!device_lost_.empty()) return no(Why::DeviceLost, device_lost_);
   if (!accepting_) return no(Why::Stopping, "the engine is shutting down");
   if (request.prompt.empty()) return no(Why::Invalid, "the prompt has no tokens");
   for (const Token token : request.prompt) {
@@ -319,44 +320,6 @@ void Engine::commit(const Step& step) {
     start_siblings(choice);
     for (auto& each : job.choices) accept(*each);
   }
-}
-
-// --- device errors
-
-// The device refused an operation of these choices, so they end. If work was lost too, all others are recomputed.
-void Engine::end_failed() {
-  ++stats_.device_errors;
-  const bool lost = scheduler_->lost();
-  std::vector<std::pair<RequestId, std::string>> failed;
-  for (const Scheduler::Failure& failure : scheduler_->failures()) {
-    failed.emplace_back(failure.choice->request, failure.error.message());
-  }
-  for (const auto& [id, message] : failed) {
-    Job& job = *jobs_.at(id);
-    if (!job.ended) end_job(job, {.why = Finish::Failed, .error = message});
-  }
-  if (lost) recover();
-}
-
-// The step is void. Its requests end. The state of all other sequences is on a device that cannot be trusted, so it is
-// recomputed.
-void Engine::lose_step(const Step& step, const PoolError& error) {
-  ++stats_.device_errors;
-  const std::string message = error.message();
-  const std::vector<Choice*> lost = step.choices;
-  for (const Choice* choice : lost) {
-    Job& job = *jobs_.at(choice->request);
-    if (!job.ended) end_job(job, {.why = Finish::Failed, .error = message});
-  }
-  recover();
-}
-
-void Engine::recover() {
-  scheduler_->suspend_all();
-  const auto ok = pool_->recover();
-  QUIRE_CHECK(ok.has_value(), "no sequence is alive");
-  const auto sound = pool_->check_integrity();
-  QUIRE_CHECK(sound.has_value(), "an empty pool is sound");
 }
 
 // The other choices of a request fork the sequence of the first one, whose prompt has just been computed. If there is

@@ -15,7 +15,9 @@
 // resumed sequence decodes a token before it can be suspended again, unless nobody could get on otherwise.
 //
 // When the device fails, the requests of that step end with Finish::Failed and the error. Everything else on the device
-// is thrown away and recomputed, and the engine continues.
+// is thrown away and recomputed, and the engine continues. If the device is lost (device.h), nothing can continue:
+// every request ends with Finish::Failed, new ones are refused, and device_lost() says why. The process must be started
+// again.
 //
 // Who may call: one thread (service.h runs an engine on a thread of its own). Executor and pool outlive the engine.
 //   Nobody else uses them meanwhile.
@@ -123,6 +125,8 @@ class Engine {
   bool idle() const;  // no request is waiting or running
   // Refuses new requests from now on. Those already here are finished.
   void stop_accepting() { accepting_ = false; }
+  // One line for a person, with the device's error, if the device is lost. Empty: it works.
+  const std::string& device_lost() const { return device_lost_; }
 
   // Weights and limits of the tenants; those that are not listed have the defaults. May be called at any time.
   std::expected<void, std::string> set_tenants(std::span<const TenantOptions> tenants);
@@ -151,6 +155,8 @@ class Engine {
   void commit(const Step& step);
   void end_failed();
   void lose_step(const Step& step, const PoolError& error);
+  bool fetch_device_errors();
+  void lose_device();
   void recover();
 
   void equip(const Job& job, Choice& choice);
@@ -172,6 +178,7 @@ class Engine {
   SequencePool* pool_;
   EngineOptions options_;
   bool accepting_ = true;
+  std::string device_lost_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;
   std::vector<RequestId> ended_;  // jobs to remove after the step

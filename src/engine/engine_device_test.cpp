@@ -77,6 +77,7 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
     };
     Outcome outcome = play(true);
     outcome.fired = fixture.engine->stats().device_errors > 0;
+    EXPECT_EQ(fixture.engine->device_lost(), "") << "one fault is no loss";
     device.never_fail();
     device.fail_work_after(UINT64_MAX);
     (void)device.fence();  // fetches an error that was not reported yet

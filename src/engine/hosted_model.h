@@ -65,6 +65,7 @@ class HostedModel {
   const Backend& backend() const { return *backend_; }
   Executor& executor() { return *executor_; }
   Engine& engine() { return *engine_; }  // until it is released
+  const Engine& engine() const { return *engine_; }
   std::unique_ptr<Engine> release_engine() { return std::move(engine_); }
   std::uint32_t context() const { return pool_->config().max_tokens; }
 

@@ -72,6 +72,7 @@ struct Refusal {
     QueueFull,    // try again later
     RateLimited,  // its tenant has used up its tokens a minute: try again after `retry_after`
     Stopping,     // the engine is shutting down
+    DeviceLost,   // the device is lost: no request can be answered until the program is started again
   };
   Why why = Why::Invalid;
   std::string message;

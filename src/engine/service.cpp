@@ -11,10 +11,11 @@ constexpr std::chrono::milliseconds kQuiet{250};
 
 }  // namespace
 
-Service::Service(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+Service::Service(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost)
+    : engine_(std::move(engine)), on_device_lost_(std::move(on_device_lost)) {}
 
-std::unique_ptr<Service> Service::start(std::unique_ptr<Engine> engine) {
-  std::unique_ptr<Service> service(new Service(std::move(engine)));
+std::unique_ptr<Service> Service::start(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost) {
+  std::unique_ptr<Service> service(new Service(std::move(engine), std::move(on_device_lost)));
   service->thread_ = std::thread([raw = service.get()] { raw->run(); });
   return service;
 }
@@ -44,7 +45,11 @@ RequestId Service::submit(Request request, const std::shared_ptr<Listener>& list
       listener->on_event({.kind = Event::Kind::Accepted, .request = id});
     }
   });
-  if (!posted) refuse(*listener, {Refusal::Why::Stopping, "the engine has shut down"});
+  if (!posted) {  // the engine's thread has ended, and the engine does not change any more
+    const std::string& lost = engine_->device_lost();
+    refuse(*listener, lost.empty() ? Refusal{Refusal::Why::Stopping, "the engine has shut down"}
+                                   : Refusal{Refusal::Why::DeviceLost, lost});
+  }
   return id;
 }
 
@@ -134,6 +139,9 @@ void Service::run() {
     if (engine_->step()) {
       checked = false;
       quiet_since = Clock::now();
+    }
+    if (const std::string& lost = engine_->device_lost(); !lost.empty() && on_device_lost_) {
+      std::exchange(on_device_lost_, {})(lost);
     }
     busy = !engine_->idle();
   }

@@ -9,6 +9,8 @@
 //   itself tells the listener that the request is refused.
 // What holds: commands take effect between two steps, in the order they came. The thread sleeps while there is nothing
 //   to do. When it has been idle for a while, it checks the pool once.
+// How it fails: if the device is lost (engine.h), every request ends and new ones are refused. The owner is told once,
+//   and should stop the service.
 #pragma once
 
 #include <atomic>
@@ -27,7 +29,10 @@ namespace quire::engine {
 
 class Service {
  public:
-  static std::unique_ptr<Service> start(std::unique_ptr<Engine> engine);
+  // `on_device_lost` is called once if the device is lost, on the engine's thread, after all requests have ended. It
+  // gets Engine::device_lost(). It must not call stop(), which waits for that thread.
+  using OnDeviceLost = std::function<void(const std::string& why)>;
+  static std::unique_ptr<Service> start(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost = {});
   // Cancels all requests that are left.
   ~Service();
 
@@ -50,12 +55,13 @@ class Service {
   Integrity integrity() const;
 
  private:
-  explicit Service(std::unique_ptr<Engine> engine);
+  Service(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost);
   void run();
   bool post(std::function<void()> command);
   void check_pool();
 
   std::unique_ptr<Engine> engine_;
+  OnDeviceLost on_device_lost_;  // empty once it was called
   std::atomic<RequestId> last_id_{0};
 
   mutable std::mutex mutex_;

@@ -33,6 +33,8 @@ ApiError from_refusal(const engine::Refusal& refusal) {
               .code = "rate_limit_exceeded",
               .retry_after = std::max<std::int64_t>(1, refusal.retry_after.count())};
     case Why::Stopping: return {.status = 503, .type = "server_error", .message = refusal.message, .code = "stopping"};
+    case Why::DeviceLost:
+      return {.status = 503, .type = "server_error", .message = refusal.message, .code = "device_lost"};
   }
   return {.status = 500, .type = "server_error", .message = refusal.message};
 }

@@ -27,6 +27,7 @@ Outcome outcome_of(const engine::Refusal& refusal) {
   using Why = engine::Refusal::Why;
   if (refusal.why == Why::QueueFull) return Outcome::QueueFull;
   if (refusal.why == Why::RateLimited) return Outcome::RateLimited;
+  if (refusal.why == Why::DeviceLost) return Outcome::Failed;
   return refusal.why == Why::Stopping ? Outcome::Stopping : Outcome::Invalid;
 }
 

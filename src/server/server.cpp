@@ -32,9 +32,11 @@ struct Server::Impl {
   std::function<void(const std::string&)> note;
   std::thread stopper;
   int stops = 0;
+  std::string device_lost;  // why; empty: it works
 
   ~Impl();
   void stop();
+  void lose_device(const std::string& why);
   void reload();
   void tell_engine(const Keys& keys);
 };
@@ -62,6 +64,14 @@ void Server::Impl::stop() {
     (void)service->stop(deadline);
     http->finish(kLastWords);
   });
+}
+
+// On the loop's thread. The engine has ended all requests, and their clients' errors are on the way: they were posted
+// before this call.
+void Server::Impl::lose_device(const std::string& why) {
+  device_lost = why;
+  note(fmt::format("{}; the server stops", why));
+  if (stops == 0) stop();
 }
 
 // On the loop's thread.
@@ -107,7 +117,9 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   impl->http = std::move(*http);
 
   PoolFacts facts = facts_of(impl->host->pool(), impl->text->name(), keys->any());
-  impl->service = engine::Service::start(impl->host->release_engine());
+  impl->service = engine::Service::start(impl->host->release_engine(), [raw](const std::string& why) {
+    raw->http->post([raw, why] { raw->lose_device(why); });
+  });
   impl->tell_engine(*keys);
   impl->api = std::make_unique<Api>(*impl->http, *impl->service, *impl->text, std::move(facts),
                                     ApiOptions{.keys = std::move(*keys),
@@ -127,7 +139,12 @@ Server::~Server() = default;
 std::uint16_t Server::port() const { return impl_->http->port(); }
 const std::vector<ListenAddress>& Server::addresses() const { return impl_->http->addresses(); }
 const std::string& Server::model_name() const { return impl_->text->name(); }
-void Server::run() { impl_->http->run(); }
+
+Result<void> Server::run() {
+  impl_->http->run();
+  if (!impl_->device_lost.empty()) return fail(impl_->device_lost);
+  return {};
+}
 
 void Server::reload() {
   impl_->http->post([raw = impl_.get()] { raw->reload(); });

@@ -1,13 +1,15 @@
 // The server: a hosted model behind HTTP.
 //
 //   auto server = Server::create(std::move(*host), {.http = {.port = 0}});
-//   (*server)->run();       // until stop(), or a signal if enabled in the options
+//   auto ended = (*server)->run();   // until stop(), or a signal if enabled in the options
 //
 // Who may call: stop() and reload() from any thread, the rest from the thread that created it.
 // What holds: stop() refuses new requests. Running requests have the grace time to finish. Then they are cut off, with
 //   an error that says so. A second stop() does not wait. After run() no request is left.
 // How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key, the
-//   file of keys or a certificate is invalid.
+//   file of keys or a certificate is invalid. run() returns one line if the device is lost: HttpOptions::on_note is
+//   told at once, every request gets that error, and the server stops by itself. Only a new process can use the device
+//   again.
 #pragma once
 
 #include <chrono>
@@ -46,7 +48,7 @@ class Server {
   std::uint16_t port() const;
   const std::vector<ListenAddress>& addresses() const;
   const std::string& model_name() const;
-  void run();
+  Result<void> run();
   void stop();
   // Reads the file of keys again; SIGHUP does too. If it is bad, the keys stay as they were. HttpOptions::on_note is
   // told. Requests of a key that is gone go on; new ones are refused.

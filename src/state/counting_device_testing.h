@@ -5,6 +5,7 @@
 // - It stops the program (QUIRE_CHECK) if a host buffer was changed between the call and the fence. A freed buffer is
 //   found by an address sanitizer.
 // - It can let the n-th piece of work fail: the destination is overwritten with garbage, and the next fence reports it.
+// - It can be lost at the n-th call.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,11 @@ class CountingDevice final : public Device {
   bool armed() const { return fail_in_.has_value(); }
   // The piece of work after `pieces` more pieces fails.
   void fail_work_after(std::uint64_t pieces) { fail_work_in_ = pieces; }
+
+  // The device is lost at the call after `calls` more calls of any kind. Work that was submitted before it is not done.
+  void lose_after(std::uint64_t calls) { lose_in_ = calls; }
+  bool lost() const { return lost_; }
+  static constexpr const char* kWhyLost = "somebody pulled it out";
 
   // Carries out the submitted work on the device, as a kernel submitted now would see it. For tests that play a kernel.
   // Host buffers still belong to the device.
@@ -105,10 +111,11 @@ class CountingDevice final : public Device {
   }
   PoolResult<void> fence() override {
     ++counts_.fences;
+    const bool refused = refuse();
     finish();
-    const bool failed = refuse() || failed_;
+    const bool failed = refused || failed_;
     failed_ = false;
-    if (failed) return std::unexpected(PoolError::failed_at_fence());
+    if (failed) return std::unexpected(PoolError::failed_at_fence(lost_ ? kWhyLost : ""));
     return {};
   }
   PoolResult<void> upload_words(void* to, std::span<const Word> words) override {
@@ -134,7 +141,7 @@ class CountingDevice final : public Device {
   static void scribble(void* to, std::size_t bytes) { std::memset(to, 0xDB, bytes); }
 
   void carry_out(Work& work) {
-    const bool fails = fail_work_in_ && (*fail_work_in_)-- == 0;
+    const bool fails = lost_ || (fail_work_in_ && (*fail_work_in_)-- == 0);
     void* const to = work.kind == Work::Kind::Download ? work.host.data() : work.to;
     if (fails) {
       fail_work_in_.reset();
@@ -169,6 +176,8 @@ class CountingDevice final : public Device {
                 "a host buffer belongs to the device until the next fence");
   }
   bool refuse() {
+    if (lose_in_ && !lost_) lost_ = (*lose_in_)-- == 0;
+    if (lost_) return true;
     if (!fail_in_) return false;
     if (*fail_in_ > 0) {
       --*fail_in_;
@@ -180,7 +189,8 @@ class CountingDevice final : public Device {
 
   HostDevice host_;
   Counts counts_;
-  std::optional<std::uint64_t> fail_in_, fail_work_in_;
+  std::optional<std::uint64_t> fail_in_, fail_work_in_, lose_in_;
+  bool lost_ = false;
   std::vector<Work> queue_;  // since the last fence
   std::size_t settled_ = 0;  // how many of them were carried out
   bool failed_ = false;      // the next fence reports it

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A server on the GPU under load: 200 streams for 30 seconds in a small pool. Every answer must equal the one that the
-same prompt gets alone.
+"""A server on the GPU under load: 200 streams for 30 seconds, in a pool for about a dozen of them, so that answers are
+suspended and resumed (on the CPU, to try this script: 24 for 5 seconds). Every answer must equal the one that the same prompt gets alone.
 
-    tests/gpu/serve.py FOLDER REPOSITORY     FOLDER: where tests/gpu/run has unpacked the programs
+    tests/gpu/serve.py FOLDER REPOSITORY [DEVICE]     FOLDER: where tests/gpu/run has unpacked the programs
 """
 import http.client
 import json
@@ -13,9 +13,12 @@ import threading
 import time
 
 FOLDER, REPOSITORY = sys.argv[1], sys.argv[2]
-PORT, STREAMS, SECONDS, PROMPTS = 8097, 200, 30, 40
+DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+PORT, PROMPTS, TOKENS = 8097, 40, 160
+STREAMS, SECONDS = (24, 5) if DEVICE == "cpu" else (200, 30)
 COMMAND = [f"{FOLDER}/lib/ld-linux-x86-64.so.2", "--library-path", f"{FOLDER}/lib", f"{FOLDER}/quire", "serve",
-           "-m", f"{REPOSITORY}/models/quire-demo-llama-q8_0.gguf", "--device", "cuda", "--port", str(PORT), "--memory", "48M", "--queue", "400"]
+           "-m", f"{REPOSITORY}/models/quire-demo-llama-q8_0.gguf", "--device", DEVICE, "--port", str(PORT),
+           "--ctx", "640", "--memory", "16M", "--queue", "400", "--log-format", "none"]
 
 
 def call(method, path, body=None):
@@ -25,10 +28,10 @@ def call(method, path, body=None):
     return response.status, response.read()
 
 
-def ask(prompt, stream):
+def ask(prompt, stream, priority=0):
     """The text of an answer; of a stream, what its events say together."""
-    body = {"model": "default", "prompt": prompt, "max_tokens": 40, "temperature": 0, "ignore_eos": True,
-            "stream": stream}
+    body = {"model": "default", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+            "stream": stream, "priority": priority}
     status, answer = call("POST", "/v1/completions", body)
     if status != 200:
         raise RuntimeError(f"status {status}: {answer[:200]}")
@@ -56,7 +59,8 @@ def main():
             while time.time() < end:
                 which = chance.randrange(PROMPTS)
                 try:
-                    outcome = "same" if ask(prompts[which], True) == alone[which] else "different"
+                    answer = ask(prompts[which], True, chance.randrange(3) - 1)
+                    outcome = "same" if answer == alone[which] else "different"
                     with lock:
                         counts[outcome] += 1
                 except Exception as error:  # counted, and the test fails
@@ -68,10 +72,11 @@ def main():
             thread.start()
         for thread in threads:
             thread.join()
-        metrics = call("GET", "/metrics")[1].decode()
-        suspensions = [line for line in metrics.split("\n") if line.startswith("quire_suspensions_total")]
-        print(f"{STREAMS} streams, {SECONDS} s:", counts, *suspensions)
-        return 0 if counts["same"] > 0 and counts["different"] == 0 and not counts["errors"] else 1
+        metrics = call("GET", "/metrics")[1].decode().split("\n")
+        suspensions = sum(float(line.split()[1]) for line in metrics if line.startswith("quire_suspensions_total"))
+        print(f"{STREAMS} streams, {SECONDS} s: {counts}, {suspensions:.0f} suspensions")
+        fine = counts["same"] > 0 and counts["different"] == 0 and not counts["errors"] and suspensions > 0
+        return 0 if fine else 1
     finally:
         server.terminate()
         print("the server's exit code:", server.wait())

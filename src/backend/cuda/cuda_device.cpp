@@ -15,9 +15,18 @@ constexpr std::size_t kPinned = std::size_t{32} << 20;  // bytes that are pinned
 constexpr std::size_t kWords = std::size_t{1} << 14;    // words of one transfer
 constexpr std::size_t kPage = 4096, kCudaAlignment = 256;
 
-// Errors that concern one call. After every other error the context of this process is gone.
+// Errors that concern one call or one launch. After every other error the context of this process is gone.
 bool is_refusal(cudaError_t error) {
-  return error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue || error == cudaErrorNotSupported;
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+    case cudaErrorInvalidValue:
+    case cudaErrorNotSupported:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorNoKernelImageForDevice: return true;
+    default: return false;
+  }
 }
 
 std::string describe(cudaError_t error) {
@@ -148,6 +157,7 @@ void CudaDevice::deallocate(void* memory, std::size_t) noexcept {
 }
 
 PoolResult<void*> CudaDevice::allocate_host(std::size_t bytes) {
+  if (lost_) return std::unexpected(PoolError::device_failure("allocate", bytes));
   const auto memory = Device::allocate_host(bytes);
   if (!memory) return memory;
   const std::size_t pieces = divide_up(bytes, kPinned);

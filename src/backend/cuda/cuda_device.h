@@ -6,7 +6,7 @@
 // Who may call: one thread.
 // How it fails: an allocation that does not fit is refused. An error of the GPU itself (a fault in a kernel, a lost
 //   device) cannot be undone within a process: the device is lost then. It refuses every later call, and
-//   every fence says why.
+//   every fence says why. An error at a launch fails that work alone.
 #pragma once
 
 #include <cstdint>
