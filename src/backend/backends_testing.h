@@ -23,7 +23,8 @@ struct BackendKind {
   }
 };
 
-// The CPU's instruction sets, and a GPU if there is one. QUIRE_BACKENDS=cuda: the GPU alone (tests/gpu/run). cpu: no GPU.
+// The CPU's instruction sets, and a GPU if there is one. QUIRE_BACKENDS=cuda: the GPU alone (tests/gpu/run). cpu: no
+// GPU.
 inline std::vector<BackendKind> backend_kinds() {
   std::vector<BackendKind> kinds;
   const char* const asked = std::getenv("QUIRE_BACKENDS");
