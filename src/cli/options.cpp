@@ -44,6 +44,7 @@ namespace {
 void add_type(CLI::App& command, const std::string& option, ElementType& value, const std::vector<ElementType>& types,
               const std::string& help) {
   std::vector<std::string> names;
+  names.reserve(types.size());
   for (const ElementType type : types) names.emplace_back(name(type));
   command
       .add_option_function<std::string>(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <expected>
 #include <fstream>
 #include <iterator>
@@ -228,10 +229,19 @@ Expected with_keys(const char* model, ElementType kv_type, const std::array<int,
   return expected;
 }
 
+// Sanitizers are slow, and look at memory and not at knowledge: with QUIRE_PROPERTY_PERCENT below 100 a few questions
+// of each kind are enough, and half of the expected score.
+bool few_questions() {
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  return percent != nullptr && std::strtoul(percent, nullptr, 10) < 100;
+}
+constexpr std::size_t kFewQuestions = 4;
+
 class DemoScores : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(DemoScores, AreThoseOfTheReference) {
-  const Expected& expected = GetParam();
+  Expected expected = GetParam();
+  if (few_questions()) expected.asked = kFewQuestions;
   std::string path = fmt::format("{}/models/quire-demo-{}-q8_0.gguf", QUIRE_SOURCE_DIR, expected.name);
   const gguf::testing::TemporaryFolder folder;
   if (expected.matrices != Type::Q8_0) {
@@ -259,7 +269,11 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
     // A near tie may fall the other way now and then: weights and activations have 8 bits here and were floats in the
     // reference. A wrong kernel or a wrong state costs far more than two answers.
     const double of_forty = score * 40.0 / static_cast<double>(expected.asked);
-    EXPECT_NEAR(of_forty, expected.scores[i], expected.tolerance) << expected << ", " << kinds[i].name << wrong;
+    if (few_questions()) {
+      EXPECT_GE(of_forty, expected.scores[i] >= 38 ? 20 : 0) << expected << ", " << kinds[i].name << wrong;
+    } else {
+      EXPECT_NEAR(of_forty, expected.scores[i], expected.tolerance) << expected << ", " << kinds[i].name << wrong;
+    }
   }
   fmt::print("{:7} {:7} {:4} {:4} of {}:{}\n", expected.name, expected.type, name(expected.state_type),
              name(expected.kv_type), expected.asked, table);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -194,6 +195,19 @@ std::vector<std::uint32_t> random_chunks(std::uint32_t seed) {
 
 class Exact : public ::testing::TestWithParam<std::string> {};
 
+std::string path_of(const std::string& file) {
+  return file.starts_with('/') ? file : std::string(QUIRE_SOURCE_DIR) + "/" + file;
+}
+
+// Files of other sizes (tests/gpu/run): QUIRE_EXACT_FILES, absolute paths with colons between them.
+std::vector<std::string> other_files() {
+  const char* given = std::getenv("QUIRE_EXACT_FILES");
+  std::vector<std::string> files;
+  std::istringstream names(given != nullptr ? given : "");
+  for (std::string name; std::getline(names, name, ':');) files.push_back(name);
+  return files;
+}
+
 using quire::testing::BackendKind;
 
 // Sanitizers are slow, so with QUIRE_PROPERTY_PERCENT below 100 only the best kind is tested.
@@ -210,7 +224,7 @@ std::vector<std::uint32_t> thread_counts(const BackendKind& kind) {
 }
 
 TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  const std::string path = path_of(GetParam());
   for (const BackendKind& kind : kinds()) {
     std::map<ElementType, Bits> references;
     for (const std::uint32_t threads : thread_counts(kind)) {
@@ -249,7 +263,7 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
 
 // States in 16 bits are rounded after every token, also in the middle of a chunk.
 TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  const std::string path = path_of(GetParam());
   for (const BackendKind& kind : kinds()) {
     std::optional<Bits> in_f32;
     bool typed = false;
@@ -361,7 +375,7 @@ void expect_same_bits_with_old_state(const std::string& path, const BackendKind&
 }
 
 TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
-  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+  const std::string path = path_of(GetParam());
   const bool recurrent = (*Model::load(path))->layout(16, ElementType::F16)->has_recurrent();
   // Other instruction sets compute other bits, but the pool does the same with them.
   std::vector<BackendKind> best = kinds();
@@ -376,6 +390,7 @@ TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exact, testing::golden_files(), testing::readable);
+INSTANTIATE_TEST_SUITE_P(Other, Exact, ::testing::ValuesIn(other_files()), testing::readable);
 INSTANTIATE_TEST_SUITE_P(Demo, Exact, testing::demo_files(), testing::readable);
 
 }  // namespace

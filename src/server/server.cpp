@@ -102,7 +102,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   if (!keys) return std::unexpected(keys.error());
   impl->grace = options.grace;
   auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
-                                std::move(options.alias));
+                                options.alias);
   if (!text) return std::unexpected(text.error());
   impl->text = std::move(*text);
   impl->host = std::move(host);
@@ -110,9 +110,10 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   options.http.on_signal = [raw] { raw->stop(); };
   options.http.check_head = [raw](const HttpRequest& request) { return raw->api->check_head(request); };
   if (!impl->sources.file.empty()) options.http.on_reload = [raw] { raw->reload(); };
-  auto http = HttpServer::listen(std::move(options.http), [raw](HttpRequest request, std::shared_ptr<Responder> reply) {
-    raw->api->handle(std::move(request), std::move(reply));
-  });
+  auto http =
+      HttpServer::listen(std::move(options.http), [raw](HttpRequest request, const std::shared_ptr<Responder>& reply) {
+        raw->api->handle(std::move(request), reply);
+      });
   if (!http) return std::unexpected(http.error());
   impl->http = std::move(*http);
 

@@ -22,8 +22,8 @@ constexpr std::uint32_t kStride = kTileRows + 4;  // floats of a token's sums
 // A lane reads 64 neighbouring columns of the input. 16 bytes between these runs keep lanes from sharing banks.
 constexpr std::uint32_t kRunBytes = kLaneCols * 2 + 16;
 constexpr std::uint32_t kPieceRuns = kPieceCols / kLaneCols;
-// Leaves room for a block of the input kernel of the next product, which can then start before this one ends; half of
-// the registers too.
+// Of a block. Leaves room for a block of the input kernel of the next product, which can then start before this one
+// ends. (Blocks of 32 warps leave it no registers.)
 constexpr std::uint32_t kRoom = 224 * 1024;
 
 constexpr std::uint32_t input_bytes(std::uint32_t tokens, std::uint32_t pieces) {
