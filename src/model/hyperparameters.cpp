@@ -354,19 +354,19 @@ Result<Router::Scores> read_scores(const Reader& reader, Router::Scores usual) {
 }
 
 Result<void> read_groups(const Reader& reader, ExpertShape& experts) {
-  constexpr std::string_view kGroups = "expert_group_count", kUsed = "expert_group_used_count";
-  const auto groups = reader.number_or(kGroups, {0, Router::kMostGroups}, 1);
+  constexpr std::string_view kGroupCount = "expert_group_count", kGroupsUsed = "expert_group_used_count";
+  const auto groups = reader.number_or(kGroupCount, {0, Router::kMostGroups}, 1);
   if (!groups) return std::unexpected(groups.error());
   experts.groups = std::max(*groups, 1u);
   if (experts.count % experts.groups != 0) {
-    return reader.refuse(kGroups, fmt::format("{} experts do not divide into {} groups", experts.count, *groups));
+    return reader.refuse(kGroupCount, fmt::format("{} experts do not divide into {} groups", experts.count, *groups));
   }
   // 0 is written for models without groups.
-  const auto used = reader.number_or(kUsed, {0, experts.groups}, experts.groups);
+  const auto used = reader.number_or(kGroupsUsed, {0, experts.groups}, experts.groups);
   if (!used) return std::unexpected(used.error());
   experts.groups_used = std::max(*used, 1u);
   if (experts.count / experts.groups * experts.groups_used < experts.used) {
-    return reader.refuse(kUsed, fmt::format("{} of {} groups have fewer than {} experts", experts.groups_used,
+    return reader.refuse(kGroupsUsed, fmt::format("{} of {} groups have fewer than {} experts", experts.groups_used,
                                             experts.groups, experts.used));
   }
   return {};

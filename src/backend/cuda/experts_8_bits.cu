@@ -9,6 +9,7 @@ void experts_8_bits(cudaStream_t stream, Packing packing, ExpertSet& set, const 
     case Packing::Q5Min: return experts_of<Packing::Q5Min>(stream, set, blocks, in);
     case Packing::Q6x16: return experts_of<Packing::Q6x16>(stream, set, blocks, in);
     case Packing::Q8: return experts_of<Packing::Q8>(stream, set, blocks, in);
+    case Packing::Q8x16: return experts_of<Packing::Q8x16>(stream, set, blocks, in);
     default: return;
   }
 }

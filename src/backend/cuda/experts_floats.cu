@@ -67,7 +67,8 @@ void launch_experts(cudaStream_t stream, Packing packing, ExpertSet set, const C
     case Packing::Q5:
     case Packing::Q5Min:
     case Packing::Q6x16:
-    case Packing::Q8: return experts_8_bits(stream, packing, set, blocks, in);
+    case Packing::Q8:
+    case Packing::Q8x16: return experts_8_bits(stream, packing, set, blocks, in);
   }
 }
 
