@@ -48,6 +48,9 @@ __device__ inline void copy_bytes(std::uint32_t to, const std::byte* from, std::
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+// Copies that start after this find what the thread has read before it still in place. (A reader that arrives at a
+// barrier needs no other fence.)
+__device__ inline void reads_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A ring of slots in shared memory. `full`: the copies have arrived. `empty`: all warps have read them.
 struct Ring {

@@ -252,7 +252,9 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps<kPacking> * 32, kMostWarps<kPacki
         if (quarter + 1 < kQuarters) {
           load_quarter(weights, quarter + 1, data, lane);
         } else {
-          __syncwarp();  // all have read the slot
+          // All have read the slot. Loads that are only on their way could still read what the copy brings.
+          reads_before_copies();
+          __syncwarp();
           if (copies.left()) copies.next(data, barriers + slot * 8);
         }
         multiply_quarter(own, weights, quarter, inputs);
