@@ -226,7 +226,7 @@ TEST(Info, WindowsExpertsAndUnequalLayersAreShown) {
                                        .set("expert_used_count", 2U));
   EXPECT_THAT(text, HasSubstr("feed-forward    32 to 64\n"));
   EXPECT_THAT(text, HasSubstr("experts         8, 2 for each token\n"
-                              "router          softmax\n"));
+                              "  router          softmax\n"));
   EXPECT_THAT(text, HasSubstr("  per token                            128              64              40\n"
                               "    only in the window                  64              32              20\n"));
 }
@@ -239,7 +239,7 @@ TEST(Info, RoutersAndSharedExpertsAreShown) {
                                        .set("expert_group_used_count", 2U)
                                        .set("expert_shared_count", 2U));
   EXPECT_THAT(text, HasSubstr("router          sigmoid, 2 of 4 groups, weights add up to 1\n"
-                              "shared expert   64\n"));
+                              "  shared expert   64\n"));
 }
 
 TEST(Info, AModelInSeveralFilesIsShownAsOneWithItsParts) {
@@ -282,7 +282,7 @@ TEST(Info, AModelOfUnknownArchitectureIsRefusedByName) {
   ASSERT_TRUE(TestModel::attention("bert").writer().write(folder / "bert.gguf"));
   const auto outcome = call({"info", folder / "bert.gguf"});
   expect_refusal(outcome);
-  EXPECT_THAT(outcome.err, HasSubstr("string 'bert' is not an architecture that Quire knows (gemma2, "));
+  EXPECT_THAT(outcome.err, HasSubstr("string 'bert' is not an architecture that Quire knows (cohere2, "));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace quire::synth {
 namespace {
 
 TEST(SynthLayout, IsThatOfTheModelThatIsWritten) {
-  for (const std::string& name : testing::loaded_shapes()) {
+  for (const std::string& name : shape_names()) {
     SCOPED_TRACE(name);
     const Shape shape = testing::small(name);
     const auto written = bench::SyntheticModel::create(shape, "Q8_0");

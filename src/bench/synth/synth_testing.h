@@ -1,7 +1,6 @@
 // For tests of synth: small shapes that are written quickly.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,23 +35,6 @@ inline Shape small(std::string_view name) {
   const Shape shape = changed(base, changes);
   EXPECT_TRUE(check_shape(shape)) << check_shape(shape).error().message;
   return shape;
-}
-
-// Shapes of models that Quire writes but does not load yet. A test fails if one of them is loaded after all: then it
-// leaves this list, and the tests that load every shape take it along.
-inline const std::vector<std::string>& awaited_shapes() {
-  static const std::vector<std::string> names = {"mamba-370m",     "lfm2-1.2b",       "qwen35-2b",   "falcon-h1-0.5b",
-                                                 "qwen3-30b-a3b",  "gpt-oss-20b",     "olmoe-1b-7b", "lfm2-8b-a1b",
-                                                 "granite-h-tiny", "deepseek-v2-lite"};
-  return names;
-}
-
-inline std::vector<std::string> loaded_shapes() {
-  std::vector<std::string> names;
-  for (const std::string& name : shape_names()) {
-    if (std::ranges::find(awaited_shapes(), name) == awaited_shapes().end()) names.push_back(name);
-  }
-  return names;
 }
 
 }  // namespace quire::synth::testing
