@@ -202,15 +202,15 @@ inline Loaded load(Backend& backend, const FileWeight& from, WeightUse use = Wei
 
 // The largest step of the suite.
 inline constexpr Backend::Sizes kSizes{.rows = 256,
-                                       .cols = 1024,
+                                       .cols = 3072,
                                        .heads = 16,
                                        .attention_cols = 1024,
                                        .groups = 2,
                                        .recurrent_heads = 16,
                                        .experts = 160,
                                        .experts_used = 8,
-                                       .expert_inner = 256,
-                                       .expert_width = 256,
+                                       .expert_inner = 2880,
+                                       .expert_width = 1088,
                                        .read = 256 * 1024,
                                        .sampling = {.vocabulary = 9000, .jobs = 64, .listed = 4096, .reported = 1600}};
 

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "quire/backend/factory.h"
+#include "quire/bench/limit.h"
 #include "quire/bench/synthetic_model.h"
 #include "quire/engine/hosted_model.h"
 
@@ -180,9 +181,11 @@ void measure(const std::string& shape_name, const std::string& type, double copy
   for (std::uint32_t i = 0; i < kSequences; ++i) ids.push_back(subject.prefill(subject.random_prompt(kContext)));
   const double many = subject.decode_time(ids);
   subject.release(ids);
-  const double weights = static_cast<double>((*host)->model().weight_bytes());
+  // What one sequence reads in a step: of the experts those that a token chooses.
+  const bench::ModelCost cost = bench::cost_of((*host)->model().file(), (*host)->pool().layout());
+  const double read = bench::work_of(cost, {.tokens = 1, .logits = 1, .context = 64}).bytes;
   fmt::print("{:<16} {:<7} decode {:7.1f} tok/s (limit {:7.1f}, {:.2f})   64 sequences {:8.0f}   prefill {:8.0f}\n",
-             shape_name, type, 1 / one, copy / weights, weights / copy / one, kSequences / many, kPrompt / prefill);
+             shape_name, type, 1 / one, copy / read, read / copy / one, kSequences / many, kPrompt / prefill);
   std::fflush(stdout);
   const Subject::EngineStep step = subject.engine_time();
   fmt::print("{:<16} {:<7} 64 answers of the engine: {:.3f} ms a step, {:.0f} us ({:.1f} %) of it outside the model\n",
@@ -209,8 +212,8 @@ void measure(const std::string& shape_name, const std::string& type, double copy
 int main(int argc, char** argv) {
   std::vector<std::string> wanted(argv + 1, argv + argc);
   if (wanted.empty()) {
-    wanted = {"mistral-7b:F16", "mistral-7b:Q8_0",  "mistral-7b:Q4_K_M",
-              "llama-1.1b:F16", "mamba2-370m:Q8_0", "granite-h-350m:Q8_0"};
+    wanted = {"mistral-7b:F16",   "mistral-7b:Q8_0",     "mistral-7b:Q4_K_M",    "llama-1.1b:F16",
+              "mamba2-370m:Q8_0", "granite-h-350m:Q8_0", "qwen3-30b-a3b:Q4_K_M", "gpt-oss-20b:MXFP4_MOE"};
   }
   double copy = 0;
   {

@@ -150,8 +150,9 @@ void add_model(Page& page, const ModelFacts& facts) {
     if (model.value_length != model.key_length) size += fmt::format(" (values {})", grouped(model.value_length));
     page.line("attention", fmt::format("{} heads, {} for keys and values, of {} elements{}",
                                        range_of(model, &Layer::heads), range_of(model, &Layer::kv_heads), size,
-                                       model.architecture->gated_attention ? "; outputs have gates" : ""));
-    add_positions(page, facts);
+                                       model.architecture->gated_attention   ? "; outputs have gates"
+                                       : model.architecture->attention_sinks ? "; heads have sinks"
+                                                                             : ""));
   }
   if (model.count(model::BlockKind::LatentAttention) > 0) {
     const model::LatentShape& latent = model.latent;
@@ -159,6 +160,7 @@ void add_model(Page& page, const ModelFacts& facts) {
                                        range_of(model, &Layer::heads), latent.query(), latent.rotated, latent.value));
     page.line("latent", fmt::format("{} elements, and {} rotated, for all heads", latent.kv_rank, latent.rotated));
   }
+  if (model.attends()) add_positions(page, facts);
   if (const std::string recurrent = recurrent_line(model); !recurrent.empty()) {
     page.line("recurrent", recurrent);
     page.line("checkpoints", fmt::format("at multiples of {} tokens", model::checkpoint_unit_for(facts.block_size)));

@@ -127,6 +127,7 @@ constexpr std::array kArchitectures = {
                  .title = "LFM2 with experts",
                  .blocks = kShortConv,
                  .final_norm = "token_embd_norm.weight",
+                 .window_period = 0,
                  .expert_weights_normed = true,
                  .head_norms = true},
     // The first Mistral is a Llama with a window in every layer. Its successors and Llama itself name no window.

@@ -138,7 +138,7 @@ class Subject {
     memory.push_back(*DeviceBuffer::create(backend_->device(), sizeof(std::uint32_t)));  // the table: block 0 is at 0
     for (const PageShape& group : layout.groups) {
       const std::uint64_t row = group.row_bytes(), plane = row * kCapacity * group.num_kv_heads;
-      memory.push_back(*DeviceBuffer::create(backend_->device(), 2 * plane * group.num_layers));
+      memory.push_back(*DeviceBuffer::create(backend_->device(), group.planes * plane * group.num_layers));
       kv.push_back({.base = memory.back().data(),
                     .tables = reinterpret_cast<const std::uint32_t*>(memory.front().data()),
                     .table_stride = 1,
@@ -147,8 +147,8 @@ class Subject {
                     .head_dim = group.head_dim,
                     .type = group.type,
                     .page_unit = 64,  // pages are aligned to this
-                    .layer_stride = 2 * plane,
-                    .v_offset = plane,
+                    .layer_stride = group.planes * plane,
+                    .v_offset = (group.planes - 1) * plane,
                     .head_stride = row * kCapacity,
                     .token_stride = row});
     }

@@ -367,7 +367,7 @@ Result<void> read_groups(const Reader& reader, ExpertShape& experts) {
   experts.groups_used = std::max(*used, 1u);
   if (experts.count / experts.groups * experts.groups_used < experts.used) {
     return reader.refuse(kGroupsUsed, fmt::format("{} of {} groups have fewer than {} experts", experts.groups_used,
-                                            experts.groups, experts.used));
+                                                  experts.groups, experts.used));
   }
   return {};
 }

@@ -72,7 +72,7 @@ KvView KvCache::plain_view() const {
   view.base = memory_.data();
   view.token_stride = row_bytes(type_, head_dim_);
   view.head_stride = view.token_stride * capacity_;
-  view.v_offset = view.head_stride * num_kv_heads_;
+  view.v_offset = (planes_ - 1) * view.head_stride * num_kv_heads_;
   view.num_kv_heads = num_kv_heads_;
   view.head_dim = head_dim_;
   view.type = type_;
