@@ -4,7 +4,6 @@
 // QUIRE_SOAK_SECONDS sets how long all models together take (tests/gpu/run). Without it, a fixed number of requests is
 // sent.
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -17,17 +16,23 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "quire/backend/backends_testing.h"
-#include "quire/engine/hosted_model.h"
+#include "quire/engine/hosted_testing.h"
 #include "quire/engine/pool_size.h"
-#include "quire/engine/weightless_testing.h"
+#include "quire/model/model_files_testing.h"
 
 namespace quire::engine::testing {
 namespace {
 
-using quire::testing::BackendKind;
-
-constexpr const char* kModels[] = {"llama", "mamba2", "hybrid"};
+// One of each kind of memory, and some of them with experts.
+const std::string kModels[] = {"models/quire-demo-llama-q8_0.gguf",     // keys and values
+                               "models/quire-demo-mamba2-q8_0.gguf",    // states
+                               "models/quire-demo-hybrid-q8_0.gguf",    // both
+                               "testdata/golden/gpt-oss/model.gguf",    // a window in some layers; sinks
+                               "testdata/golden/deepseek2/model.gguf",  // one row for key and value
+                               "testdata/golden/jamba/model.gguf",      // Mamba-1 and attention
+                               "testdata/golden/falcon-h1/model.gguf",  // Mamba-2 and attention in the same layer
+                               "testdata/golden/qwen35moe/model.gguf",  // gated delta rule and attention
+                               "testdata/golden/lfm2moe/model.gguf"};   // short convolution and attention
 constexpr std::uint32_t kContext = 224, kSequences = 12, kStepTokens = 48;
 constexpr std::uint32_t kOutstanding = 24;  // requests
 constexpr std::uint32_t kFit = 4;           // sequences of the whole context that fit into the pool
@@ -41,38 +46,13 @@ std::chrono::milliseconds time_for_a_model() {
   return std::chrono::milliseconds(1000 * std::strtoull(seconds, nullptr, 10) / std::size(kModels));
 }
 
-// The backends to test: of the CPU only the best one, since all have passed the same suites.
-std::vector<BackendKind> kinds() {
-  std::vector<BackendKind> all = quire::testing::backend_kinds();
-  const auto gpu = std::ranges::find(all, true, &BackendKind::gpu);
-  if (gpu - all.begin() > 1) all.erase(all.begin(), gpu - 1);
-  return all;
-}
-
-// What a client sees of a choice: tokens, the bits of their log-probabilities, and why it ended.
-struct Seen {
-  std::vector<Token> tokens;
-  std::vector<std::uint32_t> logprobs;
-  Finish finish = Finish::Length;
-  friend bool operator==(const Seen&, const Seen&) = default;
-};
-Seen seen(const Collector::Choice& choice) {
-  Seen all{choice.tokens, {}, choice.finish};
-  for (const float logprob : choice.logprobs) all.logprobs.push_back(std::bit_cast<std::uint32_t>(logprob));
-  return all;
-}
-
-class DeviceSoak : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
+class DeviceSoak : public ::testing::TestWithParam<std::tuple<BackendKind, std::string>> {
  protected:
   static std::unique_ptr<HostedModel> host(HostOptions options) {
-    const auto& [kind, name] = GetParam();
-    auto model = model::Model::load(fmt::format("{}/models/quire-demo-{}-q8_0.gguf", QUIRE_SOURCE_DIR, name));
-    EXPECT_TRUE(model.has_value()) << model.error().message;
+    const auto& [kind, file] = GetParam();
     options.context = kContext;
     options.step_tokens = kStepTokens;
-    auto made = HostedModel::create(std::move(*model), kind.make(1), options);
-    EXPECT_TRUE(made.has_value()) << made.error().message;
-    return std::move(*made);
+    return host_file(file, kind, options);
   }
   std::uint32_t below(std::uint64_t n) { return static_cast<std::uint32_t>(random_() % n); }
 
@@ -215,9 +195,11 @@ TEST_P(DeviceSoak, EveryAnswerHasTheBitsOfTheSameRequestAloneInAPoolForAFewOfThe
       stats.suspensions_by_copy);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceSoak,
-                         ::testing::Combine(::testing::ValuesIn(kinds()), ::testing::ValuesIn(kModels)),
-                         [](const auto& run) { return std::get<0>(run.param).name + "_" + std::get<1>(run.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, DeviceSoak, ::testing::Combine(::testing::ValuesIn(best_backends()), ::testing::ValuesIn(kModels)),
+    [](const auto& run) {
+      return std::get<0>(run.param).name + "_" + model::testing::readable({std::get<1>(run.param), run.index});
+    });
 
 }  // namespace
 }  // namespace quire::engine::testing

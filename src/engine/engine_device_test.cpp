@@ -110,8 +110,7 @@ TEST_P(EngineDevice, AFaultAtAnyCallEndsTheRequestsOfItsStepAndNothingElse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineDevice,
-                         ::testing::Combine(::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent,
-                                                              Kind::Hybrid),
+                         ::testing::Combine(::testing::ValuesIn(kAllKinds),
                                             ::testing::Values(Fault::Refused, Fault::Lost)),
                          [](const auto& parameters) {
                            return std::string(name(std::get<0>(parameters.param))) +

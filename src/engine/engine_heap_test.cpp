@@ -45,7 +45,7 @@ void expect_no_allocation(Engine& engine, std::uint32_t requests, std::uint32_t 
 }
 
 TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid}) {
+  for (const Kind kind : kAllKinds) {
     Fixture fixture({.kind = kind, .engine = {}});
     expect_no_allocation(*fixture.engine, 16, 100);
     Fixture sampling(
@@ -56,7 +56,7 @@ TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
 
 // Answers grow until one is suspended. Then another is cancelled, and the suspended one is resumed.
 TEST(EngineHeap, AStepThatSuspendsOrResumesAllocatesNothing) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+  for (const Kind kind : kGrowingKinds) {
     Fixture fixture({.kind = kind,
                      .budget = 24 << 10,
                      .engine = {.target_itl = std::chrono::microseconds(0), .suspend_by = SuspendBy::Copy}});

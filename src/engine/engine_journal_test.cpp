@@ -61,8 +61,7 @@ TEST_P(EngineJournal, AStepAllocatesNothingAndTheJournalReplays) {
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineJournal,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid),
+INSTANTIATE_TEST_SUITE_P(Models, EngineJournal, ::testing::ValuesIn(kAllKinds),
                          [](const auto& kind) { return std::string(name(kind.param)); });
 
 }  // namespace

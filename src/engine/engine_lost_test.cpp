@@ -128,8 +128,7 @@ TEST_P(EngineLost, ALossAtAnyCallEndsEveryRequestAndRefusesNewOnes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineLost,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineLost, ::testing::ValuesIn(kAllKinds), kind_name);
 
 // --- the service
 

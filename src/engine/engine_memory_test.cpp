@@ -20,12 +20,11 @@ std::string both_names(const ::testing::TestParamInfo<std::tuple<Kind, SuspendBy
          (std::get<1>(both.param) == SuspendBy::Copy ? "ByCopy" : "ByRecompute");
 }
 INSTANTIATE_TEST_SUITE_P(Models, EngineSuspends,
-                         ::testing::Combine(::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent,
-                                                              Kind::Hybrid),
+                         ::testing::Combine(::testing::ValuesIn(kAllKinds),
                                             ::testing::Values(SuspendBy::Copy, SuspendBy::Recompute)),
                          both_names);
 INSTANTIATE_TEST_SUITE_P(Models, EngineSuspendsGrowing,
-                         ::testing::Combine(::testing::Values(Kind::Attention, Kind::Windowed, Kind::Hybrid),
+                         ::testing::Combine(::testing::ValuesIn(kGrowingKinds),
                                             ::testing::Values(SuspendBy::Copy, SuspendBy::Recompute)),
                          both_names);
 
@@ -102,7 +101,7 @@ TEST_P(EngineSuspends, ASequenceThatIsSuspendedDuringPrefillIsResumed) {
 
 // Two requests share a prefix of 1,000 tokens. One of them makes way for a third that is urgent.
 TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+  for (const Kind kind : kGrowingKinds) {
     Fixture fixture(
         {.kind = kind,
          .max_sequences = 2,
@@ -123,10 +122,10 @@ TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
     requests.back().priority = 1;
     heard.push_back(fixture.submit(requests.back()));
     while (fixture.engine->stats().suspended == 0) ASSERT_TRUE(fixture.engine->step());
-    // Its own: the last page of each layer group (8 tokens and 2 layers in all, 16 + 16 bytes each), and the state.
-    const std::uint64_t pages = kind == Kind::Hybrid ? 1 * 8 * 32 : 2 * 8 * 32;
-    const std::uint64_t state = kind == Kind::Hybrid ? fixture.pool->layout().recurrent.bytes() : 0;
-    EXPECT_EQ(fixture.engine->stats().bytes_saved, pages + state) << name(kind);
+    // Its own: the last page of each layer group (8 tokens, 32 bytes of each in a layer), and the state.
+    const std::uint64_t layers = kind == Kind::Hybrid || kind == Kind::ShortConv ? 1 : 2;
+    const std::uint64_t state = fixture.pool->layout().recurrent.bytes();
+    EXPECT_EQ(fixture.engine->stats().bytes_saved, layers * 8 * 32 + state) << name(kind);
     fixture.run();
     EXPECT_EQ(fixture.model->problem, "");
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -139,7 +138,7 @@ TEST(EngineSuspends, CopiesOnlyPagesThatNobodyElseHolds) {
 
 // The request that shares its prefix ends while it is suspended, and the prefix is evicted.
 TEST(EngineSuspends, ASequenceWhoseSharedPagesAreEvictedIsRecomputed) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed, Kind::Hybrid}) {
+  for (const Kind kind : kGrowingKinds) {
     Fixture fixture(
         {.kind = kind,
          .max_sequences = 2,

@@ -9,8 +9,7 @@
 namespace quire::engine::testing {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
 
 TEST_P(EngineOnEachKind, APromptThatWasComputedBeforeIsReused) {
   Fixture fixture({.kind = GetParam()});
@@ -117,9 +116,10 @@ TEST_P(EngineOnEachKind, ASweepOverShiftsShowsNoCliffInWhatIsReused) {
       lost.push_back(shared - std::min(shared, heard->usage.hit.tokens));
     }
     for (std::uint32_t shift = 0; shift < 64; ++shift) {
-      // Attention loses nothing, at any boundary. Recurrent models lose at most a block more than twice the shift.
-      const bool recurrent = GetParam() == Kind::Recurrent || GetParam() == Kind::Hybrid;
-      const std::uint32_t allowed = GetParam() == Kind::Attention ? 0 : recurrent ? shift + 8 : 8;
+      // Attention to all tokens loses nothing, at any boundary. Recurrent models lose at most a block more than twice
+      // the shift.
+      const bool recurrent = std::ranges::find(kKindsWithStates, GetParam()) != std::end(kKindsWithStates);
+      const std::uint32_t allowed = GetParam() == Kind::Windowed ? 8 : recurrent ? shift + 8 : 0;
       EXPECT_LE(lost[shift], allowed) << "shift " << shift << ", tail " << tail;
     }
   }
@@ -148,7 +148,7 @@ std::vector<std::uint32_t> found_with_blocks_of(std::uint32_t block_size, Kind k
 
 // Checkpoints lie at the same positions with pages of any size, so that later prompts find the same.
 TEST(EngineBlocks, ARecurrentModelFindsNoLessWithLargerBlocks) {
-  for (const Kind kind : {Kind::Recurrent, Kind::Hybrid}) {
+  for (const Kind kind : kKindsWithStates) {
     const std::vector<std::uint32_t> small = found_with_blocks_of(8, kind);
     EXPECT_GT(std::ranges::count_if(small, [](std::uint32_t tokens) { return tokens % 64 != 0; }), 20);
     for (const std::uint32_t block_size : {16u, 32u, 64u}) {
@@ -185,7 +185,7 @@ TEST(EngineBlocks, PromptsInTheSameBatchShareWhatTheyHaveInCommonToTheUnit) {
 
 // Without recurrent layers the second waits for the end of the block, and shares what they have in common to the token.
 TEST(EngineBlocks, PromptsInTheSameBatchShareTheBlockInWhichTheyPart) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+  for (const Kind kind : kKindsWithoutStates) {
     Fixture fixture(
         {.kind = kind, .block_size = 64, .checkpoint_unit = 8, .engine = {.step_tokens = 16, .check_integrity = true}});
     EXPECT_GE(hit_of_the_second(fixture), 45u) << name(kind);
@@ -195,7 +195,7 @@ TEST(EngineBlocks, PromptsInTheSameBatchShareTheBlockInWhichTheyPart) {
 // A conversation goes on: all that was computed of it is reused, though it does not fill a block. Only a last page with
 // fewer tokens than a unit is not kept.
 TEST(EngineBlocks, AModelWithoutRecurrentLayersContinuesAConversationToTheToken) {
-  for (const Kind kind : {Kind::Attention, Kind::Windowed}) {
+  for (const Kind kind : kKindsWithoutStates) {
     Fixture fixture({.kind = kind, .block_size = 64, .checkpoint_unit = 8});
     std::vector<Token> conversation = some_tokens(40);
     std::uint32_t computed = 0;

@@ -9,8 +9,7 @@
 namespace quire::engine::testing {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnGrowingKinds, ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Hybrid),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnGrowingKinds, ::testing::ValuesIn(kGrowingKinds), kind_name);
 
 // Sequences behind the first one are suspended and recomputed again and again. The first one never waits for them.
 TEST_P(EngineOnGrowingKinds, AStreamNeverStandsStillForOneBehindItThatIsRecomputed) {

@@ -9,11 +9,9 @@
 namespace quire::engine::testing {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnGrowingKinds, ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Hybrid),
-                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnGrowingKinds, ::testing::ValuesIn(kGrowingKinds), kind_name);
 
 TEST(Engine, DecodingContinuesDuringThePrefillOfALongPrompt) {
   Fixture fixture({.max_tokens = 512, .engine = {.step_tokens = 16, .check_integrity = true}});

@@ -12,8 +12,7 @@
 namespace quire::engine::testing {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid), kind_name);
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
 
 // --- answers
 

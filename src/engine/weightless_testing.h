@@ -34,9 +34,16 @@ inline void logits_after(std::uint64_t memory, std::span<float> logits) {
   }
 }
 
-enum class Kind { Attention, Windowed, Recurrent, Hybrid };
+// Kinds of memory. ShortConv is a hybrid whose states have a convolution only.
+enum class Kind { Attention, Windowed, Latent, Recurrent, Hybrid, ShortConv };
+inline constexpr Kind kAllKinds[] = {Kind::Attention, Kind::Windowed, Kind::Latent,
+                                     Kind::Recurrent, Kind::Hybrid,   Kind::ShortConv};
+// Without the kind whose sequences do not grow.
+inline constexpr Kind kGrowingKinds[] = {Kind::Attention, Kind::Windowed, Kind::Latent, Kind::Hybrid, Kind::ShortConv};
+inline constexpr Kind kKindsWithoutStates[] = {Kind::Attention, Kind::Windowed, Kind::Latent};
+inline constexpr Kind kKindsWithStates[] = {Kind::Recurrent, Kind::Hybrid, Kind::ShortConv};
 inline const char* name(Kind kind) {
-  constexpr const char* kNames[] = {"Attention", "Windowed", "Recurrent", "Hybrid"};
+  constexpr const char* kNames[] = {"Attention", "Windowed", "Latent", "Recurrent", "Hybrid", "ShortConv"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -44,12 +51,16 @@ inline StateLayout weightless_layout(Kind kind, std::uint32_t block_size = 8) {
   std::vector<LayerDesc> layers;
   const LayerDesc full = LayerDesc::attention(1, 4, ElementType::F32);
   const LayerDesc window = LayerDesc::attention(1, 4, ElementType::F32, 20);
+  const LayerDesc latent = LayerDesc::latent(8, ElementType::F32);
   const LayerDesc recurrent = LayerDesc::recurrent(32, 96);
+  const LayerDesc convolution = LayerDesc::recurrent(32, 0);
   switch (kind) {
     case Kind::Attention: layers = {full, full}; break;
     case Kind::Windowed: layers = {full, window}; break;
+    case Kind::Latent: layers = {latent, latent}; break;
     case Kind::Recurrent: layers = {recurrent, recurrent}; break;
     case Kind::Hybrid: layers = {recurrent, full, recurrent}; break;
+    case Kind::ShortConv: layers = {convolution, full, convolution}; break;
   }
   return *StateLayout::from_layers(layers, block_size);
 }
@@ -152,17 +163,20 @@ class Weightless final : public Executor {
     for (const Token token : batch.tokens(entry)) history_.push_back(memory = remember(memory, token));
     for (std::uint32_t group = 0; group < pool_->layout().groups.size(); ++group) {
       for (std::uint32_t layer = 0; layer < pool_->layout().groups[group].num_layers; ++layer) {
-        attend(batch.kv()[group].sequence(entry.table, layer), pool_->layout().groups[group].window, held);
+        attend(batch.kv()[group].sequence(entry.table, layer), pool_->layout().groups[group], held);
       }
     }
     if (pool_->layout().has_recurrent()) recur(batch.states().at(entry.state), held);
   }
 
-  void attend(const KvView& view, std::uint32_t window, std::uint32_t held) {
+  void attend(const KvView& view, const PageShape& shape, std::uint32_t held) {
+    const std::uint32_t window = shape.window;
+    // Without a plane of values, the value is the last part of the key.
+    const std::uint64_t behind = shape.planes == 2 ? 0 : shape.row_bytes() - sizeof(std::uint64_t);
     for (std::uint32_t p = window == 0 || held + 1 <= window ? 0 : held + 1 - window; p < held; ++p) {
       std::uint64_t k = 0, v = 0;
       std::memcpy(&k, view.k(0, p), sizeof k);
-      std::memcpy(&v, view.v(0, p), sizeof v);
+      std::memcpy(&v, view.v(0, p) + behind, sizeof v);
       if (k != history_[p] || v != ~history_[p]) {
         complain(fmt::format("position {} of {} does not hold what was written there", p, held));
       }
@@ -170,19 +184,21 @@ class Weightless final : public Executor {
     for (std::uint32_t p = held; p < history_.size(); ++p) {
       const std::uint64_t k = history_[p], v = ~history_[p];
       std::memcpy(view.k(0, p), &k, sizeof k);
-      std::memcpy(view.v(0, p), &v, sizeof v);
+      std::memcpy(view.v(0, p) + behind, &v, sizeof v);
     }
   }
 
   void recur(const StateView& view, std::uint32_t held) {
     const std::uint64_t expected = held == 0 ? 0 : history_[held - 1];
+    const auto update = [&](std::byte* at) {
+      std::uint64_t memory = 0;
+      std::memcpy(&memory, at, sizeof memory);
+      if (memory != expected) complain(fmt::format("the state after {} tokens is another one's", held));
+      std::memcpy(at, &history_.back(), sizeof memory);
+    };
     for (std::uint32_t layer = 0; layer < view.num_layers; ++layer) {
-      for (std::byte* at : {view.conv(layer), view.ssm(layer)}) {
-        std::uint64_t memory = 0;
-        std::memcpy(&memory, at, sizeof memory);
-        if (memory != expected) complain(fmt::format("the state after {} tokens is another one's", held));
-        std::memcpy(at, &history_.back(), sizeof memory);
-      }
+      update(view.conv(layer));
+      if (pool_->layout().recurrent.ssm_bytes > 0) update(view.ssm(layer));
     }
   }
 

@@ -109,8 +109,7 @@ TEST_P(PoolChangesOf, AppliedInOrderGiveTheSequencesOfNow) {
   EXPECT_TRUE(shadow.look(*fixture.engine).empty()) << "nothing happened since";
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PoolChangesOf,
-                         ::testing::Values(Kind::Attention, Kind::Windowed, Kind::Recurrent, Kind::Hybrid),
+INSTANTIATE_TEST_SUITE_P(Kinds, PoolChangesOf, ::testing::ValuesIn(engine::testing::kAllKinds),
                          [](const auto& kind) { return engine::testing::name(kind.param); });
 
 double microseconds_of(const std::function<void()>& work) {
