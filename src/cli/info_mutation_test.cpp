@@ -1,8 +1,9 @@
-// Runs `quire info` on ten thousand mutated copies of each demo model. Each is read, or refused with one line. None
-// takes more memory than twice the file.
+// Runs `quire info` and a load on mutated copies of every model in the tree. Each is read, or refused with one line.
+// None takes more memory than the file has bytes. QUIRE_MUTATIONS sets how many copies of each model.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -13,6 +14,8 @@
 #include "quire/cli/mutation_testing.h"
 #include "quire/cli/printable.h"
 #include "quire/gguf/gguf.h"
+#include "quire/model/model.h"
+#include "quire/model/model_files_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -46,49 +49,83 @@ bool is_clean(std::string_view text, bool lines) {
   });
 }
 
-class InfoMutations : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(InfoMutations, TenThousandAreReadOrRefusedWithAReason) {
-  constexpr int kCount = 10000;
-  Mutator mutator(testing::demo_model(GetParam()), 3);
-  const std::string unchanged = *answer(mutator.original()).text;
-  int read = 0, refused = 0, changed = 0;
-  for (int i = 0; i < kCount; ++i) {
-    const auto image = mutator.next(testing::kMutationKinds[i % std::size(testing::kMutationKinds)]);
-    const std::size_t before = live_bytes;
-    peak_bytes = before;
-    {
-      const Answer got = answer(image);
-      ASSERT_LE(peak_bytes - before, 2 * image.size() + kSlack) << i;
-      if (got.text) {
-        ++read;
-        changed += *got.text != unchanged;
-        ASSERT_TRUE(is_clean(*got.text, true)) << i;
-        ASSERT_TRUE(is_clean(got.json->substr(0, got.json->size() - 1), false)) << i;
-        boost::json::error_code error;
-        boost::json::parse(*got.json, error);
-        ASSERT_FALSE(error) << i << ": " << *got.json;
-      } else {
-        ++refused;
-        const std::string& why = got.text.error().message;
-        ASSERT_TRUE(why.starts_with("mutant: ")) << i << ": " << why;
-        ASSERT_TRUE(is_clean(why, false)) << i << ": " << why;
-        ASSERT_LT(why.size(), 1000u) << i << ": " << why;
-      }
-    }
-    ASSERT_EQ(live_bytes, before) << i;
-  }
-  // If all or none are refused, the mutations are useless.
-  EXPECT_EQ(read + refused, kCount);
-  EXPECT_GT(read, kCount / 20);
-  EXPECT_GT(changed, 20);
-  EXPECT_GT(refused, kCount / 5);
-  RecordProperty("read", read);
-  RecordProperty("refused", refused);
+// Sanitizers are slow, so their runs set QUIRE_PROPERTY_PERCENT below 100.
+int mutations() {
+  if (const char* wanted = std::getenv("QUIRE_MUTATIONS")) return static_cast<int>(std::strtol(wanted, nullptr, 10));
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  return 100 * (percent != nullptr ? static_cast<int>(std::strtol(percent, nullptr, 10)) : 100);
 }
 
-TEST_P(InfoMutations, UndoingThemGivesTheModelBack) {
-  Mutator mutator(testing::demo_model(GetParam()), 4);
+// One line, of readable characters, that names the file.
+void expect_reason(const std::string& why) {
+  EXPECT_TRUE(why.starts_with("mutant: ")) << why;
+  EXPECT_TRUE(is_clean(why, false)) << why;
+  EXPECT_LT(why.size(), 1000u) << why;
+}
+
+class Mutations : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::string path() { return QUIRE_SOURCE_DIR "/" + GetParam(); }
+
+  // Calls use(image, measure) for each mutation. It calls measure() when it has done everything that takes memory, and
+  // returns whether the image was read.
+  template <typename Use>
+  void for_each_mutation(Use use) {
+    Mutator mutator(path(), 3);
+    const int count = mutations();
+    int read = 0;
+    for (int i = 0; i < count; ++i) {
+      SCOPED_TRACE(i);
+      const auto image = mutator.next(testing::kMutationKinds[i % std::size(testing::kMutationKinds)]);
+      const std::size_t before = live_bytes;
+      peak_bytes = before;
+      std::size_t used = 0;
+      read += use(image, [&] { used = peak_bytes - before; });
+      ASSERT_FALSE(HasFailure());
+      ASSERT_LE(used, image.size() + kSlack);
+      ASSERT_EQ(live_bytes, before);
+    }
+    // If all or none are refused, the mutations are useless.
+    EXPECT_GT(read, count / 20);
+    EXPECT_GT(count - read, count / 5);
+    RecordProperty("read", read);
+    RecordProperty("refused", count - read);
+  }
+};
+
+TEST_P(Mutations, InfoReadsThemOrGivesAReason) {
+  const std::string unchanged = *answer(gguf::testing::read_whole(path())).text;
+  int changed = 0;
+  for_each_mutation([&](std::span<const std::byte> image, auto measure) {
+    const Answer got = answer(image);
+    measure();
+    if (!got.text) {
+      expect_reason(got.text.error().message);
+      return false;
+    }
+    changed += *got.text != unchanged;
+    EXPECT_TRUE(is_clean(*got.text, true));
+    EXPECT_TRUE(is_clean(got.json->substr(0, got.json->size() - 1), false));
+    boost::json::error_code error;
+    boost::json::parse(*got.json, error);
+    EXPECT_FALSE(error) << *got.json;
+    return true;
+  });
+  EXPECT_GT(changed, mutations() / 500);
+}
+
+TEST_P(Mutations, LoadTakesThemOrGivesAReason) {
+  for_each_mutation([](std::span<const std::byte> image, auto measure) {
+    auto file = gguf::File::from_memory(image, "mutant");
+    const auto model = file ? model::Model::create(std::move(*file)) : std::unexpected(file.error());
+    measure();
+    if (!model) expect_reason(model.error().message);
+    return model.has_value();
+  });
+}
+
+TEST_P(Mutations, UndoingThemGivesTheModelBack) {
+  Mutator mutator(path(), 4);
   for (int i = 0; i < 100; ++i) mutator.next(testing::kMutationKinds[i % std::size(testing::kMutationKinds)]);
   // The flip changes only the copy; the rest of the image is the original.
   const auto image = mutator.next(Mutator::Kind::flips);
@@ -98,8 +135,8 @@ TEST_P(InfoMutations, UndoingThemGivesTheModelBack) {
   EXPECT_LE(different, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(DemoModels, InfoMutations, ::testing::Values("llama", "mamba2", "hybrid"),
-                         [](const auto& instance) { return std::string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, Mutations, model::testing::golden_files(), model::testing::readable);
+INSTANTIATE_TEST_SUITE_P(Demo, Mutations, model::testing::demo_files(), model::testing::readable);
 
 }  // namespace
 }  // namespace quire::cli

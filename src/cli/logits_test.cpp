@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "quire/backend/cpu/kernels.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/gguf/gguf_testing.h"
+#include "quire/model/model_files_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -48,11 +50,14 @@ double spread(std::span<const float> logits) {
   return std::sqrt(squares / n - sum / n * sum / n);
 }
 
+// In parts of the spread of the logits. Falcon-H1 was rounded when it was converted: see golden_test.cpp.
+double tolerance_of(const std::string& path) { return path.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
+
 class GoldenLogits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
   const gguf::testing::TemporaryFolder folder;
-  const std::string golden = QUIRE_SOURCE_DIR "/testdata/golden/" + GetParam();
+  const std::string golden = std::filesystem::path(QUIRE_SOURCE_DIR "/" + GetParam()).parent_path();
   const json::value cases = json::parse(testing::read_file(golden + "/golden.json")).at("cases");
   for (const json::value& item : cases.as_array()) {
     const auto ids = json::value_to<std::vector<int>>(item.at("tokens"));
@@ -69,20 +74,13 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
       }
       ASSERT_EQ(ran.exit_code, 0) << ran.err;
       EXPECT_EQ(ran.out, "");
-      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), 1e-3 * spread)
+      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), tolerance_of(golden) * spread)
           << variant << ", " << ids.size() << " ids";
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits,
-                         ::testing::Values("gemma2", "gemma3", "granite-hybrid", "llama", "llama31", "mamba2",
-                                           "mistral", "phi3", "qwen2", "qwen3"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, GoldenLogits, model::testing::golden_files(), model::testing::readable);
 
 TEST(Logits, AllPositionsEndWithTheLastAndAreWhatTheLastWouldBe) {
   const gguf::testing::TemporaryFolder folder;

@@ -295,86 +295,208 @@ TEST_P(Exact, LogitsAreTheSameBitsWithRecurrentStatesOfEveryType) {
   }
 }
 
-// State that is reused, shared, forked, rewound or moved gives the same logits as new state.
-void expect_same_bits_with_old_state(const std::string& path, const BackendKind& kind, ElementType state_type) {
-  SCOPED_TRACE(kind.name + ", " + name(state_type));
-  const std::unique_ptr<Backend> own = kind.make(2);
-  Backend& backend = *own;
-  auto model = *Model::load(path);
-  ASSERT_TRUE(model->prepare(backend, 256, 256).has_value());
-  const std::uint32_t vocabulary = model->hyperparameters().vocabulary;
-  const auto prompt = prompt_of(42, kPrompt, vocabulary);
+// A pool in which the state of a prompt is reused, shared, forked, rewound, evicted and moved. Each function expects
+// the logits of new state.
+class OldState {
+ public:
+  OldState(const std::string& path, const BackendKind& kind, ElementType state_type)
+      : backend_(kind.make(2)), model_(*Model::load(path)), vocabulary_(model_->hyperparameters().vocabulary) {
+    EXPECT_TRUE(model_->prepare(*backend_, 256, 256).has_value());
+    prompt_ = prompt_of(42, kPrompt, vocabulary_);
+    config_ = {.layout = *model_->layout(8, ElementType::F16, state_type), .max_sequences = 8, .max_tokens = 128};
+    config_.checkpoint_interval = 16;
+    config_.max_recompute = 32;
+    for (const PageShape& shape : config_.layout.groups) config_.budget_bytes += 48 * shape.page_bytes();
+    if (config_.layout.has_recurrent()) config_.budget_bytes += 12 * config_.layout.recurrent.bytes();
+    pool_ = *SequencePool::create(backend_->device(), config_);
+    runner_.emplace(*Runner::create(*model_, *pool_));
+    batch_ = runner_->make_batch();
+  }
 
-  PoolConfig config{.layout = *model->layout(8, ElementType::F16, state_type), .max_sequences = 8, .max_tokens = 128};
-  config.checkpoint_interval = 16;
-  config.max_recompute = 32;
-  for (const PageShape& shape : config.layout.groups) config.budget_bytes += 48 * shape.page_bytes();
-  if (config.layout.has_recurrent()) config.budget_bytes += 12 * config.layout.recurrent.bytes();
-  auto pool = *SequencePool::create(backend.device(), config);
-  auto runner = *Runner::create(*model, *pool);
-  Batch batch = runner.make_batch();
+  void reused_forked_and_rewound() {
+    const SequenceId first = pool_->create({.prompt = prompt_})->id;
+    cold_ = finish(first);
+    const auto again = pool_->create({.prompt = prompt_});
+    ASSERT_TRUE(again.has_value());
+    EXPECT_GE(again->hit.tokens, 64u) << name(again->hit.end);
+    same_from(again->hit.tokens, finish(again->id), "a prefix that another sequence holds");
 
-  // Computes the rest of the prompt, in chunks that end at checkpoint positions.
-  const auto finish = [&](SequenceId id) {
+    const auto forked = pool_->fork(first, 61);
+    ASSERT_TRUE(forked.has_value());
+    EXPECT_GE(forked->position, 29u);
+    same_from(forked->position, finish(forked->id), "a fork in the middle of a page");
+
+    const auto rewound = pool_->rewind(again->id, 43);
+    ASSERT_TRUE(rewound.has_value());
+    same_from(*rewound, finish(again->id), "a rewound sequence");
+
+    for (const SequenceId id : {first, again->id, forked->id}) release(id);
+    const auto cached = pool_->create({.prompt = prompt_});
+    EXPECT_GE(cached->hit.tokens, 64u) << name(cached->hit.end);
+    same_from(cached->hit.tokens, finish(cached->id), "a prefix that nobody held any more");
+    release(cached->id);
+  }
+
+  // Other sequences come until part of the prefix has been evicted. It is computed again then.
+  void half_evicted() {
+    Hit hit{.tokens = kPrompt};
+    for (std::uint32_t i = 0; i < 40 && hit.tokens > 40; ++i) {
+      const auto other = pool_->create({.prompt = std::span(prompt_).first(1), .name_space = 1 + i});
+      ASSERT_TRUE(other.has_value());
+      const auto tokens = prompt_of(500 + i, 40, vocabulary_);
+      batch_.clear();
+      batch_.add(other->id, tokens, Logits::None, true);
+      ASSERT_TRUE(runner_->run(batch_).has_value());
+      release(other->id);
+      hit = pool_->lookup(prompt_);
+    }
+    EXPECT_LE(hit.tokens, 40u);
+    const auto partly = pool_->create({.prompt = prompt_});
+    same_from(partly->hit.tokens, finish(partly->id), "a prefix of which part was evicted");
+    release(partly->id);
+  }
+
+  void suspended_by_copy() {
+    const auto arena = *pool_->create_host_arena(config_.budget_bytes);
+    const auto suspended = pool_->suspend(begin(), *arena);
+    ASSERT_TRUE(suspended.has_value()) << suspended.error().message();
+    overwrite();
+    const auto resumed = pool_->resume(*suspended, moved_tokens());
+    ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+    same_from(kMoved, finish(*resumed), "suspended by copy");
+    release(*resumed);
+  }
+
+  // Full blocks that another sequence holds stay in the pool. The rest is copied.
+  void suspended_beside_a_fork() {
+    const auto arena = *pool_->create_host_arena(config_.budget_bytes);
+    const SequenceId stays = begin();
+    const auto leaves = pool_->fork(stays, kMoved);
+    ASSERT_TRUE(leaves.has_value()) << leaves.error().message();
+    ASSERT_EQ(leaves->position, kMoved);
+    const auto suspended = pool_->suspend(leaves->id, *arena);
+    ASSERT_TRUE(suspended.has_value()) << suspended.error().message();
+    same_from(kMoved, finish(stays), "a sequence whose fork was suspended");
+    const auto resumed = pool_->resume(*suspended, moved_tokens());
+    ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+    same_from(kMoved, finish(*resumed), "suspended by copy, except blocks that are shared");
+    release(stays);
+    release(*resumed);
+  }
+
+  // As the engine does it: the sequence is released, and created again from its tokens.
+  void suspended_by_recomputation() {
+    release(begin());
+    overwrite();
+    const auto recomputed = pool_->create({.prompt = prompt_});
+    ASSERT_TRUE(recomputed.has_value());
+    EXPECT_EQ(recomputed->hit.tokens, 0u);
+    same_from(0, finish(recomputed->id), "suspended by recomputation");
+    release(recomputed->id);
+  }
+
+  void saved_and_restored() {
+    const SequenceId first = begin();
+    const auto saved = pool_->save(first);
+    ASSERT_TRUE(saved.has_value()) << saved.error().message();
+    same_from(kMoved, finish(first), "a sequence that was saved");
+    release(first);
+    overwrite();
+    const auto restored = pool_->restore(*saved);
+    ASSERT_TRUE(restored.has_value()) << restored.error().message();
+    same_from(kMoved, finish(*restored), "saved and restored");
+    release(*restored);
+
+    const auto other_pool = *SequencePool::create(backend_->device(), config_);
+    auto runner = *Runner::create(*model_, *other_pool);
+    const auto there = other_pool->restore(*saved);
+    ASSERT_TRUE(there.has_value()) << there.error().message();
+    same_from(kMoved, compute(*other_pool, runner, *there, kPrompt), "restored into another pool");
+    expect_integrity(*other_pool);
+  }
+
+  void expect_integrity() const { expect_integrity(*pool_); }
+
+ private:
+  static constexpr std::uint32_t kMoved = 43;  // tokens of a sequence that is moved: inside a block, at no checkpoint
+
+  static void expect_integrity(const SequencePool& pool) {
+    const auto ok = pool.check_integrity();
+    EXPECT_TRUE(ok.has_value()) << ok.error();
+  }
+
+  std::span<const Token> moved_tokens() const { return std::span(prompt_).first(kMoved); }
+
+  // Computes the prompt up to `to`, in chunks that end at checkpoint positions.
+  Bits compute(SequencePool& pool, Runner& runner, SequenceId id, std::uint32_t to) {
     Bits bits;
-    for (std::uint32_t at = *pool->length(id); at < kPrompt; at = *pool->length(id)) {
-      std::uint32_t end = kPrompt;
-      if (const auto due = pool->next_checkpoint(id)) end = std::min(end, *due);
-      batch.clear();
-      batch.add(id, std::span(prompt).subspan(at, end - at), Logits::All);
-      const HostRows rows = *runner.run(batch);
+    for (std::uint32_t at = *pool.length(id); at < to; at = *pool.length(id)) {
+      std::uint32_t end = to;
+      if (const auto due = pool.next_checkpoint(id)) end = std::min(end, *due);
+      batch_.clear();
+      batch_.add(id, std::span(prompt_).subspan(at, end - at), Logits::All);
+      const HostRows rows = *runner.run(batch_);
       for (std::uint32_t i = 0; i < rows.rows; ++i) bits.insert(bits.end(), rows.row(i).begin(), rows.row(i).end());
     }
     return bits;
-  };
-  const SequenceId first = pool->create({.prompt = prompt})->id;
-  const Bits cold = finish(first);
-  const auto same_from = [&](std::uint32_t from, const Bits& bits, const char* what) {
-    ASSERT_EQ(bits.size(), std::size_t{kPrompt - from} * vocabulary) << what;
-    EXPECT_EQ(std::memcmp(bits.data(), cold.data() + std::size_t{from} * vocabulary, bits.size() * sizeof(float)), 0)
-        << what;
-  };
-
-  const auto again = pool->create({.prompt = prompt});
-  ASSERT_TRUE(again.has_value());
-  EXPECT_GE(again->hit.tokens, 64u) << name(again->hit.end);
-  same_from(again->hit.tokens, finish(again->id), "a prefix that another sequence holds");
-
-  const auto forked = pool->fork(first, 61);
-  ASSERT_TRUE(forked.has_value());
-  EXPECT_GE(forked->position, 29u);
-  same_from(forked->position, finish(forked->id), "a fork in the middle of a page");
-
-  const auto rewound = pool->rewind(again->id, 43);
-  ASSERT_TRUE(rewound.has_value());
-  same_from(*rewound, finish(again->id), "a rewound sequence");
-
-  for (const SequenceId id : {first, again->id, forked->id}) ASSERT_TRUE(pool->release(id).has_value());
-  const auto cached = pool->create({.prompt = prompt});
-  EXPECT_GE(cached->hit.tokens, 64u) << name(cached->hit.end);
-  same_from(cached->hit.tokens, finish(cached->id), "a prefix that nobody held any more");
-  ASSERT_TRUE(pool->release(cached->id).has_value());
-
-  // Other sequences come until part of the prefix has been evicted. It is computed again then.
-  Hit hit{.tokens = kPrompt};
-  for (std::uint32_t i = 0; i < 40 && hit.tokens > 40; ++i) {
-    const auto other = pool->create({.prompt = std::span(prompt).first(1), .name_space = 1 + i});
-    ASSERT_TRUE(other.has_value());
-    const auto tokens = prompt_of(500 + i, 40, vocabulary);
-    batch.clear();
-    batch.add(other->id, tokens, Logits::None, true);
-    ASSERT_TRUE(runner.run(batch).has_value());
-    ASSERT_TRUE(pool->release(other->id).has_value());
-    hit = pool->lookup(prompt);
   }
-  EXPECT_LE(hit.tokens, 40u);
-  const auto partly = pool->create({.prompt = prompt});
-  same_from(partly->hit.tokens, finish(partly->id), "a prefix of which part was evicted");
-  const auto ok = pool->check_integrity();
-  EXPECT_TRUE(ok.has_value()) << ok.error();
+  Bits finish(SequenceId id) { return compute(*pool_, *runner_, id, kPrompt); }
+
+  void same_from(std::uint32_t from, const Bits& bits, const char* what) const {
+    ASSERT_EQ(bits.size(), std::size_t{kPrompt - from} * vocabulary_) << what;
+    EXPECT_EQ(std::memcmp(bits.data(), cold_.data() + std::size_t{from} * vocabulary_, bits.size() * sizeof(float)), 0)
+        << what;
+  }
+
+  void release(SequenceId id) { EXPECT_TRUE(pool_->release(id).has_value()); }
+
+  // A new sequence in the middle of the prompt. Nothing of it was cached before.
+  SequenceId begin() {
+    pool_->drop_cache();
+    const SequenceId id = pool_->create({.prompt = prompt_})->id;
+    EXPECT_EQ(compute(*pool_, *runner_, id, kMoved).size(), std::size_t{kMoved} * vocabulary_);
+    return id;
+  }
+
+  // Other sequences use the memory that is free, and nothing of the prompt stays cached.
+  void overwrite() {
+    pool_->drop_cache();
+    std::vector<SequenceId> others;
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      others.push_back(pool_->create({.prompt = {}, .name_space = 100 + i})->id);
+      const auto tokens = prompt_of(700 + i, 60, vocabulary_);
+      batch_.clear();
+      batch_.add(others.back(), tokens, Logits::None);
+      EXPECT_TRUE(runner_->run(batch_).has_value());
+    }
+    for (const SequenceId id : others) release(id);
+    EXPECT_EQ(pool_->lookup(prompt_).matched, 0u);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  std::uint32_t vocabulary_;
+  std::vector<Token> prompt_;
+  PoolConfig config_;
+  std::unique_ptr<SequencePool> pool_;
+  std::optional<Runner> runner_;
+  Batch batch_;
+  Bits cold_;  // the logits of new state
+};
+
+void expect_same_bits_with_old_state(const std::string& path, const BackendKind& kind, ElementType state_type) {
+  SCOPED_TRACE(kind.name + ", " + name(state_type));
+  OldState state(path, kind, state_type);
+  state.reused_forked_and_rewound();
+  state.half_evicted();
+  state.suspended_by_copy();
+  state.suspended_beside_a_fork();
+  state.suspended_by_recomputation();
+  state.saved_and_restored();
+  state.expect_integrity();
 }
 
-TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedOrRewound) {
+TEST_P(Exact, LogitsAreTheSameBitsWithStateThatWasReusedForkedRewoundOrMoved) {
   const std::string path = path_of(GetParam());
   const bool recurrent = (*Model::load(path))->layout(16, ElementType::F16)->has_recurrent();
   // Other instruction sets compute other bits, but the pool does the same with them.

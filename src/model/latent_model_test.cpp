@@ -62,7 +62,12 @@ void expect_reference(const TestModel& model) {
   }
 }
 
-TestModel latent_model() { return TestModel::attention("deepseek2").with_tensors({false, false}).randomize(11); }
+// Without experts.
+TestModel latent_model() {
+  TestModel model = TestModel::attention("deepseek2");
+  model.remove("expert_count").remove("expert_used_count").remove("expert_shared_feed_forward_length");
+  return model.with_tensors({false, false}).randomize(11);
+}
 
 // The same model as an older file has it: the projections of keys and values in one matrix.
 TestModel as_older_file(TestModel model) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "quire/model/loader.h"
 #include "quire/model/state_layout.h"
 
@@ -42,6 +44,13 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
   }
 }
 
+// Every layer has a tensor. A number of layers that cannot be right is refused before memory is taken for their blocks.
+Result<void> check_layers(const gguf::File& file, const Hyperparameters& model) {
+  if (model.layers.size() <= file.tensor_count()) return {};
+  return fail(fmt::format("{}: metadata '{}.block_count': {} layers, but the file has {} tensors", file.path(),
+                          model.architecture->name, model.layers.size() + model.extra_layers, file.tensor_count()));
+}
+
 // A step in which every row of logits gives a token. Penalties and biases can be long lists, so the first ones have
 // more room than the others.
 sampling::Limits limits_for(std::uint32_t max_logits, std::uint32_t vocabulary) {
@@ -74,6 +83,8 @@ std::vector<JoinedBlock> make_blocks(const Hyperparameters& model) {
 }
 
 Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model) {
+  if (file.tensor_count() == 0) return {};  // a file of metadata only
+  if (auto ok = check_layers(file, model); !ok) return ok;
   std::vector<JoinedBlock> blocks = make_blocks(model);
   ModelTensors own;
   TensorTable table(file);
@@ -95,7 +106,10 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
   auto constants = read_constants(model->file_, model->hyperparameters_, context);
   if (!constants) return std::unexpected(constants.error());
   model->constants_ = std::move(*constants);
-  if (const auto layout = state_layout(model->hyperparameters_); !layout) return std::unexpected(layout.error());
+  if (auto ok = check_layers(model->file_, model->hyperparameters_); !ok) return std::unexpected(ok.error());
+  if (const auto layout = model->layout(kDefaultBlockSize, ElementType::F16); !layout) {
+    return std::unexpected(layout.error());
+  }
 
   model->blocks_ = make_blocks(model->hyperparameters_);
   TensorTable table(model->file_);
@@ -118,11 +132,13 @@ const char* Model::arithmetic() const {
 }
 
 Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type, ElementType state_type) const {
-  return state_layout(hyperparameters_, block_size, kv_type, state_type);
+  auto layout = state_layout(hyperparameters_, block_size, kv_type, state_type);
+  if (!layout) return fail(file_.path() + ": " + layout.error().message);
+  return layout;
 }
 
 Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits) {
-  const auto layout = state_layout(hyperparameters_);
+  const auto layout = this->layout(kDefaultBlockSize, ElementType::F16);
   if (!layout) return std::unexpected(layout.error());
   max_rows_ = max_logits_ = 0;  // nothing can be run until everything is there
   sampling_limits_ = limits_for(max_logits, hyperparameters_.vocabulary);

@@ -171,13 +171,17 @@ class TestModel {
     set("attention.layer_norm_rms_epsilon", 1e-5F).set("attention.layer_norm_epsilon", 1e-5F);
     if (is({"cohere2"})) set("logit_scale", 0.25F);
     set_key("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "c"});
-    if (is({"gpt-oss", "olmoe", "qwen3moe"})) set("expert_count", 4U).set("expert_used_count", 2U);
+    if (is({"deepseek2", "gpt-oss", "lfm2moe", "olmoe", "qwen35moe", "qwen3moe", "qwen3next"})) {
+      set("expert_count", 4U).set("expert_used_count", 2U);
+    }
+    if (has_shared_expert()) set("expert_shared_feed_forward_length", 8U);
   }
 
   bool is(std::initializer_list<std::string_view> names) const {
     return std::ranges::find(names, architecture_) != names.end();
   }
 
+  bool has_shared_expert() const { return is({"deepseek2", "qwen35moe", "qwen3next"}); }
   bool has_norm_biases() const { return is({"gpt2", "starcoder2"}); }
 
   // Queries from 6 elements, keys and values from 8. Keys have 8 elements of their own and 4 that are rotated,
@@ -275,10 +279,16 @@ class TestModel {
     if (is({"gemma2", "gemma3", "glm4", "olmo2"})) tensor(prefix + "post_ffw_norm.weight", {16});
   }
 
-  // Four experts.
+  // Four experts, and in some architectures one for all tokens.
   void add_experts(const std::string& prefix) {
     tensor(prefix + "ffn_gate_inp.weight", {16, 4}).tensor(prefix + "ffn_down_exps.weight", {32, 16, 4});
     tensor(prefix + "ffn_gate_exps.weight", {16, 32, 4}).tensor(prefix + "ffn_up_exps.weight", {16, 32, 4});
+    if (is({"lfm2moe"})) tensor(prefix + "exp_probs_b.bias", {4});
+    if (has_shared_expert()) {
+      tensor(prefix + "ffn_gate_shexp.weight", {16, 8}).tensor(prefix + "ffn_up_shexp.weight", {16, 8});
+      tensor(prefix + "ffn_down_shexp.weight", {8, 16});
+    }
+    if (is({"qwen35moe", "qwen3next"})) tensor(prefix + "ffn_gate_inp_shexp.weight", {16});
     if (!is({"gpt-oss"})) return;
     tensor(prefix + "ffn_gate_inp.bias", {4}).tensor(prefix + "ffn_down_exps.bias", {16, 4});
     tensor(prefix + "ffn_gate_exps.bias", {32, 4}).tensor(prefix + "ffn_up_exps.bias", {32, 4});

@@ -83,6 +83,17 @@ TEST(Tensors, NoneThatAnArchitectureNeedsMayBeMissing) {
   }
 }
 
+TEST(Tensors, MoreLayersThanTensorsAreRefusedBeforeTheyAreBuilt) {
+  const TestModel model = right("llama").set("block_count", 1024U);
+  EXPECT_EQ(load_refusal(model), "test: metadata 'llama.block_count': 1024 layers, but the file has 20 tensors");
+  EXPECT_EQ(tensor_refusal(model), load_refusal(model));
+}
+
+TEST(Tensors, ARefusedLayoutNamesTheFile) {
+  const TestModel model = right("llama").set("attention.key_length", 8U).set("attention.value_length", 16U);
+  EXPECT_EQ(load_refusal(model), "test: llama: keys of 8 and values of 16 elements, which cannot share a page");
+}
+
 TEST(Tensors, LatentAttentionHasItsProjectionsInOneMatrixOrTwo) {
   const auto joint = [](TestModel model) {
     for (const std::string layer : {"blk.0.", "blk.1."}) {
@@ -325,7 +336,7 @@ TEST(Tensors, AVectorOfAnotherLengthIsNamed) {
 }
 
 TEST(Tensors, AModelWithoutTensorsCannotBeRun) {
-  EXPECT_THAT(load_refusal(TestModel::attention("llama")), HasSubstr("has no tensor 'token_embd.weight'"));
+  EXPECT_THAT(load_refusal(TestModel::attention("llama")), HasSubstr("2 layers, but the file has 0 tensors"));
 }
 
 }  // namespace
