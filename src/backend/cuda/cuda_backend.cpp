@@ -69,7 +69,7 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
   scratch_ = std::move(*scratch);
   device_->note(products_.prepare(sizes, scratch_.data()));
   attention_.set_scratch(scratch_.data() + products);
-  experts_.prepare(sizes, scratch_.data() + products + attention, products_.prepared().overlap);
+  device_->note(experts_.prepare(sizes, scratch_.data() + products + attention, products_.prepared().overlap));
 
   batch_bytes_ =
       4 * round_up(rows * sizeof(std::uint32_t), kAlignment) + round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);

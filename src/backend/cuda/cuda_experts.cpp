@@ -61,10 +61,10 @@ std::uint64_t CudaExperts::scratch_bytes(const Backend::Sizes& sizes) {
   return sizes.experts == 0 ? 0 : Scratch(sizes).bytes();
 }
 
-void CudaExperts::prepare(const Backend::Sizes& sizes, std::byte* scratch, bool overlap) {
+cudaError_t CudaExperts::prepare(const Backend::Sizes& sizes, std::byte* scratch, bool overlap) {
   sizes_ = sizes;
   overlap_ = overlap;
-  if (sizes.experts == 0) return;
+  if (sizes.experts == 0) return cudaSuccess;
   QUIRE_CHECK(sizes.experts <= kMostSortedExperts, "models with more experts are refused");
   const Scratch parts(sizes);
   const auto take = [&](std::uint64_t bytes) {
@@ -81,6 +81,7 @@ void CudaExperts::prepare(const Backend::Sizes& sizes, std::byte* scratch, bool 
   outputs_ = reinterpret_cast<float*>(take(parts.outputs));
   experts_ = reinterpret_cast<std::uint32_t*>(take(parts.blocks));
   choices_ = reinterpret_cast<std::uint32_t*>(take(parts.choices));
+  return prepare_experts();
 }
 
 void CudaExperts::route(cudaStream_t stream, const Choices& choices, Tensor logits, Tensor selection_bias,

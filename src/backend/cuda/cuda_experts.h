@@ -20,7 +20,7 @@ class CudaExperts {
  public:
   static std::uint64_t scratch_bytes(const Backend::Sizes& sizes);
   // Takes that memory, aligned to 256 bytes.
-  void prepare(const Backend::Sizes& sizes, std::byte* scratch, bool overlap);
+  cudaError_t prepare(const Backend::Sizes& sizes, std::byte* scratch, bool overlap);
 
   void route(cudaStream_t stream, const Choices& choices, Tensor logits, Tensor selection_bias,
              const Router& router) const;

@@ -137,6 +137,15 @@ void start_experts(cudaStream_t stream, ExpertSet& experts, const ChoiceBlocks& 
          blocks, in);
 }
 
+// Blocks of many choices read their inputs again and again: for them the cache is worth more.
+template <Packing... kPackings>
+cudaError_t prepare_experts_of() {
+  for (const cudaError_t error : {want_shared_memory(expert_kernel<kPackings, 1>)...}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 template <Packing kPacking>
 void experts_of(cudaStream_t stream, ExpertSet& experts, const ChoiceBlocks& blocks, const PreparedInput& in) {
   if (blocks.block == kTokenTile) return start_experts<kPacking, 1>(stream, experts, blocks, in);

@@ -2,6 +2,10 @@
 
 namespace quire::cuda {
 
+cudaError_t prepare_experts_4_bits() {
+  return prepare_experts_of<Packing::Q4, Packing::Q4Min, Packing::Q4x16, Packing::Q4x16Min, Packing::E2M1>();
+}
+
 void experts_4_bits(cudaStream_t stream, Packing packing, ExpertSet& set, const ChoiceBlocks& blocks,
                     const PreparedInput& in) {
   switch (packing) {

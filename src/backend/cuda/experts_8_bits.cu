@@ -2,6 +2,10 @@
 
 namespace quire::cuda {
 
+cudaError_t prepare_experts_8_bits() {
+  return prepare_experts_of<Packing::Q5, Packing::Q5Min, Packing::Q6x16, Packing::Q8, Packing::Q8x16>();
+}
+
 void experts_8_bits(cudaStream_t stream, Packing packing, ExpertSet& set, const ChoiceBlocks& blocks,
                     const PreparedInput& in) {
   switch (packing) {

@@ -4,7 +4,7 @@ namespace quire::cuda {
 
 namespace {
 
-// F32, as float_kernel(): one warp per row and 8 choices. A lane sums every 32nd column, in order; then lanes are added
+// F32: one warp per row and 8 choices. A lane sums every 32nd column, in order; then lanes are added
 // in a tree.
 __global__ void __launch_bounds__(kExpertWarps * 32)
     expert_float_kernel(__grid_constant__ const ExpertSet experts, ChoiceBlocks blocks, PreparedInput in) {
@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kExpertWarps * 32)
 
 }  // namespace
 
+cudaError_t prepare_experts_floats() { return prepare_experts_of<Packing::F16, Packing::BF16>(); }
+
 void experts_floats(cudaStream_t stream, Packing packing, ExpertSet& set, const ChoiceBlocks& blocks,
                     const PreparedInput& in) {
   if (packing == Packing::F16) return experts_of<Packing::F16>(stream, set, blocks, in);
@@ -51,6 +53,14 @@ void experts_floats(cudaStream_t stream, Packing packing, ExpertSet& set, const 
   for (std::uint32_t i = 0; i < set.set.count; ++i) rows = max(rows, set.set.matrix[i].rows);
   const dim3 grid((rows + kExpertWarps - 1) / kExpertWarps, blocks.count, set.set.count);
   expert_float_kernel<<<grid, kExpertWarps * 32, 0, stream>>>(set, blocks, in);
+}
+
+cudaError_t prepare_experts() {
+  for (const cudaError_t error :
+       {prepare_routes(), prepare_experts_4_bits(), prepare_experts_8_bits(), prepare_experts_floats()}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 void launch_experts(cudaStream_t stream, Packing packing, ExpertSet set, const ChoiceBlocks& blocks,

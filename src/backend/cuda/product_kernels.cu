@@ -1,5 +1,6 @@
 // Products with F32 weights, the expansion of quantised weights, and which kernel streams which packing.
 #include "quire/backend/cuda/fragments.cuh"
+#include "quire/backend/cuda/overlap.cuh"
 #include "quire/backend/cuda/product_kernels.h"
 #include "quire/backend/cuda/stream_launch.h"
 
@@ -8,32 +9,47 @@ namespace quire::cuda {
 namespace {
 
 constexpr std::uint32_t kWarps = 8;
-constexpr std::uint32_t kTokensAtOnce = 8;
+constexpr std::uint32_t kFloatWarps = 4;
 
-// One warp per row and 8 tokens. A lane sums every 32nd column, in order; then lanes are added in a tree.
-__global__ void __launch_bounds__(kWarps * 32) float_kernel(MatrixArgs m, PreparedInput in, std::uint32_t tokens) {
-  const std::uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  const std::uint32_t first = blockIdx.y * kTokensAtOnce, count = min(kTokensAtOnce, tokens - first);
+// Four columns of a row of F32 weights. Rows begin anywhere; beyond the last column there are zeros.
+template <bool kAligned>
+__device__ float4 weights_at(const float* row, std::uint32_t k, std::uint32_t cols) {
+  if constexpr (kAligned) return __ldg(reinterpret_cast<const float4*>(row + k));
+  const auto at = [&](std::uint32_t i) { return i < cols ? __ldg(row + i) : 0.0f; };
+  return {at(k), at(k + 1), at(k + 2), at(k + 3)};
+}
+
+// One warp per row and kTokens tokens. A lane has every 32nd group of four columns and a sum for each of the four; then
+// these are added, then lanes in a tree.
+template <std::uint32_t kTokens, bool kAligned>
+__global__ void __launch_bounds__(kFloatWarps * 32) float_kernel(MatrixArgs m, PreparedInput in, std::uint32_t tokens) {
+  let_next_start();
+  wait_for_previous();
+  const std::uint32_t row = blockIdx.x * kFloatWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::uint32_t first = blockIdx.y * kTokens, count = min(kTokens, tokens - first);
   if (row >= m.rows) return;
   const std::uint64_t stride = std::uint64_t{pieces_of(m.cols)} * kPieceCols;
   const float* weights = reinterpret_cast<const float*>(m.tiles) + std::uint64_t{row} * m.cols;
   const float* x = in.floats + first * stride;
-  float sums[kTokensAtOnce] = {};
-#pragma unroll 4
-  for (std::uint32_t k = lane; k < m.cols; k += 32) {
-    const float w = weights[k];
+  float4 sums[kTokens] = {};
+  constexpr int kAhead = kTokens == 1 ? 8 : 2;
+#pragma unroll kAhead
+  for (std::uint32_t k = lane * 4; k < m.cols; k += 128) {
+    const float4 w = weights_at<kAligned>(weights, k, m.cols);
 #pragma unroll
-    for (std::uint32_t n = 0; n < kTokensAtOnce; ++n) {
-      if (n < count) sums[n] = fmaf(w, x[n * stride + k], sums[n]);
+    for (std::uint32_t n = 0; n < kTokens; ++n) {
+      if (n >= count) continue;
+      const float4 v = *reinterpret_cast<const float4*>(x + n * stride + k);
+      sums[n] = {fmaf(w.x, v.x, sums[n].x), fmaf(w.y, v.y, sums[n].y), fmaf(w.z, v.z, sums[n].z),
+                 fmaf(w.w, v.w, sums[n].w)};
     }
   }
 #pragma unroll
-  for (std::uint32_t n = 0; n < kTokensAtOnce; ++n) {
+  for (std::uint32_t n = 0; n < kTokens; ++n) {
+    float sum = __fadd_rn(__fadd_rn(sums[n].x, sums[n].y), __fadd_rn(sums[n].z, sums[n].w));
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) {
-      sums[n] = __fadd_rn(sums[n], __shfl_xor_sync(~0u, sums[n], distance));
-    }
-    if (lane == n && n < count) put(m, first + n, row, sums[n], 1.0f);
+    for (int distance = 16; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
+    if (lane == n && n < count) put(m, first + n, row, sum, 1.0f);
   }
 }
 
@@ -60,9 +76,15 @@ void expand(cudaStream_t stream, const std::byte* tiles, std::uint64_t pieces, s
   expand_kernel<kPacking><<<blocks, kWarps * 32, 0, stream>>>(tiles, pieces, to);
 }
 
+template <std::uint32_t kTokens>
+void start_floats(cudaStream_t stream, const MatrixArgs& m, std::uint32_t tokens, const PreparedInput& in) {
+  const bool aligned = m.cols % 4 == 0 && reinterpret_cast<std::uintptr_t>(m.tiles) % 16 == 0;
+  const dim3 grid((m.rows + kFloatWarps - 1) / kFloatWarps, (tokens + kTokens - 1) / kTokens);
+  launch(in.overlap, stream, grid, kFloatWarps * 32, 0,
+         aligned ? float_kernel<kTokens, true> : float_kernel<kTokens, false>, m, in, tokens);
+}
 void multiply_floats(cudaStream_t stream, const MatrixArgs& m, std::uint32_t tokens, const PreparedInput& in) {
-  const dim3 grid((m.rows + kWarps - 1) / kWarps, (tokens + kTokensAtOnce - 1) / kTokensAtOnce);
-  float_kernel<<<grid, kWarps * 32, 0, stream>>>(m, in, tokens);
+  tokens == 1 ? start_floats<1>(stream, m, tokens, in) : start_floats<8>(stream, m, tokens, in);
 }
 
 }  // namespace

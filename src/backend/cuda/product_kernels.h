@@ -17,19 +17,23 @@ namespace quire::cuda {
 // --- inputs
 
 enum class InputKind : std::uint8_t {
+  // Common ones, which a product may make ready itself (ring_launch.h).
   Plain,
   Normed,
   GatedSilu,
   GatedGelu,
+  GatedNormed,
+  // Others.
   GatedSigmoid,
   Multiplied,
   GatedClamped,
-  GatedNormed,
   NormedGated,
   LayerNormed,
   ActivatedSilu,  // of `gate`; x is not used
   ActivatedGelu
 };
+
+QUIRE_BOTH constexpr bool is_common(InputKind kind) { return kind <= InputKind::GatedNormed; }
 
 struct InputArgs {
   InputKind kind = InputKind::Plain;

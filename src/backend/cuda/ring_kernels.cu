@@ -212,6 +212,10 @@ __global__ void QUIRE_HOPPER_BOUNDS(kMostWarps<kPacking> * 32, kMostWarps<kPacki
   std::byte* const rows = shared + at.input;
   if (raw.there) {
     const Row row = row_of(raw.args, 0, norms, raw.aligned);
+    // What other inputs need would take registers from the product.
+    static_assert(kRingGroups < kManyGroups);
+    __builtin_assume(is_common(row.kind));
+    __builtin_assume(raw.args.groups < kManyGroups);
     const RowThread thread{threadIdx.x, row_threads(row.cols)};
     float4 ahead[kAhead];
     weights_ahead(row, thread, ahead);

@@ -17,7 +17,7 @@ QUIRE_BOTH constexpr bool ring_takes(std::uint32_t tokens, std::uint32_t cols) {
 
 // Whether the kernel should do the work of launch_prepare() too. That is done as often as there are blocks, but saves a
 // kernel: worth it for rows that the threads of a block hold in registers. No output may overlap the input then.
-inline constexpr std::uint32_t kRingGroups = 32;  // of a norm
+inline constexpr std::uint32_t kRingGroups = 7;  // of a norm
 inline constexpr std::uint32_t kRingCols = 4096;
 QUIRE_BOTH constexpr bool ring_makes_ready(std::uint32_t tokens, std::uint32_t cols, std::uint32_t groups) {
   return tokens == 1 && cols <= kRingCols && groups <= kRingGroups;

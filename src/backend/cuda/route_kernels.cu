@@ -21,7 +21,7 @@ __device__ float sum_of_lanes(float x) {
   return x;
 }
 
-// The highest score and its number, the lowest of equal ones; all lanes get it. Scores are numbers.
+// The highest score and its number, the lowest of equal ones. Scores are numbers.
 struct Best {
   float score;
   std::uint32_t number;
@@ -29,15 +29,17 @@ struct Best {
 __device__ bool better(const Best& a, const Best& b) {
   return a.score > b.score || (a.score == b.score && a.number < b.number);
 }
-__device__ Best best_of_lanes(Best best) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const Best other{__shfl_xor_sync(kAll, best.score, distance), __shfl_xor_sync(kAll, best.number, distance)};
-    if (better(other, best)) best = other;
-  }
-  return best;
+// A float as an integer in the same order. Both zeros are the same.
+__device__ std::uint32_t ordered(float score) {
+  const std::uint32_t bits = __float_as_uint(score + 0.0f);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-__device__ Best best_of(const float* scores, std::uint32_t count) {
+__device__ std::uint32_t best_of_lanes(const Best& best) {
+  const std::uint32_t key = ordered(best.score), highest = __reduce_max_sync(kAll, key);
+  return __reduce_min_sync(kAll, key == highest ? best.number : ~0u);
+}
+// All lanes get its number.
+__device__ std::uint32_t best_of(const float* scores, std::uint32_t count) {
   Best best{-INFINITY, ~0u};
   for (std::uint32_t i = threadIdx.x; i < count; i += 32) {
     if (better({scores[i], i}, best)) best = {scores[i], i};
@@ -96,13 +98,17 @@ __device__ Softmax softmax_over(const float* logits, std::uint32_t count) {
 // A warp per row. Everything is in the order of experts and ranks, whatever the number of rows.
 __global__ void __launch_bounds__(32)
     route_kernel(Tensor numbers, Tensor weights, Tensor logits, const float* selection_bias, RouterArgs router) {
-  extern __shared__ float scores[];  // [experts], then [groups]
+  extern __shared__ float scores[];  // [experts], then [groups], the row's logits and the weights of the chosen
   let_next_start();
-  wait_for_previous();
   const std::uint32_t row = blockIdx.x, count = router.experts, used = router.used;
-  const float* const from = reinterpret_cast<const float*>(logits.data) + row * logits.stride;
+  float* const from = scores + count + router.groups;
+  float* const chosen = from + count;
   float* const to_number = reinterpret_cast<float*>(numbers.data) + row * numbers.stride;
   float* const to_weight = reinterpret_cast<float*>(weights.data) + row * weights.stride;
+  wait_for_previous();
+  const float* const given = reinterpret_cast<const float*>(logits.data) + row * logits.stride;
+  for (std::uint32_t i = threadIdx.x; i < count; i += 32) from[i] = given[i];
+  __syncwarp();
   Softmax softmax{};
   if (router.scores == Scores::Softmax) softmax = softmax_over(from, count);
   for (std::uint32_t i = threadIdx.x; i < count; i += 32) {
@@ -116,32 +122,34 @@ __global__ void __launch_bounds__(32)
   __syncwarp();
   if (router.groups > 1) leave_groups(router, scores, scores + count);
   for (std::uint32_t k = 0; k < used; ++k) {
-    const Best best = best_of(scores, count);
+    const std::uint32_t best = best_of(scores, count);
     __syncwarp();
     if (threadIdx.x == 0) {
-      const float logit = from[best.number];
-      scores[best.number] = -INFINITY;
-      to_number[k] = static_cast<float>(best.number);
-      to_weight[k] = router.scores == Scores::Softmax   ? softmax(logit)
-                     : router.scores == Scores::Sigmoid ? sigmoid(logit)
-                                                        : logit;
+      scores[best] = -INFINITY;
+      to_number[k] = static_cast<float>(best);
+      chosen[k] = from[best];
     }
     __syncwarp();
   }
+  for (std::uint32_t k = threadIdx.x; k < used; k += 32) {
+    if (router.scores == Scores::Softmax) chosen[k] = softmax(chosen[k]);
+    if (router.scores == Scores::Sigmoid) chosen[k] = sigmoid(chosen[k]);
+  }
+  __syncwarp();
   if (router.scores == Scores::ChosenSoftmax) {
-    softmax = softmax_over(to_weight, used);
+    softmax = softmax_over(chosen, used);
     __syncwarp();
-    for (std::uint32_t k = threadIdx.x; k < used; k += 32) to_weight[k] = softmax(to_weight[k]);
+    for (std::uint32_t k = threadIdx.x; k < used; k += 32) chosen[k] = softmax(chosen[k]);
     __syncwarp();
   }
   float factor = router.scale;
   if (router.normed) {
     float sum = 0;
-    for (std::uint32_t k = 0; k < used; ++k) sum = __fadd_rn(sum, to_weight[k]);
+    for (std::uint32_t k = 0; k < used; ++k) sum = __fadd_rn(sum, chosen[k]);
     factor = __fdiv_rn(factor, fmaxf(sum, router.least_sum));
   }
   __syncwarp();
-  for (std::uint32_t k = threadIdx.x; k < used; k += 32) to_weight[k] = __fmul_rn(to_weight[k], factor);
+  for (std::uint32_t k = threadIdx.x; k < used; k += 32) to_weight[k] = __fmul_rn(chosen[k], factor);
 }
 
 // The sum of a value over all threads before this one, and over all.
@@ -214,10 +222,18 @@ __global__ void __launch_bounds__(kMixThreads)
 
 }  // namespace
 
+cudaError_t prepare_routes() {
+  for (const cudaError_t error :
+       {want_shared_memory(route_kernel), want_shared_memory(sort_kernel), want_shared_memory(mix_kernel)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 void launch_route(cudaStream_t stream, bool overlap, Tensor numbers, Tensor weights, Tensor logits,
                   Tensor selection_bias, const RouterArgs& router) {
   if (logits.rows == 0) return;
-  launch(overlap, stream, logits.rows, 32, (router.experts + router.groups) * sizeof(float), route_kernel, numbers,
+  launch(overlap, stream, logits.rows, 32, (2 * router.experts + router.groups + router.used) * sizeof(float), route_kernel, numbers,
          weights, logits, reinterpret_cast<const float*>(selection_bias.data), router);
 }
 
