@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "quire/backend/factory.h"
+#include "quire/bench/device_limits.h"
 #include "quire/bench/limit.h"
 #include "quire/bench/synthetic_model.h"
 #include "quire/engine/hosted_model.h"
@@ -40,21 +41,6 @@ template <typename T>
 T must(std::expected<T, PoolError> result) {
   if (!result) give_up(result.error().message());
   if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
-
-// Bytes per second that a copy within the device's memory reads and writes: the best of some.
-double copy_rate(Device& device) {
-  constexpr std::size_t kBytes = std::size_t{1} << 30;
-  const DeviceBuffer a = must(DeviceBuffer::create(device, kBytes)), b = must(DeviceBuffer::create(device, kBytes));
-  double best = 1e9;
-  for (int round = 0; round < 5; ++round) {
-    must(device.fence());
-    best = std::min(best, seconds_of([&] {
-                            for (int i = 0; i < 4; ++i) must(device.copy(b.data(), a.data(), kBytes));
-                            must(device.fence());
-                          }) / 4);
-  }
-  return 2 * kBytes / best;
 }
 
 class Subject {
@@ -219,7 +205,9 @@ int main(int argc, char** argv) {
   {
     const auto backend = make_backend({.device = "cuda"});
     if (!backend) give_up(backend.error().message);
-    copy = copy_rate((*backend)->device());
+    const auto limits = bench::measure_device((*backend)->device());
+    if (!limits) give_up(limits.error().message);
+    copy = limits->read;
   }
   fmt::print("copy within the memory: {:.0f} GB/s, read and written\n", copy / 1e9);
   for (const std::string& one : wanted) {

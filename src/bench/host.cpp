@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quire/backend/cpu/cpu_backend.h"
+#include "quire/backend/factory.h"
 #include "quire/base/machine.h"
 #include "quire/engine/pool_size.h"
 #include "quire/model/state_layout.h"
@@ -18,7 +19,8 @@ struct Pool {
 
 // As many sequences as the memory allows, up to the number wanted, but at least one. If not even one fits, creating the
 // host fails.
-Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted) {
+Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host, std::uint32_t wanted,
+                      std::uint64_t available) {
   const auto layout = model.layout(host.block_size, host.kv_type, host.state_type);
   if (!layout) return std::unexpected(layout.error());
   // The first sequence has room for the checkpoints of its prompt. Each further sequence has room for one checkpoint
@@ -35,7 +37,6 @@ Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host
     // Memory besides the pool: a second copy of the weights in case the backend rearranges them, the scratch buffers of
     // a step, and some room for other programs.
     constexpr std::uint64_t kStep = std::uint64_t{512} << 20;
-    const std::uint64_t available = machine_memory().available;
     std::uint64_t taken = kStep + available / 10;
     for (const gguf::File::Part& part : model.file().parts()) taken += part.bytes;
     room = available > taken ? available - taken : 0;
@@ -49,6 +50,8 @@ Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host
 
 Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
                             const WorkloadOptions& workload, const HostNeeds& needs) {
+  auto backend = make_backend({.device = choice.device, .threads = choice.threads, .variant = choice.variant});
+  if (!backend) return std::unexpected(backend.error());
   engine::HostOptions host{.context = choice.context,
                            .memory = choice.memory != 0 ? choice.memory : needs.memory,
                            .kv_type = choice.kv_type,
@@ -64,7 +67,9 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
   const std::uint32_t trained = model->hyperparameters().context_length;
   if (needs.context != 0) {
     if (host.context == 0) host.context = std::min(trained, needs.context);
-    const auto pool = pool_for(*model, host, needs.sequences);
+    const Device& device = (*backend)->device();
+    const auto pool = pool_for(*model, host, needs.sequences,
+                               device.has_own_memory() ? device.memory().free : machine_memory().available);
     if (!pool) return std::unexpected(pool.error());
     host.max_sequences = pool->sequences;
     host.memory = pool->bytes;
@@ -75,15 +80,18 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
     host.context = std::min(trained, std::max(kEnough, wanted));
   }
   host.engine.queue_limit = 1024;
-  // Created here and not with make_backend(): the machine's limits are measured with the same threads.
-  const cpu::Kernels* kernels =
-      choice.variant.empty() ? &cpu::best_kernels() : cpu::kernels_by_name(choice.variant.c_str());
-  if (kernels == nullptr) return fail("this machine cannot run the variant '" + choice.variant + "'");
-  auto backend = std::make_unique<CpuBackend>(choice.threads != 0 ? choice.threads : available_cores(), *kernels);
-  ThreadTeam* team = &backend->team();
-  auto hosted = engine::HostedModel::create(std::move(model), std::move(backend), host);
+  // The machine's limits are measured with the same threads.
+  BenchHost made;
+  if (auto* cpu = dynamic_cast<CpuBackend*>(backend->get())) {
+    made.team = &cpu->team();
+  } else {
+    made.idle = std::make_unique<ThreadTeam>(1);
+    made.team = made.idle.get();
+  }
+  auto hosted = engine::HostedModel::create(std::move(model), std::move(*backend), host);
   if (!hosted) return std::unexpected(hosted.error());
-  return BenchHost{std::move(*hosted), team};
+  made.hosted = std::move(*hosted);
+  return made;
 }
 
 }  // namespace quire::bench

@@ -13,10 +13,11 @@ namespace quire::bench {
 
 // The user's options, which apply to every workload.
 struct HostChoice {
-  std::uint32_t threads = 0;  // 0: one per core
-  std::string variant;        // of the kernels; empty: the best
-  std::uint32_t context = 0;  // tokens; 0: what the workload needs
-  std::uint64_t memory = 0;   // bytes of the pool; 0: what the workload needs
+  std::string device = "cpu";  // as make_backend() knows them
+  std::uint32_t threads = 0;   // 0: one per core
+  std::string variant;         // of the kernels; empty: the best
+  std::uint32_t context = 0;   // tokens; 0: what the workload needs
+  std::uint64_t memory = 0;    // bytes of the pool; 0: what the workload needs
   ElementType kv_type = ElementType::F16;
   ElementType state_type = ElementType::F32;
   std::uint32_t block_size = kDefaultBlockSize;

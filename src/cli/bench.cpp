@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "quire/base/machine.h"
+#include "quire/bench/device_limits.h"
 #include "quire/bench/host.h"
 #include "quire/bench/limit.h"
 #include "quire/bench/synthetic_model.h"
@@ -162,7 +163,9 @@ std::vector<Subject> subjects_of(const BenchOptions& options) {
 
 class Bench {
  public:
-  Bench(const BenchOptions& options, const Console& console) : options_(options), console_(console) {
+  // `device`: with memory of its own, or none.
+  Bench(const BenchOptions& options, const Console& console, Device* device)
+      : options_(options), console_(console), device_(device) {
     limit_options_ = options.limits;
     limit_options_.threads = options.model.threads != 0 ? options.model.threads : available_cores();
     limit_options_.variant = options.model.variant;
@@ -172,26 +175,34 @@ class Bench {
   // Returns the text to print after the rows.
   Result<std::string> run() {
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
-    bench::LimitOptions looks = limit_options_;
-    looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
-    auto meter = bench::ReadMeter::create(looks);
-    if (!meter) return std::unexpected(meter.error());
-    meter_.emplace(std::move(*meter));
+    if (device_ == nullptr) {
+      bench::LimitOptions looks = limit_options_;
+      looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
+      auto meter = bench::ReadMeter::create(looks);
+      if (!meter) return std::unexpected(meter.error());
+      meter_.emplace(std::move(*meter));
+    }
     for (const Subject& subject : subjects_of(options_)) {
       if (auto ok = run(subject); !ok) return std::unexpected(ok.error());
       if (error_) return "";  // the caller meets the same error
     }
-    const std::string limits = fmt::format(
-        "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second\n",
-        limit_options_.threads, limit_options_.threads == 1 ? "" : "s", machine_.read / 1e9, machine_.int8 / 1e9,
-        machine_.f32 / 1e9);
+    const std::string limits =
+        device_ != nullptr
+            ? fmt::format("\nThe limit of {}: {:.0f} GB/s, read and written by a copy within its memory\n",
+                          device_->name(), machine_.read / 1e9)
+            : fmt::format(
+                  "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 "
+                  "operations a second\n",
+                  limit_options_.threads, limit_options_.threads == 1 ? "" : "s", machine_.read / 1e9,
+                  machine_.int8 / 1e9, machine_.f32 / 1e9);
     if (options_.targets.empty()) return options_.json || !limits_told_ ? "" : limits;
     return finish_report();
   }
 
  private:
   Result<void> measure_limits() {
-    const auto measured = bench::measure_limits(limit_options_);
+    if (device_ != nullptr && machine_.read > 0) return {};  // it does not change
+    const auto measured = device_ != nullptr ? bench::measure_device(*device_) : bench::measure_limits(limit_options_);
     if (!measured) return std::unexpected(measured.error());
     around_ = bench::best_of(last_, *measured);
     last_ = *measured;
@@ -212,10 +223,11 @@ class Bench {
     for (const std::string& name : subject.workloads) {
       std::vector<BenchRow> rows;
       Progress progress(console_.err, console_.err_style, "prefill");
-      const bench::Told tell{.row = [&](const BenchRow& row) { rows.push_back(row); },
-                             .note = [&](const std::string& note) { tell_note(subject, name, note); },
-                             .prefill = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
-                             .read_rate = [&](ThreadTeam& team) { return meter_->look(team); }};
+      const bench::Told tell{
+          .row = [&](const BenchRow& row) { rows.push_back(row); },
+          .note = [&](const std::string& note) { tell_note(subject, name, note); },
+          .prefill = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); },
+          .read_rate = [&](ThreadTeam& team) { return meter_ ? meter_->look(team) : machine_.read; }};
       if (auto ok = bench::run_workload(name, subject.workload, make, tell); !ok) {
         if (auto fatal = leave_out(subject, name, ok.error()); !fatal) return fatal;
       }
@@ -246,7 +258,8 @@ class Bench {
     auto model = load_model(options, console_);
     if (!model) return std::unexpected(model.error());
     return bench::make_host(std::move(*model),
-                            {.threads = options.threads,
+                            {.device = options.device,
+                             .threads = options.threads,
                              .variant = options.variant,
                              .context = options.context,
                              .memory = options.memory,
@@ -313,6 +326,7 @@ class Bench {
 
   const BenchOptions& options_;
   const Console& console_;
+  Device* device_;
   std::optional<bench::ReadMeter> meter_;
   bench::LimitOptions limit_options_;
   MachineLimits last_, around_;  // the last measurement; the best of the last two
@@ -332,12 +346,13 @@ Result<std::string> bench(const BenchOptions& options, const Console& console) {
     if (auto ok = check_report_page(options.report); !ok) return std::unexpected(ok.error());
   }
   // An unknown device or variant is refused before anything is measured.
-  if (const auto backend =
-          make_backend({.device = options.model.device, .threads = 1, .variant = options.model.variant});
-      !backend) {
-    return std::unexpected(backend.error());
+  const auto backend = make_backend({.device = options.model.device, .threads = 1, .variant = options.model.variant});
+  if (!backend) return std::unexpected(backend.error());
+  Device& device = (*backend)->device();
+  if (device.has_own_memory() && !options.targets.empty()) {
+    return fail("the targets are those of a CPU: measure them with --device cpu");
   }
-  return Bench(options, console).run();
+  return Bench(options, console, device.has_own_memory() ? &device : nullptr).run();
 }
 
 }  // namespace quire::cli
