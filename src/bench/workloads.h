@@ -73,8 +73,8 @@ struct HostNeeds {
 // A hosted model, and the threads that compute it.
 struct BenchHost {
   std::unique_ptr<engine::HostedModel> hosted;
-  std::unique_ptr<ThreadTeam> idle;  // of a device that computes without the CPU's threads
-  ThreadTeam* team = nullptr;        // the backend's, or that one
+  ThreadTeam* team = nullptr;        // the backend's, or `idle`
+  std::unique_ptr<ThreadTeam> idle;  // where the device computes without the CPU's threads
 
   engine::HostedModel* operator->() const { return hosted.get(); }
   engine::HostedModel& operator*() const { return *hosted; }
