@@ -137,10 +137,11 @@ void start_experts(cudaStream_t stream, ExpertSet& experts, const ChoiceBlocks& 
          blocks, in);
 }
 
-// Blocks of many choices read their inputs again and again: for them the cache is worth more.
+// Blocks of many choices read their inputs again and again.
 template <Packing... kPackings>
 cudaError_t prepare_experts_of() {
-  for (const cudaError_t error : {want_shared_memory(expert_kernel<kPackings, 1>)...}) {
+  for (const cudaError_t error :
+       {want_shared_memory(expert_kernel<kPackings, 1>)..., want_cache(expert_kernel<kPackings, 4>)...}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

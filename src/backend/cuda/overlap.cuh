@@ -29,6 +29,13 @@ cudaError_t want_shared_memory(void (*kernel)(Parameters...)) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
+// For kernels that read the same memory again and again: a quarter is shared memory, the rest a cache. (Without a wish
+// they would run with what the kernel before them had.)
+template <typename... Parameters>
+cudaError_t want_cache(void (*kernel)(Parameters...)) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 25);
+}
+
 // `overlap` only if the kernel is compiled for 9.0 or later: otherwise it would not wait.
 template <typename... Parameters, typename... Arguments>
 void launch(bool overlap, cudaStream_t stream, dim3 grid, std::uint32_t threads, std::size_t shared_bytes,
