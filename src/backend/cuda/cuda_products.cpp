@@ -218,8 +218,8 @@ void CudaProducts::matmul(cudaStream_t stream, std::span<const Product> products
   QUIRE_CHECK(tokens <= sizes_.rows && input.x.cols <= sizes_.cols, "steps are as large as they were prepared for");
   // A single token may be made ready by the product itself. That leaves other forms for other packings.
   const InputArgs args = args_of(input);
-  const bool own = is_common(args.kind) && ring_makes_ready(tokens, input.x.cols, input.groups) &&
-                   !lies_on_input(products, input);
+  const bool own =
+      is_common(args.kind) && ring_makes_ready(tokens, input.x.cols, input.groups) && !lies_on_input(products, input);
   const InputArgs* raw = own ? &args : nullptr;
   InputForms forms;
   for (const Product& product : products) {
