@@ -26,11 +26,11 @@ const std::vector<Token> kTokens = {2, 0, 1, 1, 2, 0, 2, 2, 1, 0, 0, 1, 2, 1, 0,
 
 // The logits of all positions: a chunk, then token by token.
 std::vector<float> run(const TestModel& test) {
+  CpuBackend backend(2);  // its memory is the model's: it goes last
   OpenedModel opened(test);
   auto made = Model::create(std::move(*opened.file));
   EXPECT_TRUE(made) << made.error().message;
   if (!made) return {};
-  CpuBackend backend(2);
   Model& model = **made;
   EXPECT_TRUE(model.prepare(backend, 64, 64));
   PoolConfig config{.layout = *model.layout(4, ElementType::F32), .max_sequences = 4, .max_tokens = 64};

@@ -32,6 +32,11 @@ void* map(std::size_t bytes, int flags = 0) {
   return begin;
 }
 
+// A buffer of no bytes has no address, and memcpy() wants one even then.
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
 }  // namespace
 
 PoolResult<void*> Device::allocate_host(std::size_t bytes) {
@@ -81,22 +86,22 @@ void HostDevice::deallocate(void* memory, std::size_t bytes) noexcept {
 }
 
 PoolResult<void> HostDevice::upload(void* to, const void* from_host, std::size_t bytes) {
-  std::memcpy(to, from_host, bytes);
+  copy_bytes(to, from_host, bytes);
   return {};
 }
 
 PoolResult<void> HostDevice::download(void* to_host, const void* from, std::size_t bytes) {
-  std::memcpy(to_host, from, bytes);
+  copy_bytes(to_host, from, bytes);
   return {};
 }
 
 PoolResult<void> HostDevice::copy(void* to, const void* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
+  copy_bytes(to, from, bytes);
   return {};
 }
 
 PoolResult<void> HostDevice::zero(void* to, std::size_t bytes) {
-  std::memset(to, 0, bytes);
+  if (bytes > 0) std::memset(to, 0, bytes);
   return {};
 }
 

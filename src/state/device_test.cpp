@@ -116,6 +116,15 @@ TEST(HostDevice, UploadDownloadCopyAndZeroTouchTheirBytesAndNoOthers) {
   device.deallocate(*memory, 64);
 }
 
+// A buffer of no bytes has no address. (The sanitizers see it if memcpy() gets one.)
+TEST(HostDevice, WorkOnNoBytesNeedsNoAddress) {
+  HostDevice device;
+  EXPECT_TRUE(device.upload(nullptr, nullptr, 0));
+  EXPECT_TRUE(device.download(nullptr, nullptr, 0));
+  EXPECT_TRUE(device.copy(nullptr, nullptr, 0));
+  EXPECT_TRUE(device.zero(nullptr, 0));
+}
+
 TEST(HostDevice, SaysItsNameAndHowMuchMemoryThereIs) {
   HostDevice device;
   EXPECT_STREQ(device.name(), "host");
