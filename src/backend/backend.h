@@ -337,8 +337,13 @@ class Backend {
   // Picks a token from a row of logits for each job. The answers are in the order of the jobs, valid after finish() and
   // until the next begin(). They do not depend on the device: the same logits give the same answer, to the last bit.
   // At most once in a step, within Sizes::sampling. What the jobs point to must stay until finish(), and no later
-  // operation of this step may write to the logits.
-  virtual std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) = 0;
+  // operation of this step may write to the logits. `masks`: the words of the masks are complete only after its wait().
+  // Null: they are complete now.
+  virtual std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                                   sampling::MaskGate* masks) = 0;
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) {
+    return sample(logits, jobs, nullptr);
+  }
   // Waits for all work since begin(), and reports the error if any of it failed.
   virtual PoolResult<void> finish() = 0;
 
