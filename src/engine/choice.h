@@ -41,8 +41,8 @@ struct Choice {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = 0;  // prompt and answer
   std::uint32_t position = 0;
-  SequenceId sequence;      // valid while in prefill or decode
-  bool all_logits = false;  // the request wants the logits of every token of its prompt
+  SequenceId sequence;     // valid while in prefill or decode
+  bool every_row = false;  // something of every position of its prompt is wanted, and the prompt is not complete
 
   // Where recurrent states are kept, in ascending order. A chunk of the prompt ends at each position.
   std::vector<std::uint32_t> checkpoint_positions;
@@ -94,6 +94,8 @@ struct Choice {
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size()) - prompt_tokens; }
   std::uint32_t pending() const { return static_cast<std::uint32_t>(tokens.size()) - position; }
+  // Stop strings count now: see Request::min_tokens.
+  bool may_stop(std::uint32_t min_tokens) const { return generated() > min_tokens || min_tokens == 0; }
   bool decodes() const { return state == State::Decode; }
   void find_forced() {
     constraint->forced(forced);

@@ -154,7 +154,9 @@ class Engine {
   bool ask_for_tokens(Choice& choice, std::uint32_t row);
   std::span<const std::uint32_t> ask_for_mask(Choice& choice);
   void take(const Step& step, const model::StepOutput& output);
-  void tell_prompt_logits(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const HostRows& logits);
+  void take_prompt(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const model::StepOutput& output);
+  void tell_prompt_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> logits);
+  void pool_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> hidden);
   void commit(const Step& step);
   void end_failed();
   void lose_step(const Step& step, const PoolError& error);
@@ -192,6 +194,9 @@ class Engine {
   // What a step wants of the executor.
   std::vector<sampling::Job> wanted_jobs_;
   std::vector<std::uint32_t> wanted_logits_;
+  std::vector<std::uint32_t> wanted_hidden_;
+  std::vector<float> pooled_;                      // scratch
+  std::vector<TokenLogprob> prompt_alternatives_;  // scratch
   sampling::Budget budget_;
   SamplerScratch scratch_;             // for what the executor does not sample
   std::unique_ptr<MaskWorker> masks_;  // from the first request with a constraint on

@@ -20,6 +20,16 @@ const char* name(Finish finish) {
   return "?";
 }
 
+const char* name(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::None: return "none";
+    case Pooling::Mean: return "mean";
+    case Pooling::First: return "cls";
+    case Pooling::Last: return "last";
+  }
+  return "?";
+}
+
 void Engine::accept(Choice& choice) {
   Job& job = *jobs_.at(choice.request);
   const auto picked = std::exchange(choice.picked, std::nullopt);
@@ -71,7 +81,8 @@ bool Engine::append(Choice& choice, Token token, float logprob, std::span<const 
   choice.sampler.see(token);
   job.text.clear();
   if (choice.text) choice.text->push(token, job.text);
-  const std::string_view text = choice.stop.push(job.text);
+  const bool may_stop = choice.may_stop(job.request.min_tokens);
+  const std::string_view text = may_stop ? choice.stop.push(job.text) : std::string_view(job.text);
   if (job.tells_at_once()) {
     tell(job, {.kind = Event::Kind::Token,
                .choice = choice.index,
@@ -105,7 +116,8 @@ void Engine::finish(Choice& choice, Ending ending) {
 
   job.text.clear();
   if (choice.text && !choice.stop.matched()) choice.text->flush(job.text);
-  std::string tail(choice.stop.push(job.text));
+  const bool may_stop = choice.may_stop(job.request.min_tokens);
+  std::string tail(may_stop ? choice.stop.push(job.text) : std::string_view(job.text));
   const bool by_itself = ending.why == Finish::Stop || ending.why == Finish::Length;
   if (choice.stop.matched() && by_itself && ending.stop.empty()) {
     // The flushed rest of an incomplete character completed a stop string.
