@@ -1,5 +1,5 @@
 // Which tokens an answer may have. The engine knows no grammar: a caller that wants answers of a certain shape gives it
-// an object like this for each choice. grammar_constraint.h makes one from a compiled grammar.
+// an object like this for each choice. The server makes them from compiled grammars (src/server/grammar_constraints.h).
 //
 // Who calls: the engine; mask() on a thread of its own, beside the forward pass. Calls of one object never overlap.
 // What holds: all results depend only on the accepted tokens.
