@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "quire/base/error.h"
@@ -86,7 +87,10 @@ class Grammar {
   std::unique_ptr<Budget> budget_;
   RegexSet regexes_;
   std::vector<Symbol> symbols_;
+  std::unordered_map<RegexId, SymbolId> terminals_;  // equal expressions are one symbol
   SymbolId start_ = 0;
+
+  SymbolId append(Symbol symbol);
 };
 
 }  // namespace quire::grammar

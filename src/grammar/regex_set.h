@@ -97,8 +97,29 @@ class RegexSet {
 
   Budget& budget();
 
+  // For the lexer. Bytes with equal numbers have equal derivatives; numbers are from 0 up to, not including, `count`.
+  struct Classes {
+    std::array<std::uint8_t, 256> of{};
+    std::uint32_t count = 1;
+  };
+  const Classes& classes(RegexId of);  // valid until the set changes
+  // Expressions with the same classes have equal class sets.
+  std::uint32_t class_set(RegexId of);
+  std::uint32_t combined_class_set(std::uint32_t a, std::uint32_t b);
+  const Classes& class_set_at(std::uint32_t set) const;
+  // An expression that cannot be told from `of` by reading at most `horizon` bytes: counters above it are unbounded.
+  // `of` itself where an intersection or complement makes that impossible.
+  RegexId within(RegexId of, std::uint32_t horizon);
+  // The same expression of another set.
+  RegexId import(const RegexSet& from, RegexId of);
+  // A copy with another budget; ids mean the same.
+  RegexSet clone(Budget& budget) const;
+  std::size_t bytes_used() const;  // memory
+  std::size_t size() const;        // nodes
+
  private:
   struct Impl;
+  explicit RegexSet(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
