@@ -1,12 +1,13 @@
 #include "quire/grammar/json_schema_document.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
-#include <optional>
+#include <span>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace quire::grammar {
 
@@ -17,18 +18,28 @@ namespace {
 constexpr int kMaximumDepth = 500;
 
 // Keywords whose value is a schema, a list of schemas, or (the second list) an object of schemas.
-constexpr std::array<std::string_view, 20> kSchemas = {"additionalItems",  "additionalProperties",
-                                                       "allOf",            "anyOf",
-                                                       "contains",         "contentSchema",
-                                                       "else",             "if",
-                                                       "items",            "not",
-                                                       "oneOf",            "prefixItems",
-                                                       "propertyNames",    "then",
-                                                       "unevaluatedItems", "unevaluatedProperties",
-                                                       "extends",          "disallow",
-                                                       "type",             "targetSchema"};
-constexpr std::array<std::string_view, 6> kSchemaMaps = {"$defs",        "definitions",       "dependencies",
-                                                         "dependentSchemas", "patternProperties", "properties"};
+constexpr std::array<std::string_view, 20> kSchemas = {"additionalItems",
+                                                       "additionalProperties",
+                                                       "allOf",
+                                                       "anyOf",
+                                                       "contains",
+                                                       "contentSchema",
+                                                       "else",
+                                                       "if",
+                                                       "items",
+                                                       "not",
+                                                       "oneOf",
+                                                       "prefixItems",
+                                                       "propertyNames",
+                                                       "then",
+                                                       "unevaluatedItems",
+                                                       "unevaluatedProperties",
+                                                       "extends",
+                                                       "disallow",
+                                                       "type",
+                                                       "targetSchema"};
+constexpr std::array<std::string_view, 6> kSchemaMaps = {
+    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -44,12 +55,8 @@ int draft_of(const json::value& root) {
   const json::string* name = object == nullptr ? nullptr : string_at(*object, "$schema");
   if (name == nullptr) return 0;
   const std::string_view text = *name;
-  const std::array<std::pair<std::string_view, int>, 6> drafts = {{{"draft-03", 4},
-                                                                   {"draft-04", 4},
-                                                                   {"draft-06", 6},
-                                                                   {"draft-07", 7},
-                                                                   {"2019-09", 8},
-                                                                   {"2020-12", 9}}};
+  const std::array<std::pair<std::string_view, int>, 6> drafts = {
+      {{"draft-03", 4}, {"draft-04", 4}, {"draft-06", 6}, {"draft-07", 7}, {"2019-09", 8}, {"2020-12", 9}}};
   for (const auto& [part, draft] : drafts) {
     if (text.find(part) != std::string_view::npos) return draft;
   }

@@ -5,11 +5,12 @@
 //   schema has that name ($id).
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include <boost/json/value.hpp>
 
 #include "quire/base/error.h"
 #include "quire/grammar/budget.h"

@@ -5,12 +5,13 @@
 // item must fit is such a list again, so that merging of allOf is lazy and recursion comes to an end.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <boost/json/value.hpp>
 
 #include "quire/grammar/json_schema_numbers.h"
 
@@ -85,7 +86,7 @@ struct Facts {
 struct Demand {
   enum class Kind : std::uint8_t {
     Schema,
-    Types,
+    TypeIn,
     Required,
     Property,
     Excluded,
@@ -99,20 +100,25 @@ struct Demand {
     MostItems,
     LeastProperties,
     MostProperties,
-    Contains,
+    Containing,
     Items,
     PropertyNames,
+    NotEnforced,
   };
   Kind kind = Kind::Schema;
-  Conjunct schema{};           // Schema, Property, Contains, Items, PropertyNames
-  Types types = 0;             // Types
-  std::string name{};          // Required, Property
-  std::uint64_t number = 0;    // LeastLength ... MostProperties
-  Decimal bound{};             // Least, Most
-  bool exclusive = false;      // Least, Most
-  LazyKeyword keyword{};       // Text, Multiple
+  Conjunct schema{};                          // Schema, Property, Containing, Items, PropertyNames
+  Types types = 0;                            // TypeIn
+  std::string name{};                         // Required, Property
+  std::uint64_t number = 0;                   // LeastLength ... MostProperties
+  Decimal bound{};                            // Least, Most
+  bool exclusive = false;                     // Least, Most
+  LazyKeyword keyword{};                      // Text, Multiple, NotEnforced
+  const boost::json::value* value = nullptr;  // Excluded
 };
 using Option = std::vector<Demand>;
+
+// Adds what one option demands, except for schemas.
+void apply(Facts& facts, const Demand& demand);
 
 void narrow_to(Facts& facts, Types types);
 bool equal_values(const boost::json::value& a, const boost::json::value& b);

@@ -1,11 +1,11 @@
 #include "quire/grammar/json_schema_formats.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "quire/grammar/regex_syntax.h"
 
@@ -67,8 +67,8 @@ std::string ipv6() {
 
 // RFC 3986 and, with characters beyond ASCII, RFC 3987.
 struct Uri {
-  std::string beyond;   // ucschar, to stand in a class
-  std::string in_query; // and iprivate
+  std::string beyond;    // ucschar, to stand in a class
+  std::string in_query;  // and iprivate
 
   std::string percent = "%[0-9A-Fa-f]{2}";
   std::string character() const { return fmt::format("([A-Za-z0-9._~!$&'()*+,;=:@{}-]|{})", beyond, percent); }
@@ -121,8 +121,9 @@ std::string email(std::string_view beyond) {
 // RFC 1123. Labels with "--" as third and fourth character are those of other encodings (xn--), whose rules are not
 // checked: none of them is admitted.
 std::string hostname() {
-  const std::string label = "[A-Za-z0-9]([A-Za-z0-9]|[A-Za-z0-9-]{1,2}[A-Za-z0-9]"
-                            "|[A-Za-z0-9-]([A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])[A-Za-z0-9-]{0,58}[A-Za-z0-9])?";
+  const std::string label =
+      "[A-Za-z0-9]([A-Za-z0-9]|[A-Za-z0-9-]{1,2}[A-Za-z0-9]"
+      "|[A-Za-z0-9-]([A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])[A-Za-z0-9-]{0,58}[A-Za-z0-9])?";
   return fmt::format("{0}(\\.{0})*", label);
 }
 
@@ -149,10 +150,23 @@ std::optional<std::string> expression(std::string_view name) {
   return std::nullopt;
 }
 
-constexpr std::array<std::string_view, 17> kKnown = {
-    "date",          "time", "date-time",     "duration",     "email", "idn-email",    "hostname",
-    "ipv4",          "ipv6", "uri",           "uri-reference", "iri",  "iri-reference", "uri-template",
-    "uuid",          "json-pointer", "relative-json-pointer"};
+constexpr std::array<std::string_view, 17> kKnown = {"date",
+                                                     "time",
+                                                     "date-time",
+                                                     "duration",
+                                                     "email",
+                                                     "idn-email",
+                                                     "hostname",
+                                                     "ipv4",
+                                                     "ipv6",
+                                                     "uri",
+                                                     "uri-reference",
+                                                     "iri",
+                                                     "iri-reference",
+                                                     "uri-template",
+                                                     "uuid",
+                                                     "json-pointer",
+                                                     "relative-json-pointer"};
 // Their texts have characters that JSON must or may escape.
 constexpr std::array<std::string_view, 7> kWithEscapes = {
     "email", "idn-email", "iri", "iri-reference", "uri-template", "json-pointer", "relative-json-pointer"};

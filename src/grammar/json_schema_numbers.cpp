@@ -68,8 +68,7 @@ RegexId fraction_at_least(RegexSet& regexes, const std::string& fraction, bool e
   // Behind all digits of the fraction: anything, but not only zeros if exclusive.
   RegexId tail = digits(regexes);
   if (exclusive) {
-    tail = regexes.concat(
-        {regexes.repeat(regexes.text("0"), 0), digits_between(regexes, '1', '9'), digits(regexes)});
+    tail = regexes.concat({regexes.repeat(regexes.text("0"), 0), digits_between(regexes, '1', '9'), digits(regexes)});
   }
   if (fraction.empty()) {
     return exclusive ? regexes.concat({regexes.text("."), tail}) : any_fraction(regexes);
@@ -140,10 +139,9 @@ RegexId magnitude_at_most(RegexSet& regexes, const Decimal& value, bool exclusiv
     same_length = regexes.any_of(ways);
   }
   if (count == 1) return same_length;
-  const RegexId shorter =
-      regexes.any_of({regexes.text("0"), regexes.concat({digits_between(regexes, '1', '9'),
-                                                         regexes.repeat(digit(regexes), 0,
-                                                                        static_cast<std::uint32_t>(count - 2))})});
+  const RegexId shorter = regexes.any_of(
+      {regexes.text("0"), regexes.concat({digits_between(regexes, '1', '9'),
+                                          regexes.repeat(digit(regexes), 0, static_cast<std::uint32_t>(count - 2))})});
   return regexes.any_of({same_length, regexes.concat({shorter, any_fraction(regexes)})});
 }
 
@@ -179,8 +177,7 @@ std::optional<RegexId> with_exponent(RegexSet& regexes, const NumberRange& range
   for (const char c : {'+', '-'}) sign.add(static_cast<std::uint8_t>(c));
   const RegexId exponent =
       regexes.concat({regexes.bytes(e), regexes.optional(regexes.bytes(sign)), regexes.repeat(digit(regexes), 1, 3)});
-  const RegexId magnitude =
-      regexes.concat({whole_digits(regexes), any_fraction(regexes), regexes.optional(exponent)});
+  const RegexId magnitude = regexes.concat({whole_digits(regexes), any_fraction(regexes), regexes.optional(exponent)});
   const RegexId minus = regexes.text("-");
   if (from_zero) return magnitude;
   if (to_zero) return regexes.any_of({regexes.concat({minus, magnitude}), regexes.text("0"), regexes.text("0.0")});
@@ -272,9 +269,8 @@ RegexId number_text(RegexSet& regexes, const NumberRange& range, bool integers, 
     return range.bounded() ? regexes.all_of({in_range(regexes, range), shape}) : shape;
   }
   if (!integers) {
-    const RegexId shape =
-        regexes.concat({regexes.optional(regexes.text("-")), whole_digits(regexes), regexes.text("."), digits(regexes),
-                        digits_between(regexes, '1', '9'), digits(regexes)});
+    const RegexId shape = regexes.concat({regexes.optional(regexes.text("-")), whole_digits(regexes), regexes.text("."),
+                                          digits(regexes), digits_between(regexes, '1', '9'), digits(regexes)});
     return range.bounded() ? regexes.all_of({in_range(regexes, range), shape}) : shape;
   }
   if (exponents) {

@@ -4,10 +4,11 @@
 //   without an exponent; one that has none may have an exponent of up to three digits.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <optional>
 #include <span>
 #include <string>
+
+#include <boost/json/value.hpp>
 
 #include "quire/grammar/regex_set.h"
 

@@ -1,11 +1,11 @@
 #include "quire/grammar/json_schema_texts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "quire/grammar/json_schema_formats.h"
 #include "quire/grammar/regex_syntax.h"
@@ -20,8 +20,8 @@ namespace {
 RegexId bounded_space(RegexSet& regexes) {
   ByteSet blank;
   for (const char c : {' ', '\t'}) blank.add(static_cast<std::uint8_t>(c));
-  const RegexId line = regexes.concat({regexes.optional(regexes.text("\r")), regexes.text("\n"),
-                                       regexes.repeat(regexes.bytes(blank), 0, 64)});
+  const RegexId line = regexes.concat(
+      {regexes.optional(regexes.text("\r")), regexes.text("\n"), regexes.repeat(regexes.bytes(blank), 0, 64)});
   return regexes.concat({regexes.repeat(regexes.bytes(blank), 0, 2), regexes.repeat(line, 0, 2)});
 }
 
@@ -128,8 +128,8 @@ Result<RegexId> SchemaTexts::string_content(const Facts& facts) {
   }
   // A pattern admits only what JSON can spell. Without one, or with lengths, that must be said.
   if (parts.empty() || facts.least_length > 0 || facts.most_length != UINT64_MAX) {
-    parts.push_back(regexes_.repeat(any_character(regexes_, true), counter(facts.least_length),
-                                    counter(facts.most_length)));
+    parts.push_back(
+        regexes_.repeat(any_character(regexes_, true), counter(facts.least_length), counter(facts.most_length)));
   }
   if (!without.empty()) parts.push_back(regexes_.complement(regexes_.any_of(without)));
   return regexes_.all_of(parts);
@@ -183,8 +183,8 @@ RegexId SchemaTexts::literal(const json::value& value) {
       const std::string text = number_literal(value);
       const auto number = decimal(value);
       if (value.is_double() && number && number->is_integer()) {
-        return regexes_.any_of({regexes_.text(text), regexes_.text(to_text(*number)),
-                                regexes_.text(to_text(*number) + ".0")});
+        return regexes_.any_of(
+            {regexes_.text(text), regexes_.text(to_text(*number)), regexes_.text(to_text(*number) + ".0")});
       }
       return regexes_.text(text);
     }

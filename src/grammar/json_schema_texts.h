@@ -4,10 +4,11 @@
 //   be compared by their text, and what is decided needs no choice. Other strings may use every escape of JSON.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+
+#include <boost/json/value.hpp>
 
 #include "quire/base/error.h"
 #include "quire/grammar/json_schema_document.h"
