@@ -5,11 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include <boost/json/parse_options.hpp>
+#include <boost/json/stream_parser.hpp>
 #include <fmt/format.h>
 
 #include "quire/grammar/char_set.h"
 #include "quire/grammar/gbnf.h"
 #include "quire/grammar/grammar_scanner.h"
+#include "quire/grammar/json_schema.h"
 #include "quire/grammar/regex_syntax.h"
 #include "quire/grammar/rule_set.h"
 
@@ -97,7 +100,7 @@ class Lark {
 
   // Whether a rule or a directive begins here. A rule goes on over the ends of lines until then.
   bool at_rule() {
-    if (in_.peek() == '%') return true;
+    if (in_.peek() == '%') return !in_.rest().starts_with("%json");
     const std::size_t begin = in_.at;
     if (in_.peek() == '?' || in_.peek() == '!') ++in_.at;
     const bool named = !in_.name().empty();
@@ -292,6 +295,7 @@ class Lark {
       in_.at += end + 1;
       return terminal(Expression::of_symbol(grammar_.token(spelling)));
     }
+    if (in_.skip("%json")) return schema();
     if (in_.skip("~")) {
       skip_space();
       if (depth > kMaxDepth) return in_.error("too many \"~\"");
@@ -422,6 +426,20 @@ class Lark {
     const auto regex = parse_regex(grammar_.regexes(), pattern, options);
     if (!regex) return in_.error_at(begin, regex.error().message);
     return terminal(Expression::of_regex(*regex));
+  }
+
+  Result<Expression> schema() {
+    const std::size_t begin = in_.at;
+    if (in_terminal_) return in_.error("%json inside of a terminal");
+    skip_space();
+    boost::json::stream_parser parser({}, boost::json::parse_options{.max_depth = 128});
+    boost::system::error_code code;
+    in_.at += parser.write_some(in_.rest().data(), in_.rest().size(), code);
+    if (!code) parser.finish(code);
+    if (code) return in_.error_at(begin, "%json without a JSON value");
+    const auto symbol = add_json_schema(grammar_, parser.release());
+    if (!symbol) return in_.error_at(begin, fmt::format("%json: {}", symbol.error().message));
+    return terminal(Expression::of_symbol(*symbol));
   }
 
   Result<Expression> repetition(Expression of) {

@@ -119,6 +119,16 @@ TEST_F(LarkTest, SpecialTokensStandInAngleBrackets) {
   EXPECT_THAT(refusal("start: A\nA: <|x|>"), HasSubstr("inside of a terminal"));
 }
 
+TEST_F(LarkTest, ASchemaMayStandInARule) {
+  use("start: call | /[^{].*/\ncall: %json {\"type\": \"object\",\n \"properties\": {\"a\": {\"type\": \"integer\"}},\n"
+      " \"required\": [\"a\"], \"additionalProperties\": false} \"!\"\n");
+  EXPECT_TRUE(admits("{\"a\": 1}!"));
+  EXPECT_TRUE(admits("text"));
+  EXPECT_FALSE(admits("{\"a\": true}!"));
+  EXPECT_FALSE(admits("{\"a\": 1}"));
+  EXPECT_THAT(refusal("start: %json {"), HasSubstr("%json without a JSON value"));
+}
+
 TEST_F(LarkTest, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(refusal("start: list{\"a\"}\nlist{x}: x"), HasSubstr("templates"));
   EXPECT_THAT(refusal("list{x}: x\nstart: \"a\""), HasSubstr("templates"));
