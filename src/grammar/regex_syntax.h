@@ -1,10 +1,16 @@
 // Regular expressions as people write them (ECMAScript's syntax, which JSON Schema uses; and what Python's and Rust's
 // have in common with it) to expressions over bytes.
 //
-// What holds: classes, escapes (\d \w \s \b is refused), groups (capturing or not, names ignored), alternatives, greedy
-//   and lazy quantifiers (the language is the same), anchors at the ends, Unicode escapes and \p{..} where the tables
-//   of base have it, (?i) by ASCII. Look-around and back-references are refused by name.
-// How it fails: with one line that says what is not understood and at which byte.
+// What holds:
+// - Understood: classes, escapes (\d \w \s by ECMAScript: \d and \w are ASCII), groups (capturing or not, names
+//   ignored), alternatives, greedy and lazy quantifiers (the language is the same), anchors, Unicode escapes and
+//   \p{..}, the flags (?i) by ASCII and (?s). "." is any character but line ends (\n \r U+2028 U+2029).
+// - Look-ahead is exact outside of repetitions, and as the text that a repeated character must not begin:
+//   "^((?!x).)*$". Anchors are exact outside of repetitions.
+// - Refused by name: look-behind, back-references, \b, and what ECMAScript, Python and Rust read differently ({,n},
+//   [:alpha:], octal numbers).
+// How it fails: with one line that says what is not understood and at which byte. An expression that is too large shows
+//   in the budget.
 #pragma once
 
 #include <string_view>
@@ -21,6 +27,9 @@ struct RegexOptions {
   // The result matches the text as it stands between the quotation marks of a JSON string: with every spelling that
   // JSON has for a character (escapes, \uXXXX). Otherwise UTF-8.
   bool json_string = false;
+  // As (?i) and (?s) at the front.
+  bool ignore_case = false;
+  bool dot_all = false;
 };
 
 Result<RegexId> parse_regex(RegexSet& regexes, std::string_view pattern, const RegexOptions& options = {});
