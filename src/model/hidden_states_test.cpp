@@ -43,6 +43,7 @@ TEST(HiddenStates, TimesTheOutputMatrixAreTheLogits) {
       for (std::uint32_t token = 0; token < vocabulary; ++token) {
         double sum = 0;
         for (std::uint32_t i = 0; i < width; ++i) sum += double{weights[std::size_t{token} * width + i]} * hidden[i];
+        sum *= model->constants().logit_scale;
         scale = std::max(scale, std::abs(sum));
         wrong = std::max(wrong, std::abs(sum - logits[token]));
       }

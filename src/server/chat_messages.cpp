@@ -178,7 +178,7 @@ bool cut_behind_last(text::ChatPrompt::Rendered& rendered, std::string_view cont
 
 }  // namespace
 
-std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const TextModel& model) {
+std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(json::object body, const TextModel& model) {
   if (model.chat() == nullptr) {
     return std::unexpected(invalid(
         fmt::format("this model cannot chat: {}; use /v1/completions to continue a text", model.why_no_chat())));
@@ -202,6 +202,12 @@ std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const
     return std::unexpected(invalid("the last message cannot be continued: the chat template changes it, or it is empty",
                                    "continue_final_message"));
   }
+  return std::move(*rendered);
+}
+
+std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const TextModel& model) {
+  const auto rendered = rendered_chat(std::move(body), model);
+  if (!rendered) return std::unexpected(rendered.error());
   if (rendered->text.size() > model.most_bytes()) {
     return std::unexpected(too_long("messages", fmt::format("{} bytes", rendered->text.size()), model));
   }

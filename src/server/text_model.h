@@ -17,22 +17,45 @@
 #include "quire/engine/request.h"
 #include "quire/gguf/gguf.h"
 #include "quire/text/chat_prompt.h"
+#include "quire/text/infill.h"
 #include "quire/text/tokenizer.h"
 
 namespace quire::server {
 
+// What the model's file says of itself, for /props and /v1/models.
+struct ModelFacts {
+  std::string file;           // its name, without folders
+  std::string architecture;   // "llama"
+  std::uint32_t context = 0;  // that it was trained for; 0: the file does not say
+  std::uint32_t embedding = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;    // of its tensors
+  std::string chat_template;  // as the file has it
+  // How a text becomes a vector: as the file says, or else that of the last position. None: it has no embeddings.
+  engine::Pooling pooling = engine::Pooling::Last;
+};
+
+struct TextModelOptions {
+  std::string alias = {};                       // the model's name; empty: the name of its file
+  bool any_name = false;                        // it answers whatever model a request names
+  std::optional<engine::Pooling> pooling = {};  // of embeddings; empty: as its file says
+};
+
 class TextModel {
  public:
-  // `alias`: the model's name; empty: the name of its file.
   static Result<std::unique_ptr<TextModel>> create(const gguf::File& file, std::uint32_t context,
-                                                   std::uint32_t vocabulary, const std::string& alias);
+                                                   std::uint32_t vocabulary, const TextModelOptions& options);
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }
   // For clients: it names no file.
   const std::string& why_no_chat() const { return why_no_chat_; }
   const std::string& name() const { return names_.front(); }
-  bool answers_to(std::string_view name) const;
+  bool answers_to(std::string_view name) const;  // whether this is one of its names
+  bool any_name() const { return any_name_; }
+  const ModelFacts& facts() const { return facts_; }
+  // Null: it cannot fill in the middle.
+  const text::InfillTokens* infill() const { return infill_ ? &*infill_ : nullptr; }
   std::uint32_t context() const { return context_; }
   std::uint32_t vocabulary() const { return vocabulary_; }
   std::int64_t created() const { return created_; }  // when the server started, in Unix time
@@ -53,6 +76,9 @@ class TextModel {
   std::optional<text::ChatPrompt> chat_;  // refers to the tokenizer
   std::string why_no_chat_;
   std::vector<std::string> names_;
+  bool any_name_ = false;
+  ModelFacts facts_;
+  std::optional<text::InfillTokens> infill_;
   std::uint32_t context_ = 0;
   std::uint32_t vocabulary_ = 0;
   std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();
