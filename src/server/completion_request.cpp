@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "quire/server/chat_messages.h"
+#include "quire/server/constraint_fields.h"
 #include "quire/server/fields.h"
 #include "quire/server/unsupported.h"
 
@@ -180,6 +181,18 @@ void read_common(Fields& fields, const TextModel& model, CompletionRequest& requ
   options.text = [&model, at_start = request.chat, render_special] {
     return model.text_stream(at_start, render_special);
   };
+}
+
+// The shape that the answer must have.
+std::optional<ApiError> add_constraint(const json::object& body, const TextModel& model, engine::Request& options) {
+  const auto asked = read_constraint(body);
+  if (!asked) return asked.error();
+  if (!*asked) return std::nullopt;
+  const std::string& field = (*asked)->field;
+  auto factory = model.constraints().make((*asked)->spec);
+  if (!factory) return invalid(fmt::format("'{}' cannot be enforced: {}", field, factory.error().message), field);
+  options.constraint = std::move(*factory);
+  return std::nullopt;
 }
 
 std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model, bool echo,
@@ -367,6 +380,7 @@ CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
+  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
   request.options.max_tokens = static_cast<std::uint32_t>(fields.integer("max_tokens", 0, kMostTokens).value_or(16));
   request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, kMostLogprobs).value_or(-1));
   const bool echo = fields.boolean("echo").value_or(false);
@@ -395,6 +409,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
+  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
   // The newer name wins. Without either, only the context limits the answer.
   const auto older = fields.integer("max_tokens", 0, kMostTokens);
   const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);

@@ -241,8 +241,10 @@ TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
        "'tool_choice' can only be \"auto\" or \"none\" here"},
       {R"({"messages": [{"role": "user", "content": "hi"}], "top_logprobs": 2})",
        "'top_logprobs' needs 'logprobs' to be true"},
-      {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_object"}})",
-       "'response_format' is not supported, except as {\"type\":\"text\"}"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "xml"}})",
+       "'response_format.type' must be 'text', 'json_object' or 'json_schema', not 'xml'"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "guided_regex": "(a"})",
+       "'guided_regex' cannot be enforced: regular expression, byte 0: \"(\" without \")\""},
   };
   for (const auto& [body, message] : cases) {
     const auto request = chat(body);

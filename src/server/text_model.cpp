@@ -84,6 +84,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   model->infill_ = text::find_infill_tokens(file, model->tokenizer_);
   model->context_ = context;
   model->vocabulary_ = vocabulary;
+  model->constraints_ = std::make_unique<GrammarConstraints>(model->tokenizer_, vocabulary);
   if (const std::size_t bytes = model->tokenizer_.max_token_bytes(); bytes > 0) model->most_bytes_ = bytes * context;
   model->created_ = std::time(nullptr);
   return model;

@@ -16,6 +16,7 @@
 #include "quire/base/error.h"
 #include "quire/engine/request.h"
 #include "quire/gguf/gguf.h"
+#include "quire/server/grammar_constraints.h"
 #include "quire/text/chat_prompt.h"
 #include "quire/text/infill.h"
 #include "quire/text/tokenizer.h"
@@ -65,6 +66,9 @@ class TextModel {
   // The text of a token as well-formed UTF-8.
   std::string token_text(Token token) const;
 
+  // Constraints of answers, made for this vocabulary. It locks by itself.
+  GrammarConstraints& constraints() const { return *constraints_; }
+
   // For a Request: turns tokens into well-formed text as they come. `at_start`: the answer begins a new text; it does
   // not continue one.
   std::unique_ptr<engine::TextStream> text_stream(bool at_start, bool render_special) const;
@@ -79,6 +83,7 @@ class TextModel {
   bool any_name_ = false;
   ModelFacts facts_;
   std::optional<text::InfillTokens> infill_;
+  std::unique_ptr<GrammarConstraints> constraints_;  // refers to the tokenizer
   std::uint32_t context_ = 0;
   std::uint32_t vocabulary_ = 0;
   std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();

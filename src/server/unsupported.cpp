@@ -20,16 +20,7 @@ constexpr std::string_view kTemplateVariable = "put it into 'chat_template_kwarg
 
 constexpr UnsupportedField kFields[] = {
     // The answer follows a grammar.
-    {.name = "response_format", .neutral = R"([{"type": "text"}])"},
-    {.name = "grammar", .neutral = R"([""])"},
-    {.name = "json_schema"},
-    {.name = "guided_json"},
-    {.name = "guided_regex"},
-    {.name = "guided_choice"},
-    {.name = "guided_grammar"},
-    {.name = "structured_outputs"},
     {.name = "structural_tag"},
-    {.name = "regex"},
     {.name = "ebnf"},
     // Other ways to sample.
     {.name = "mirostat", .neutral = "[0]"},
