@@ -281,8 +281,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
         Choice choice{.options = {}, .chain = chain, .order = state.next_order()};
         choice.options.push_back(
             {{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
-        Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject},
-                          {.kind = Demand::Kind::Required, .name = std::string(key)}};
+        // What it depends on is written first.
+        Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject}};
         if (const json::array* names = dependency.if_array()) {
           for (const json::value& one : *names) {
             if (!one.is_string()) return fail_at(work, schema, name, "must list names");
@@ -293,6 +293,7 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
         } else {
           present.push_back({.schema = {.schema = &dependency}});
         }
+        present.push_back({.kind = Demand::Kind::Required, .name = std::string(key)});
         choice.options.push_back(std::move(present));
         state.choices.push_back(std::move(choice));
       }
