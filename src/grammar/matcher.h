@@ -56,7 +56,15 @@ class TokenTrie {
 };
 
 class Compiled;  // a grammar made ready for a vocabulary
-Result<std::shared_ptr<Compiled>> compile(Grammar grammar, std::shared_ptr<const TokenTrie> vocabulary);
+
+struct CompileOptions {
+  // What matchers have computed is dropped when it takes more than this; see "What holds".
+  std::size_t cache_bytes = std::size_t{32} << 20;
+};
+
+Result<std::shared_ptr<Compiled>> compile(Grammar grammar, std::shared_ptr<const TokenTrie> vocabulary,
+                                          const CompileOptions& options = {});
+std::size_t compiled_bytes(const Compiled& compiled);  // memory that it takes now, as an estimate
 
 class Matcher {
  public:
@@ -87,7 +95,12 @@ class Matcher {
 
   // The grammar needed more rows or items than the limits. Every mask is empty then.
   bool failed() const;
-  std::size_t bytes() const;  // memory that this matcher holds
+  std::size_t bytes() const;  // memory that this matcher holds, besides what it shares
+
+  // For tests and --stats: the same as mask(), by looking at every token; and work done so far, in items of the parser
+  // and nodes of the trie, by all matchers of the grammar since the cache was last emptied.
+  std::uint32_t mask_slowly(std::span<std::uint32_t> bits);
+  std::uint64_t work() const;
 
  private:
   struct Impl;

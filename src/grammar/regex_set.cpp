@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-
 namespace quire::grammar {
 
 namespace {
@@ -62,7 +61,6 @@ struct RegexSet::Impl {
   std::unordered_map<std::uint64_t, std::uint32_t> combined;
   std::unordered_map<std::uint64_t, RegexId> derivatives;  // node << 8 | class
   std::uint32_t factoring = 0;
-  std::vector<std::uint16_t> numbers = std::vector<std::uint16_t>(std::size_t{256} * 256);  // scratch; all 0
 
   explicit Impl(Budget& owner) : budget(&owner) {
     table.resize(256);
@@ -444,6 +442,7 @@ struct RegexSet::Impl {
   // Numbers become those of the first bytes that have them, so that equal partitions are equal.
   template <typename F>
   std::uint32_t intern_classes(F key_of) {
+    thread_local std::vector<std::uint16_t> numbers(std::size_t{256} * 256);  // all 0 between calls
     Classes classes;
     classes.count = 0;
     for (unsigned byte = 0; byte < 256; ++byte) {
@@ -648,7 +647,6 @@ struct RegexSet::Impl {
 };
 
 RegexSet::RegexSet(Budget& budget) : impl_(std::make_unique<Impl>(budget)) {}
-RegexSet::RegexSet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RegexSet::~RegexSet() = default;
 RegexSet::RegexSet(RegexSet&&) noexcept = default;
 RegexSet& RegexSet::operator=(RegexSet&&) noexcept = default;
@@ -753,16 +751,17 @@ RegexId RegexSet::within(RegexId of, std::uint32_t horizon) {
   return impl_->budget->exhausted() ? of : result;
 }
 
+bool RegexSet::surely_extends(RegexId of) const {
+  const Node& node = impl_->nodes[of];
+  return of != kNothing && of != kEmpty && (node.positive || (node.sure && !node.nullable));
+}
+
 RegexId RegexSet::import(const RegexSet& from, RegexId of) {
   std::unordered_map<RegexId, RegexId> done;
   return impl_->import(*from.impl_, of, done);
 }
 
-RegexSet RegexSet::clone(Budget& budget) const {
-  auto copy = std::make_unique<Impl>(*impl_);
-  copy->budget = &budget;
-  return RegexSet(std::move(copy));
-}
+void RegexSet::use(Budget& budget) { impl_->budget = &budget; }
 
 std::size_t RegexSet::bytes_used() const {
   const Impl& impl = *impl_;

@@ -110,16 +110,16 @@ class RegexSet {
   // An expression that cannot be told from `of` by reading at most `horizon` bytes: counters above it are unbounded.
   // `of` itself where an intersection or complement makes that impossible.
   RegexId within(RegexId of, std::uint32_t horizon);
+  // Certainly matches some text that is not empty. False: unknown.
+  bool surely_extends(RegexId of) const;
   // The same expression of another set.
   RegexId import(const RegexSet& from, RegexId of);
-  // A copy with another budget; ids mean the same.
-  RegexSet clone(Budget& budget) const;
+  void use(Budget& budget);        // instead of the one so far
   std::size_t bytes_used() const;  // memory
   std::size_t size() const;        // nodes
 
  private:
   struct Impl;
-  explicit RegexSet(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
