@@ -112,6 +112,7 @@ class SchemaReader {
   void choose(State state, Work& work);
   void take(State& state, Work& work, const Option& option, const Chain* chain, const Order& order);
   bool viable(const Facts& facts, const Option& option);
+  bool implied(const Facts& facts, const Option& option);
   std::vector<Option> one_of_options(const Facts& facts, const boost::json::array& branches);
   Types quick_types(const boost::json::value& schema, int depth);
   const boost::json::value* types_schema(Types types);
