@@ -5,8 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/json/parse_options.hpp>
-#include <boost/json/stream_parser.hpp>
+#include <boost/json/parse.hpp>
 #include <fmt/format.h>
 
 #include "quire/grammar/char_set.h"
@@ -428,16 +427,38 @@ class Lark {
     return terminal(Expression::of_regex(*regex));
   }
 
+  // The JSON object at the front of `text`, by its braces.
+  static std::string_view object_at_front(std::string_view text) {
+    int depth = 0;
+    bool quoted = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (quoted) {
+        if (c == '\\') ++i;
+        if (c == '"') quoted = false;
+      } else if (c == '"') {
+        quoted = true;
+      } else if (c == '{') {
+        ++depth;
+      } else if (c == '}' && --depth == 0) {
+        return text.substr(0, i + 1);
+      }
+      if (depth == 0) break;
+    }
+    return {};
+  }
+
   Result<Expression> schema() {
     const std::size_t begin = in_.at;
     if (in_terminal_) return in_.error("%json inside of a terminal");
     skip_space();
-    boost::json::stream_parser parser({}, boost::json::parse_options{.max_depth = 128});
+    const std::string_view text = object_at_front(in_.rest());
+    if (text.empty()) return in_.error_at(begin, "%json without a JSON object");
+    in_.at += text.size();
     boost::system::error_code code;
-    in_.at += parser.write_some(in_.rest().data(), in_.rest().size(), code);
-    if (!code) parser.finish(code);
-    if (code) return in_.error_at(begin, "%json without a JSON value");
-    const auto symbol = add_json_schema(grammar_, parser.release());
+    const auto value = boost::json::parse(text, code, {}, {.max_depth = 128});
+    if (code) return in_.error_at(begin, fmt::format("%json: not JSON: {}", code.message()));
+    const auto symbol = add_json_schema(grammar_, value);
     if (!symbol) return in_.error_at(begin, fmt::format("%json: {}", symbol.error().message));
     return terminal(Expression::of_symbol(*symbol));
   }

@@ -126,7 +126,7 @@ TEST_F(LarkTest, ASchemaMayStandInARule) {
   EXPECT_TRUE(admits("text"));
   EXPECT_FALSE(admits("{\"a\": true}!"));
   EXPECT_FALSE(admits("{\"a\": 1}"));
-  EXPECT_THAT(refusal("start: %json {"), HasSubstr("%json without a JSON value"));
+  EXPECT_THAT(refusal("start: %json {"), HasSubstr("%json without a JSON object"));
 }
 
 TEST_F(LarkTest, WhatIsNotSupportedIsRefusedByName) {
