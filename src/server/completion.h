@@ -49,6 +49,7 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
     LogprobsFormat logprobs;
     const char* finish = "";
     engine::Clock::time_point last_token{};
+    std::unique_ptr<ChatAnswer> answer;  // null: the answer is one text
   };
 
   void submit(Namespace name_space);
@@ -56,6 +57,8 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   void token(const Arrival& arrival, std::uint32_t index);
   void finished(const Arrival& arrival, std::uint32_t index);
   void complete();
+  void add(const std::vector<tools::Delta>& deltas, std::uint32_t index);
+  bool one_call_came(std::uint32_t index);
   void fail(const ApiError& error, Outcome outcome);
   void cancel();
   void stream(std::string_view events);

@@ -19,6 +19,7 @@
 
 #include "quire/engine/request.h"
 #include "quire/server/api_error.h"
+#include "quire/server/chat_answer.h"
 #include "quire/server/text_model.h"
 
 namespace quire::server {
@@ -37,6 +38,7 @@ struct CompletionRequest {
   engine::Request options;                  // everything but the prompt, the same for all prompts
   bool stream = false;
   bool include_usage = false;
+  AnswerStyle style;  // of a chat
 };
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;

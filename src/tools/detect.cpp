@@ -174,12 +174,25 @@ void detect_reasoning(const Render& render, Detected& found) {
 
 }  // namespace
 
-Detected detect(const Render& render) {
+Detected detect(const Render& render, const HasToken& has_token) {
   Detected found{.format = &fallback_format()};
   const auto plain = render(variables({user()}, true, true));
   found.tells_tools = plain && plain->find(kNames[0]) != std::string::npos;
   detect_format(render, found);
   detect_reasoning(render, found);
+  if (!found.reads_back) {
+    const auto known = [&](const Format& format) {
+      const Shape& shape = format.shapes.front();
+      return shape.where == Shape::Where::Anywhere && has_token(trigger(shape));
+    };
+    const auto format = std::ranges::find_if(formats(), known);
+    if (format != formats().end()) found.format = &*format;
+  }
+  if (found.reasoning == nullptr) {
+    const auto known = [&](const Reasoning& each) { return has_token(each.begin) && has_token(each.end); };
+    const auto reasoning = std::ranges::find_if(reasonings(), known);
+    if (reasoning != reasonings().end()) found.reasoning = &*reasoning;
+  }
   return found;
 }
 

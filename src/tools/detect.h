@@ -4,7 +4,8 @@
 // not looked at.
 //
 // Who may call: any thread; there is no state.
-// How it fails: it does not. A template that refuses every probe, or whose calls no format reads, gets the fallback.
+// How it fails: it does not. If a template shows nothing that a format reads, the vocabulary decides: some models have
+//   tokens for their marks, and templates that do not write them. Else the format is the fallback.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ using Render = std::function<std::optional<std::string>(boost::json::object vari
 struct Detected {
   const Format* format = nullptr;        // never null
   const Reasoning* reasoning = nullptr;  // null: none was seen
-  bool reads_back = false;               // the template's calls were read; otherwise the format is the fallback
+  bool reads_back = false;               // the template's calls were read
   bool tells_tools = false;              // the template writes the tools of the request into the prompt
   bool several = false;                  // the template takes several calls in one message
   // How the template wants messages with calls.
@@ -33,6 +34,9 @@ struct Detected {
   std::string reasoning_key;       // the key of a message's reasoning that the template writes; empty: none
 };
 
-Detected detect(const Render& render);
+// Whether the vocabulary has a token with this spelling.
+using HasToken = std::function<bool(std::string_view spelling)>;
+
+Detected detect(const Render& render, const HasToken& has_token);
 
 }  // namespace quire::tools

@@ -8,14 +8,16 @@
 namespace quire::tools {
 namespace {
 
-Detected detect_in(const std::string& source) {
+Detected detect_in(const std::string& source, const std::vector<std::string_view>& tokens = {}) {
   const auto parsed = jinja::Template::parse(source);
   EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
   if (!parsed) return {.format = &fallback_format()};
-  return detect([&](boost::json::object variables) -> std::optional<std::string> {
-    auto rendered = parsed->render(variables);
-    return rendered ? std::optional(std::move(rendered->text)) : std::nullopt;
-  });
+  return detect(
+      [&](boost::json::object variables) -> std::optional<std::string> {
+        auto rendered = parsed->render(variables);
+        return rendered ? std::optional(std::move(rendered->text)) : std::nullopt;
+      },
+      [&](std::string_view spelling) { return std::ranges::find(tokens, spelling) != tokens.end(); });
 }
 
 // A template of turns with `calls` for messages that call tools.
@@ -74,6 +76,17 @@ TEST(Detect, WithoutCallsInTheTemplateTheFallbackIsUsed) {
   const Detected refusing = detect_in("{{ raise_exception('no') }}");
   EXPECT_EQ(refusing.format, &fallback_format());
   EXPECT_EQ(refusing.reasoning, nullptr);
+}
+
+TEST(Detect, WithoutCallsInTheTemplateTokensOfTheVocabularyDecide) {
+  const std::string plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+  EXPECT_EQ(detect_in(plain, {"<|tool_call_start|>", "<|tool_call_end|>"}).format->name, "lfm2");
+  EXPECT_EQ(detect_in(plain, {"<|tool_call|>"}).format->name, "granite");
+  EXPECT_EQ(detect_in(plain, {"{", "[", "```json"}).format, &fallback_format());
+  EXPECT_EQ(detect_in(plain, {"[THINK]"}).reasoning, nullptr);
+  EXPECT_EQ(detect_in(plain, {"[THINK]", "[/THINK]"}).reasoning->name, "mistral");
+  // What the template writes comes first.
+  EXPECT_EQ(detect_in(turns(testing::examples()[0].calls), {"[TOOL_CALLS]"}).format->name, "hermes");
 }
 
 TEST(Detect, ReasoningOfAMessage) {

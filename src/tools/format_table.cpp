@@ -55,6 +55,10 @@ constexpr Part kJambaEnd[] = {mark("]"), kSpace, mark("</tool_calls>")};
 constexpr Shape kJamba[] = {
     {.begin = kJambaBegin, .call = kSpacedObject, .between = kComma, .end = kJambaEnd, .several = true}};
 
+constexpr Part kObjectsBegin[] = {mark("<tool_calls>"), kSpace};
+constexpr Part kObjectsEnd[] = {mark("</tool_calls>")};
+constexpr Shape kObjects[] = {{.begin = kObjectsBegin, .call = kSpacedObject, .end = kObjectsEnd, .several = true}};
+
 constexpr Part kFunctoolsBegin[] = {mark("functools["), kSpace};
 constexpr Shape kFunctools[] = {
     {.begin = kFunctoolsBegin, .call = kSpacedObject, .between = kComma, .end = kCloseList, .several = true}};
@@ -272,6 +276,7 @@ constexpr Format kFormats[] = {
     {.name = "command-r", .shapes = kCommandR},
     {.name = "hunyuan", .shapes = kHunyuan},
     {.name = "jamba", .shapes = kJamba},
+    {.name = "minimax-m1", .shapes = kObjects},
     {.name = "nemotron", .shapes = kNemotron},
     {.name = "functools", .shapes = kFunctools},
     {.name = "apertus", .shapes = kApertus},
