@@ -16,13 +16,19 @@ namespace json = boost::json;
 
 namespace {
 
-// White space between tokens: what pretty printers write, and a little more.
+// White space is what pretty printers write, and a little more. Nobody breaks a line before a comma or around a colon,
+// and a model that is unsure would otherwise fill its answer with blanks.
+RegexId few_blanks(RegexSet& regexes) {
+  ByteSet blank;
+  for (const char c : {' ', '\t'}) blank.add(static_cast<std::uint8_t>(c));
+  return regexes.repeat(regexes.bytes(blank), 0, 2);
+}
 RegexId bounded_space(RegexSet& regexes) {
   ByteSet blank;
   for (const char c : {' ', '\t'}) blank.add(static_cast<std::uint8_t>(c));
   const RegexId line = regexes.concat(
       {regexes.optional(regexes.text("\r")), regexes.text("\n"), regexes.repeat(regexes.bytes(blank), 0, 64)});
-  return regexes.concat({regexes.repeat(regexes.bytes(blank), 0, 2), regexes.repeat(line, 0, 2)});
+  return regexes.concat({few_blanks(regexes), regexes.optional(line)});
 }
 
 std::string number_literal(const json::value& value) {
@@ -43,12 +49,13 @@ SchemaTexts::SchemaTexts(RegexSet& regexes, const SchemaDocument& document, bool
     : regexes_(regexes),
       document_(document),
       space_(compact ? RegexSet::kEmpty : bounded_space(regexes)),
+      blanks_(compact ? RegexSet::kEmpty : few_blanks(regexes)),
       open_object_(regexes.concat({regexes.text("{"), space_})),
       close_object_(regexes.concat({space_, regexes.text("}")})),
       open_array_(regexes.concat({regexes.text("["), space_})),
       close_array_(regexes.concat({space_, regexes.text("]")})),
-      comma_(regexes.concat({space_, regexes.text(","), space_})),
-      colon_(regexes.concat({space_, regexes.text(":"), space_})),
+      comma_(regexes.concat({blanks_, regexes.text(","), space_})),
+      colon_(regexes.concat({blanks_, regexes.text(":"), blanks_})),
       character_(any_character(regexes, true)) {}
 
 bool SchemaTexts::matches_nothing(RegexId regex) {

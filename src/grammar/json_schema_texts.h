@@ -49,7 +49,7 @@ class SchemaTexts {
 
   RegexSet& regexes_;
   const SchemaDocument& document_;
-  RegexId space_, open_object_, close_object_, open_array_, close_array_, comma_, colon_;
+  RegexId space_, blanks_, open_object_, close_object_, open_array_, close_array_, comma_, colon_;
   RegexId character_;  // of a string
   RegexId key_content_ = RegexSet::kNothing;
   std::array<RegexId, 4> plain_numbers_{};  // without bounds, by the types

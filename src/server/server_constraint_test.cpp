@@ -89,7 +89,7 @@ TEST(ServerConstraint, AStreamAndLogprobsHaveTheSameAnswer) {
 // Many at once, constrained and not, in a pool that must suspend: the answers are those given alone.
 TEST(ServerConstraint, AnswersAreTheSameUnderLoad) {
   std::vector<std::string> alone;
-  constexpr std::uint64_t kAsked = 24;
+  constexpr std::uint64_t kAsked = 18;
   const auto body = [](std::uint64_t i) {
     return i % 3 == 2 ? fmt::format(R"({{"messages": [{{"role": "user", "content": "Write about Mia."}}], "seed": {},
                                        "max_tokens": 120}})",
@@ -97,7 +97,7 @@ TEST(ServerConstraint, AnswersAreTheSameUnderLoad) {
                       : chat(i);
   };
   {
-    Running server;
+    Running server({}, {.context = 512});
     for (std::uint64_t i = 0; i < kAsked; ++i) alone.push_back(content(server.post("/v1/chat/completions", body(i))));
   }
   Running server({}, {.context = 512, .memory = 2 << 20});
@@ -107,7 +107,7 @@ TEST(ServerConstraint, AnswersAreTheSameUnderLoad) {
     clients.emplace_back([&, i] { loaded[i] = content(server.post("/v1/chat/completions", body(i))); });
   }
   for (std::thread& client : clients) client.join();
-  EXPECT_EQ(loaded, alone);
+  for (std::uint64_t i = 0; i < kAsked; ++i) EXPECT_EQ(loaded[i], alone[i]) << i;
   const json::value pool = server.pool();
   EXPECT_GT(pool.at("stats").at("suspensions_by_copy").to_number<int>() +
                 pool.at("stats").at("suspensions_by_recompute").to_number<int>(),
@@ -124,14 +124,16 @@ TEST(ServerConstraint, EveryWayToAskForAShapeIsKept) {
     return std::string(reply.parsed().at("choices").at(0).at("text").as_string());
   };
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    EXPECT_TRUE(std::regex_match(text(R"("guided_regex": "[0-9]{3}-[a-f]+x")", seed), std::regex("[0-9]{3}-[a-f]+x")));
+    EXPECT_TRUE(
+        std::regex_match(text(R"("guided_regex": "[0-9]{3}-[a-f]{1,8}x")", seed), std::regex("[0-9]{3}-[a-f]{1,8}x")));
     EXPECT_THAT((std::vector<std::string>{"yes", "no", "maybe so"}),
                 ::testing::Contains(text(R"("guided_choice": ["yes", "no", "maybe so"])", seed)));
     EXPECT_TRUE(
-        std::regex_match(text(R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\" \".\"+ \"!\"")", seed),
-                         std::regex("The (cat|dog) sat\\.+!")));
-    EXPECT_TRUE(std::regex_match(text(R"("structured_outputs": {"grammar": "start: \"a\" B+ \"c\"\nB: /[xy]/"})", seed),
-                                 std::regex("a[xy]+c")));
+        std::regex_match(text(R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\" \".\"{1,5} \"!\"")", seed),
+                         std::regex("The (cat|dog) sat\\.{1,5}!")));
+    EXPECT_TRUE(
+        std::regex_match(text(R"("structured_outputs": {"grammar": "start: \"a\" B~1..6 \"c\"\nB: /[xy]/"})", seed),
+                         std::regex("a[xy]{1,6}c")));
     const std::string flag = text(R"("guided_json": {"type": "boolean"})", seed);
     EXPECT_TRUE(flag == "true" || flag == "false") << flag;
   }
@@ -140,10 +142,10 @@ TEST(ServerConstraint, EveryWayToAskForAShapeIsKept) {
 TEST(ServerConstraint, WhatCannotBeEnforcedIsRefusedByItsName) {
   Running server;
   const Reply reply = server.post("/v1/completions", R"({"prompt": "Once", "guided_json":
-      {"type": "array", "items": {"type": "object", "properties": {"a": {"contains": {"type": "string"}}}}}})");
+      {"type": "array", "items": {"type": "object", "properties": {"a": {"uniqueItems": true}}}}})");
   EXPECT_EQ(reply.status, 400U);
   EXPECT_THAT(reply.error_message(), HasSubstr("'guided_json' cannot be enforced"));
-  EXPECT_THAT(reply.error_message(), HasSubstr("contains"));
+  EXPECT_THAT(reply.error_message(), HasSubstr("uniqueItems"));
 }
 
 }  // namespace
