@@ -1,7 +1,8 @@
 // Requests to the server, with the key, and its errors.
-import { $, store, stored } from './dom.js';
+import { $ } from './dom.js';
+import { inTab } from './storage.js';
 
-let apiKey = stored('quire.key', '');
+let apiKey = inTab.get('quire.key') ?? '';
 let keyArrived = null;  // {promise, resolve} while the page asks for a key
 
 export class ServerError extends Error {
@@ -45,9 +46,10 @@ export function startKeyForm() {
   $('key-form').onsubmit = (event) => {
     event.preventDefault();
     apiKey = $('key').value.trim();
-    store('quire.key', apiKey);
+    inTab.set('quire.key', apiKey);
     $('key').value = '';
     $('key-form').hidden = true;
+    $('prompt').focus();
     keyArrived?.resolve();
     keyArrived = null;
   };
