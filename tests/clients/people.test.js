@@ -192,6 +192,217 @@ for (const size of sizes) {
   });
 }
 
+
+for (const size of sizes) {
+  test(`${size.name} pixels: settings are checked, kept and sent; the theme can be chosen`, { timeout: 60_000 }, async () => {
+    const { page, problems, close } = await open(size, { settings: null });
+    await live(page);
+    const sent = await answerWith(page, [['Yes.']]);
+    await page.click('#settings-open');
+    await wellLaid(page, '#settings');
+    await picture(page, `people-${size.name}-settings`);
+    await page.fill('#set-system', 'Be short.');
+    const values = { temperature: 0.3, top_k: 20, top_p: 0.9, min_p: 0.02, repetition_penalty: 1.1, presence_penalty: 0.5, frequency_penalty: -0.5, seed: 11, max_tokens: 50 };
+    for (const [name, value] of Object.entries(values)) await page.fill(`#set-${name}`, String(value));
+    await page.fill('#set-stop', 'END\n\\n\\n');
+    await page.fill('#set-tools', '[{"name": "weather"}');
+    await page.fill('#set-top_p', '3');
+    await page.focus('#set-seed');
+    assert.equal(await page.textContent('#set-top_p-problem'), 'Top p goes from 0 to 1.');
+    assert.match(await page.textContent('#set-tools-problem'), /^The tools are not JSON/);
+    await wellLaid(page, '#settings');
+    await picture(page, `people-${size.name}-settings-wrong`);
+    await page.fill('#set-top_p', '0.9');
+    await page.fill('#set-tools', '[{"name": "weather"}]');
+    await page.locator('#settings [value=dark]').check();
+    assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), 'rgb(19, 21, 24)');
+    await page.keyboard.press('Escape');
+    await ask(page, 'Hi');
+    const [{ messages, model, stream, stream_options: options, ...body }] = sent;
+    assert.deepEqual(messages, [{ role: 'system', content: 'Be short.' }, { role: 'user', content: 'Hi' }]);
+    assert.deepEqual(body, { ...values, stop: ['END', '\n\n'], tools: [{ type: 'function', function: { name: 'weather' } }], logprobs: true, top_logprobs: 5 });
+    await picture(page, `people-${size.name}-dark`);
+    await page.reload();
+    await live(page);
+    assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), 'rgb(19, 21, 24)', 'the theme is kept');
+    await page.click('#settings-open');
+    assert.equal(await page.inputValue('#set-min_p'), '0.02');
+    assert.equal(await page.inputValue('#set-system'), 'Be short.');
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  test(`${size.name} pixels: reasoning and calls are folded, a result is given, and the model goes on`, { timeout: 60_000 }, async () => {
+    const { page, problems, close } = await open(size);
+    await live(page);
+    const sent = await answerWith(page, [
+      [{ reasoning_content: 'The user wants the weather. ' }, { reasoning_content: 'I call the tool.' }, 'I will look.',
+        { tool_calls: [{ index: 0, id: 'call_1', type: 'function', function: { name: 'weather', arguments: '' } }] },
+        { tool_calls: [{ index: 0, function: { arguments: '{"city":' } }] }, { tool_calls: [{ index: 0, function: { arguments: '"Rome"}' } }] }, { finish: 'tool_calls' }],
+      ['It is **sunny**.'],
+    ]);
+    await ask(page, 'The weather in Rome?');
+    assert.equal(await page.textContent('.reasoning summary'), 'Reasoning, 9 words');
+    assert.equal(await page.locator('.reasoning .folded').isVisible(), false, 'folded');
+    await page.click('.reasoning summary');
+    assert.equal(await page.locator('.reasoning .folded').textContent(), 'The user wants the weather. I call the tool.');
+    assert.equal(await page.textContent('.call summary'), 'Calls weather');
+    await page.click('.call summary');
+    assert.equal(await page.textContent('.call .folded'), '{\n  "city": "Rome"\n}');
+    await wellLaid(page);
+    await picture(page, `people-${size.name}-call`);
+    await page.fill('.result textarea', '{"sky": "clear"}');
+    await page.click('.result button');
+    await rested(page);
+    assert.equal(await page.locator('.answer .markdown strong').textContent(), 'sunny');
+    assert.deepEqual(sent[1].messages.slice(1), [
+      { role: 'assistant', content: 'I will look.', tool_calls: [{ id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city":"Rome"}' } }] },
+      { role: 'tool', tool_call_id: 'call_1', name: 'weather', content: '{"sky": "clear"}' }]);
+    await page.reload();
+    await live(page);
+    assert.equal(await page.textContent('.tool-result summary'), 'Result of weather');
+    await wellLaid(page);
+    await picture(page, `people-${size.name}-result`);
+    assert.deepEqual(problems, []);
+    await close();
+  });
+
+  test(`${size.name} pixels: a token can be pointed at: its probability, what else was likely, its page`, { timeout: 60_000 }, async () => {
+    const { page, problems, close } = await open(size);
+    await live(page);
+    await ask(page, 'Tell me a story about Tom.');
+    const text = (await page.textContent('.answer .markdown')).trim();
+    await tool(page, 'Tokens').click();
+    assert.equal((await texts(page, '.token')).join('').trim(), text);
+    if (size.phone) await page.locator('.token').nth(30).tap();
+    else await page.locator('.token').nth(30).hover();
+    assert.match(await page.textContent('#token-said'), /^token 31 of \d+, probability (\d+(\.\d)?|< 0\.1)\s%$/);
+    assert.equal(await page.locator('#token-alternatives li').count(), 5);
+    await until('its page is known', async () => /^It lies in page \d+\.$/.test(await page.textContent('#token-page')) || (await page.keyboard.press('ArrowRight'), false), 5000);
+    const [number] = (await page.textContent('#token-page')).match(/\d+/);
+    assert.equal(await page.evaluate(() => quire.cellGrid.grids[0].marked), Number(number), 'the page is marked in the pool');
+    // The server says the same: the token's place in the sequence is behind the prompt.
+    await wellLaid(page);
+    await picture(page, `people-${size.name}-tokens`);
+    // The keyboard goes from token to token.
+    await page.focus('.tokens');
+    await page.keyboard.press('Home');
+    assert.match(await page.textContent('#token-said'), /^token 1 of/);
+    await page.keyboard.press('ArrowRight');
+    assert.match(await page.textContent('#token-said'), /^token 2 of/);
+    await page.click('#token-show');
+    await picture(page, `people-${size.name}-tokens-page`);
+    await look(page, size, 'chat');
+    await page.click('#token-close');
+    assert.equal(await page.locator('#token-panel').isVisible(), false);
+    assert.equal(await page.evaluate(() => quire.cellGrid.grids[0].marked), -1);
+    await page.reload();
+    await live(page);
+    await tool(page, 'Tokens').click();
+    assert.match(await page.textContent('#token-page'), /^Its page is not known/, 'after a reload the probabilities are there, the page is not');
+    assert.deepEqual(problems, []);
+    await close();
+  });
+}
+
+test('the page that a token is said to lie in is the one that the server has for it', { timeout: 60_000 }, async () => {
+  const slow = (await Server.start('-m', models.llama)).slowed();
+  try {
+    const { page, close } = await open(sizes[0], { at: slow });
+    await live(page);
+    await page.fill('#prompt', 'Tell me a story about a brave fox named Ruby.');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelectorAll('.answer .markdown')[0]?.textContent.length > 120);
+    const compared = await page.evaluate(async () => {
+      const { conversation } = await import('/conversation.js');
+      const answer = conversation.messages.at(-1);
+      const data = await (await fetch('/pool')).json();
+      const sequence = data.sequences.find(({ request }) => request === answer.request);
+      if (!sequence) return null;
+      const index = 20;
+      return { said: quire.pool.pagesOf(`${answer.request}.0`, index)[0], real: sequence.tables[0][Math.floor((sequence.prompt_tokens + index) / data.block_size)] };
+    });
+    assert.ok(compared !== null && compared.said === compared.real && compared.real !== undefined, JSON.stringify(compared));
+    await close();
+  } finally {
+    await slow.stop();
+  }
+});
+
+test('while an answer grows, blocks that are complete keep their elements', async () => {
+  const { page, close } = await open(sizes[0]);
+  const seen = await page.evaluate(async (answer) => {
+    const { MarkdownView } = await import('/markdown_view.js');
+    const root = document.createElement('div');
+    const view = new MarkdownView(root);
+    let heading = null, code = null, kept = true;
+    for (let end = 1; end <= answer.length; ++end) {
+      view.update(answer.slice(0, end));
+      if (end > answer.indexOf('For 600')) { heading ??= root.children[0]; kept &&= root.children[0] === heading; }
+      if (end > answer.indexOf('def ')) { code ??= root.querySelector('.code'); kept &&= root.querySelector('.code') === code; }
+    }
+    const whole = document.createElement('div');
+    new MarkdownView(whole).update(answer);
+    return { kept, same: root.textContent === whole.textContent && root.isEqualNode(whole) };
+  }, ANSWER);
+  assert.deepEqual(seen, { kept: true, same: true });
+  await close();
+});
+
+test('Escape closes a dialog and does not stop the answer behind it', async () => {
+  const slow = (await Server.start('-m', models.llama)).slowed();
+  try {
+    const { page, close } = await open(sizes[0], { at: slow });
+    await live(page);
+    await page.fill('#prompt', 'Tell me a story.');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#stop:not([hidden])');
+    await page.click('#library-open');
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator('#library').isVisible(), false);
+    await rested(page);
+    assert.ok(!(await page.textContent('.answer .facts')).includes('stopped'));
+    await close();
+  } finally {
+    await slow.stop();
+  }
+});
+
+test('the prompts that are offered fit the model', async () => {
+  const { page, close } = await open(sizes[0]);
+  await live(page);
+  await page.waitForSelector('#ideas button');
+  assert.ok((await texts(page, '#ideas button')).includes('What is a quire?'));
+  await page.route('**/v1/models', (route) => route.fulfill({ contentType: 'application/json', body: '{"data": [{"id": "qwen3-8b", "vocabulary": 151936, "chat": true}]}' }));
+  await page.reload();
+  await live(page);
+  await page.waitForSelector('#ideas button');
+  assert.ok(!(await texts(page, '#ideas button')).some((text) => /quire|Ruby|Mia/.test(text)));
+  await picture(page, 'people-1280-ideas');
+  await close();
+});
+
+test('dialogs and buttons have names, and the focus comes back', async () => {
+  const { page, close } = await open(sizes[0]);
+  await live(page);
+  await ask(page, 'What is a quire?');
+  await tool(page, 'Tokens').click();
+  for (const [opener, dialog] of [['#settings-open', '#settings'], ['#library-open', '#library']]) {
+    await page.focus(opener);
+    await page.keyboard.press('Enter');
+    assert.ok(await page.evaluate((name) => document.querySelector(name).contains(document.activeElement), dialog), `the focus is in ${dialog}`);
+    const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, textarea, [tabindex="0"], dialog')].filter((element) => {
+      if (element.checkVisibility?.() === false || element.hidden) return false;
+      const labelled = element.getAttribute('aria-labelledby');
+      return !(element.ariaLabel || element.textContent.trim() || element.labels?.length || element.title || (labelled && document.getElementById(labelled)));
+    }).map((element) => element.outerHTML.slice(0, 80)));
+    assert.deepEqual(nameless, []);
+    await page.keyboard.press('Escape');
+    assert.equal(await page.evaluate(() => `#${document.activeElement.id}`), opener, 'the focus is where it was');
+  }
+  await close();
+});
+
 test('a browser that keeps nothing: the page works, and says so', async () => {
   const { page, close } = await open(sizes[0], { settings: null });
   await page.addInitScript(() => { Object.defineProperty(globalThis, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } }); });

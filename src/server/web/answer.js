@@ -89,6 +89,7 @@ export async function write(answer, sent, changed) {
       if (error.name === 'AbortError') answer.finish = 'stopped';
       else answer.error = error instanceof ServerError || error instanceof RangeError ? error.message : 'The server cannot be reached. Is it still running?';
       if (error.status === 401) {
+        answer.error += ' What you wrote is sent when you have entered one.';
         changed();
         again = await keyFor(stopper);
         if (!again) answer.finish = 'stopped';

@@ -110,7 +110,7 @@ test('a request that needs a key is sent again when there is one; stopping ends 
     const answer = { text: '' };
     const written = write(answer, { messages: ['what was typed'] }, () => {});
     await new Promise((resolve) => setTimeout(resolve, 20));
-    assert.equal(answer.error, 'The server needs an API key.');
+    assert.match(answer.error, /^The server needs an API key\. What you wrote is sent when/);
     assert.equal(form.hidden, false, 'the page asks');
     assert.equal(running.stoppers.size, 1);
     allowed = true;

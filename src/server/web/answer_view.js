@@ -51,7 +51,7 @@ export function answerParts(answer, { dot = true } = {}) {
     line.textContent = facts.text;
     line.hidden = facts.text === '';
     line.classList.toggle('bad', facts.bad);
-    root.classList.toggle('writing', Boolean(answer.stopper));
+    root.classList.toggle('writing', Boolean(answer.stopper) && !answer.error);
     root.setAttribute('aria-busy', String(Boolean(answer.stopper)));
     if (answer.request) {
       const colour = colourOf(hueOf(answer.request));

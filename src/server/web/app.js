@@ -70,7 +70,9 @@ function startComposer() {
     event.preventDefault();
     submit();
   });
-  document.addEventListener('keydown', (event) => { if (event.key === 'Escape') stopAll(); });
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && !document.querySelector('dialog[open]')) stopAll();
+  });
   $('stop').onclick = () => { stopAll(); area.focus(); };
 }
 

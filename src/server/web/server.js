@@ -25,7 +25,7 @@ const WORDS = {
 // The error of a response. It uses the server's own message if there is one.
 export async function refusal(response) {
   const { status } = response;
-  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key.' : 'The server needs an API key.', status);
+  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key: it needs another one.' : 'The server needs an API key.', status);
   let message = '';
   try { message = (await response.json()).error?.message ?? ''; } catch { /* not JSON: use the status */ }
   const text = message || (WORDS[status] ?? `The server answered with status ${status}.`);

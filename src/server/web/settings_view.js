@@ -5,21 +5,26 @@ import { save } from './keeping.js';
 import { FIELDS, readField, readStops, readTools, saveSettings, settings, writeStops } from './settings.js';
 import { chooseTheme, themeChoice } from './theme.js';
 
-// Reads a field into the settings when it has changed. What is wrong is said under it and not taken over.
+// Reads a field into the settings. What is wrong is said under it when the user leaves the field, and not taken over. It is
+// gone as soon as it is right: if it went when the field is left, what is pressed at that moment would move away.
 function bind(input, name, read) {
   const problem = make('p', { className: 'problem', role: 'alert', id: `${input.id}-problem`, hidden: true });
   input.closest('label').append(problem);
-  input.addEventListener('change', () => {
-    let wrong = '';
+  const take = () => {
     // A number field that is not a number has an empty value.
-    if (input.validity.badInput) wrong = `${input.closest('label').dataset.name}: that is not a number.`;
-    else try { saveSettings({ [name]: read(input.value) }); } catch (error) { wrong = error.message; }
+    if (input.validity.badInput) return `${input.closest('label').dataset.name}: that is not a number.`;
+    try { saveSettings({ [name]: read(input.value) }); } catch (error) { return error.message; }
+    return '';
+  };
+  const tell = (wrong) => {
     problem.textContent = wrong;
     problem.hidden = wrong === '';
     input.setAttribute('aria-invalid', String(wrong !== ''));
     if (wrong) input.setAttribute('aria-describedby', problem.id);
     else input.removeAttribute('aria-describedby');
-  });
+  };
+  input.addEventListener('input', () => { if (take() === '') tell(''); });
+  input.addEventListener('change', () => tell(take()));
 }
 
 function numberField(field) {

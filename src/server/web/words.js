@@ -71,7 +71,8 @@ export function argumentsInWords(text) {
 
 export function percent(logprob) {
   const share = 100 * Math.exp(logprob);
-  return share >= 99.95 ? '100 %' : share >= 10 ? `${share.toFixed(0)} %` : share >= 0.1 ? `${share.toFixed(1)} %` : '< 0.1 %';
+  const number = share >= 99.95 ? '100' : share >= 10 ? share.toFixed(0) : share >= 0.1 ? share.toFixed(1) : '< 0.1';
+  return `${number}\u00a0%`;  // a space that does not break
 }
 
 // A token with its spaces and line breaks visible.

@@ -87,7 +87,7 @@ test('reasoning, calls, tokens and times', () => {
   assert.equal(reasoningInWords({ text: 'Yes', reasoning: 'Let me think' }), 'Reasoning, 3 words');
   assert.equal(argumentsInWords('{"a":1}'), '{\n  "a": 1\n}');
   assert.equal(argumentsInWords('{"a":'), '{"a":', 'it has not arrived as a whole');
-  assert.deepEqual([0, -0.0001, Math.log(0.5), Math.log(0.05), -9999].map(percent), ['100 %', '100 %', '50 %', '5.0 %', '< 0.1 %']);
+  assert.deepEqual([0, -0.0001, Math.log(0.5), Math.log(0.05), -9999].map((logprob) => percent(logprob).replace('\u00a0', ' ')), ['100 %', '100 %', '50 %', '5.0 %', '< 0.1 %']);
   assert.equal(visibleToken(' a\n'), '␣a⏎');
   assert.equal(visibleToken(''), '(nothing to see)');
   assert.deepEqual([0, 60_000, 3 * 3600_000, 48 * 3600_000].map((time) => ago(0, time)), ['just now', '1 minute ago', '3 hours ago', '2 days ago']);
