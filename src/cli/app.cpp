@@ -1,12 +1,16 @@
 #include "quire/cli/app.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <functional>
+#include <map>
 #include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -15,11 +19,15 @@
 #include "quire/base/utf8.h"
 #include "quire/cli/constrain.h"
 #include "quire/cli/constraint_options.h"
+#include "quire/cli/completion.h"
 #include "quire/cli/date.h"
 #include "quire/cli/info.h"
 #include "quire/cli/input.h"
 #include "quire/cli/keys.h"
+#include "quire/cli/man_page.h"
 #include "quire/cli/model_commands.h"
+#include "quire/cli/option_sources.h"
+#include "quire/cli/option_text.h"
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/render.h"
@@ -48,8 +56,8 @@ using Command = std::function<Result<Answer>(const Style&)>;
 
 constexpr std::string_view kUsages[] = {
     "quire COMMAND ...",
-    "quire run [-m FILE] -p TEXT|- [OPTIONS]",
-    "quire chat [-m FILE] [OPTIONS]",
+    "quire run [-m FILE] -p TEXT|- | -f FILE [OPTIONS]",
+    "quire chat [-m FILE] [TEXT] [-f FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
     "quire keys add|list|set|revoke [NAME] --keys FILE [OPTIONS]",
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
@@ -61,6 +69,8 @@ constexpr std::string_view kUsages[] = {
     "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
     "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
     "quire constrain (--schema FILE | --regex TEXT | --grammar FILE) [-m FILE] [OPTIONS] FILE...",
+    "quire completion bash|zsh|fish",
+    "quire man [COMMAND] [-o DIR]",
 };
 
 // CLI11's help with our usage lines, and without types where CLI11 would repeat them.
@@ -87,6 +97,7 @@ constexpr const char* kJsonHelp = "Print one line of JSON";
 constexpr const char* kExamples = R"(Examples:
   quire run -p "Once upon a time there was"
   quire chat
+  quire chat "What is a quire?"
   quire serve
   quire info model.gguf
   quire tokenize -m model.gguf "Once upon a time"
@@ -212,6 +223,35 @@ Command add_constrain(CLI::App& app) {
   };
 }
 
+Command add_completion(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("completion", "Print a script that completes quire's options in a shell");
+  auto shell = std::make_shared<std::string>();
+  command->add_option("SHELL", *shell, "bash, zsh or fish")->required()->type_name(std::string());
+  command->footer(
+      "  source <(quire completion bash)                  # in ~/.bashrc\n"
+      "  quire completion zsh > \"${fpath[1]}/_quire\"\n"
+      "  quire completion fish > ~/.config/fish/completions/quire.fish\n\n"
+      "An installation has these scripts already.");
+  return [shell, &app](const Style&) { return completion(describe(app), *shell); };
+}
+
+Command add_man(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("man", "Print a manual page in roff");
+  auto name = std::make_shared<std::string>();
+  auto folder = std::make_shared<std::string>();
+  CLI::Option* const one =
+      command->add_option("COMMAND", *name, "Page of this command (default: of the program)")->type_name(std::string());
+  command->add_option("-o,--output", *folder, "Write all pages to this folder instead")
+      ->type_name("DIR")
+      ->excludes(one);
+  command->footer("  quire man serve | man -l -");
+  return [name, folder, &app](const Style&) -> Result<std::string> {
+    if (folder->empty()) return man_page(describe(app), *name);
+    if (const auto done = write_man_pages(describe(app), *folder); !done) return std::unexpected(done.error());
+    return "";
+  };
+}
+
 int fail_with(Output& err, int code, std::string_view message) {
   // A long message is cut in the middle, because the reason stands at its end.
   constexpr std::size_t kHalf = 1000;
@@ -252,6 +292,29 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                      used.empty() ? "" : used.front()->get_name());
 }
 
+// What QUIRE_* variables and the configuration file add to `quire serve`.
+Result<OptionSources> serve_sources(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "serve") return OptionSources{};
+  for (const std::string& argument : arguments) {
+    if (argument == "-h" || argument == "--help") return OptionSources{};  // help needs no valid file
+  }
+  const ProgramText program = describe(app);
+  const auto serve = std::ranges::find(program.commands, "serve", &CommandText::name);
+  return other_sources(serve->options, {arguments.begin() + 1, arguments.end()},
+                       [](const std::string& name) { return std::getenv(name.c_str()); });
+}
+
+// Says where a wrong option comes from, if not from the command line.
+std::string with_origin(std::string message, const std::map<std::string, std::string>& origins) {
+  for (const auto& [option, origin] : origins) {
+    if (message.starts_with(option + ": ")) return message.replace(0, option.size(), origin);
+  }
+  for (const auto& [option, origin] : origins) {
+    if (message.find(option) != std::string::npos) message += fmt::format(" ({} is from {})", option, origin);
+  }
+  return message;
+}
+
 // Whether the option is a text, not a path or a number.
 bool takes_text(const CLI::Option& option) { return option.get_name() == "TEXT" || option.get_type_name() == "TEXT"; }
 
@@ -278,7 +341,8 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
                               add_logits(app, console), add_bench(app, console),
                               add_synth(app, console),  add_simulate(app, console),
                               add_keys(app, console),   add_replay(app, console),
-                              add_constrain(app)};
+                              add_constrain(app),       add_completion(app),
+                              add_man(app)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");
@@ -287,15 +351,20 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
     }
   }
 
+  std::vector<const char*> arguments(argv, argv + argc);
+  const auto sources = serve_sources(app, {arguments.begin() + std::min(argc, 1), arguments.end()});
+  if (!sources) return fail_with(err, kUsage, sources.error().message);
+  for (const std::string& argument : sources->arguments) arguments.push_back(argument.c_str());
+
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForHelp&) {
     const auto used = app.get_subcommands();
     return print(out, err, used.empty() ? app.help() : used.front()->help());
   } catch (const CLI::CallForVersion& version) {
     return print(out, err, fmt::format("{}\n", version.what()));
   } catch (const CLI::ParseError& error) {
-    return fail_with(err, kUsage, usage_message(app, error));
+    return fail_with(err, kUsage, with_origin(usage_message(app, error), sources->origins));
   }
   for (std::size_t i = 0; i < std::size(commands); ++i) {
     if (!subcommands[i]->parsed()) continue;

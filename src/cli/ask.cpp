@@ -42,6 +42,7 @@ class Hearing final : public engine::Listener {
       finish = event.finish;
       error = event.error;
       usage = *event.usage;
+      stop_string = !event.stop.empty();
       (void)sink_(text::kNoToken, event.text);
     }
     ended = event.last;
@@ -49,7 +50,7 @@ class Hearing final : public engine::Listener {
 
   std::uint32_t tokens = 0;
   Clock::time_point first_token;
-  bool enough = false, ended = false;
+  bool enough = false, ended = false, stop_string = false;
   engine::Finish finish = engine::Finish::Stop;
   std::string error;
   engine::Usage usage;
@@ -63,6 +64,7 @@ class Hearing final : public engine::Listener {
 std::string_view reason(Ending ending) {
   switch (ending) {
     case Ending::end_of_text: return "the model ended it";
+    case Ending::stop_string: return "a stop string ended it";
     case Ending::limit: return "the token limit was reached";
     case Ending::context: return "the context is full";
     case Ending::stopped: return "it was stopped";
@@ -73,6 +75,7 @@ std::string_view reason(Ending ending) {
 std::string_view word(Ending ending) {
   switch (ending) {
     case Ending::end_of_text: return "end";
+    case Ending::stop_string: return "stop";
     case Ending::limit: return "limit";
     case Ending::context: return "context";
     case Ending::stopped: return "stopped";
@@ -87,7 +90,8 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   engine::Request request{.prompt = std::move(question.prompt),
                           .max_tokens = question.limit != 0 ? question.limit : host.context(),
                           .sampling = std::move(question.sampling),
-                          .stop_tokens = {ends.begin(), ends.end()}};
+                          .stop_tokens = {ends.begin(), ends.end()},
+                          .stop_strings = {question.stops.begin(), question.stops.end()}};
   request.text = [&tokenizer, at_start = question.at_start] { return std::make_unique<Decoding>(tokenizer, at_start); };
   const auto hearing = std::make_shared<Hearing>(sink);
   engine::Engine& engine = host.engine();
@@ -117,7 +121,7 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   if (hearing->finish == engine::Finish::Cancelled) {
     answered.ending = Ending::stopped;
   } else if (hearing->finish == engine::Finish::Stop) {
-    answered.ending = Ending::end_of_text;
+    answered.ending = hearing->stop_string ? Ending::stop_string : Ending::end_of_text;
   } else {
     answered.ending = hearing->tokens == question.limit ? Ending::limit : Ending::context;
   }

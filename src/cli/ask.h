@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace quire::cli {
 
 enum class Ending : std::uint8_t {
   end_of_text,  // the model wrote a token that ends a generation
+  stop_string,  // the text reached a stop string
   limit,        // the token limit was reached
   context,      // the context is full
   stopped,      // the caller stopped it
@@ -39,8 +41,9 @@ struct Timing {
 
 struct Question {
   std::vector<Token> prompt;
-  std::uint32_t limit = 0;  // tokens of the answer; 0: none
-  bool at_start = false;    // the answer begins a new text instead of continuing the prompt
+  std::uint32_t limit = 0;         // tokens of the answer; 0: none
+  bool at_start = false;           // the answer begins a new text instead of continuing the prompt
+  std::vector<std::string> stops;  // strings that end the answer and are not part of it
   engine::SamplerOptions sampling;
 };
 

@@ -1,18 +1,14 @@
 #include "quire/cli/chat.h"
 
-#include <filesystem>
-#include <optional>
-#include <string_view>
-#include <system_error>
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
-#include "quire/base/utf8.h"
-#include "quire/cli/printable.h"
+#include "quire/cli/input.h"
 #include "quire/cli/progress.h"
-#include "quire/cli/terminal_text.h"
 
 namespace quire::cli {
 
@@ -20,14 +16,22 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kHelp =
-    "  /reset   start a new conversation\n"
-    "  /stats   show the figures of the last turn and of the pool\n"
-    "  /help    show this list\n"
-    "  /quit    end the conversation; so does Ctrl-D\n"
-    "Ctrl-C stops an answer. Type // to begin a text with a slash.\n";
+constexpr std::size_t kMaxTemplateBytes = std::size_t{4} << 20;
 
 json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
+
+bool has_role(const json::value& message, std::string_view role) { return message.at("role").as_string() == role; }
+
+// Templates of models that always reason end their prompt with this.
+bool ends_with_think(const text::Tokenizer& tokenizer, std::span<const text::TokenId> ids) {
+  constexpr std::size_t kTokens = 8;  // enough for the mark and a line break
+  std::string end;
+  for (const text::TokenId id : ids.last(std::min(kTokens, ids.size()))) {
+    end += tokenizer.is_special(id) ? tokenizer.spelling(id) : tokenizer.piece(id);
+  }
+  while (!end.empty() && (end.back() == '\n' || end.back() == ' ')) end.pop_back();
+  return end.ends_with("<think>");
+}
 
 }  // namespace
 
@@ -54,7 +58,12 @@ Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Con
   auto tokenizer = text::Tokenizer::from_gguf(host->model().file());
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<Chat> chat(new Chat(options, console, std::move(host), std::move(*tokenizer)));
-  auto prompt = text::ChatPrompt::create(chat->host_->model().file(), chat->tokenizer_);
+  auto prompt = [&]() -> Result<text::ChatPrompt> {
+    if (options.template_path.empty()) return text::ChatPrompt::create(chat->host_->model().file(), chat->tokenizer_);
+    const auto source = read_input(options.template_path, kMaxTemplateBytes);
+    if (!source) return std::unexpected(source.error());
+    return text::ChatPrompt::create(*source, input_name(options.template_path), chat->tokenizer_);
+  }();
   if (!prompt) return std::unexpected(prompt.error());
   chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
   chat->reset();
@@ -65,6 +74,34 @@ void Chat::reset() {
   length_ = 0;
   messages_.clear();
   if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
+}
+
+void Chat::set_system(std::string_view text) {
+  options_.system = text;
+  if (!messages_.empty() && has_role(messages_.front(), "system")) messages_.erase(messages_.begin());
+  if (!text.empty()) messages_.insert(messages_.begin(), message("system", text));
+}
+
+std::optional<std::string> Chat::last_question() const {
+  const auto last =
+      std::find_if(messages_.rbegin(), messages_.rend(), [](const auto& m) { return has_role(m, "user"); });
+  if (last == messages_.rend()) return std::nullopt;
+  return std::string(last->at("content").as_string());
+}
+
+void Chat::take_back() {
+  while (!messages_.empty()) {
+    const bool question = has_role(messages_.back(), "user");
+    messages_.pop_back();
+    if (question) return;
+  }
+}
+
+void Chat::replace(json::array messages, std::uint32_t length) {
+  messages_ = std::move(messages);
+  length_ = length;
+  const bool system = !messages_.empty() && has_role(messages_.front(), "system");
+  options_.system = system ? std::string(messages_.front().at("content").as_string()) : "";
 }
 
 Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink) {
@@ -83,12 +120,17 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
                             ids->size(), host_->context()));
   }
 
+  opened_thinking_ = ends_with_think(tokenizer_, *ids);
   std::string answer;
   const auto turn = [&] {
     Progress progress(console_.err, console_.err_style, "prefill");
     return ask(
         *host_, tokenizer_,
-        {.prompt = {ids->begin(), ids->end()}, .limit = options_.limit, .at_start = true, .sampling = options_.sampler},
+        {.prompt = {ids->begin(), ids->end()},
+         .limit = options_.limit,
+         .at_start = true,
+         .stops = options_.stops,
+         .sampling = options_.sampler},
         [&](std::uint32_t done, std::uint32_t total) {
           if (done < total) progress.update(done, total);
           return !stop();
@@ -106,121 +148,6 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
   length_ = static_cast<std::uint32_t>(ids->size()) + turn->decode.tokens;
   messages_.push_back(message("assistant", answer));
   return turn;
-}
-
-namespace {
-
-// The dialogue around a Chat: the commands and the notes to the user.
-class Dialogue {
- public:
-  Dialogue(Chat& chat, const Console& console, Interrupt* interrupt)
-      : chat_(chat), console_(console), interactive_(interrupt != nullptr), interrupt_(interrupt) {}
-
-  // False: the conversation is over.
-  bool take(std::string_view line) {
-    std::string text;
-    append_repaired(text, line);
-    if (text.find_first_not_of(" \t\r") == std::string::npos) return true;
-    if (text.starts_with("//")) {
-      text.erase(0, 1);
-    } else if (text.starts_with('/')) {
-      return obey(text.substr(0, text.find_last_not_of(" \t\r") + 1));
-    }
-    return answer(text);
-  }
-
-  std::error_code error() const { return error_; }
-  const std::optional<Error>& failure() const { return failure_; }
-  void note(std::string_view text) { (void)console_.err.write(text); }
-
- private:
-  bool obey(const std::string& command) {
-    if (command == "/quit" || command == "/exit") return false;
-    if (command == "/reset") {
-      chat_.reset();
-      last_.reset();
-      if (interactive_) note("A new conversation.\n\n");
-    } else if (command == "/help") {
-      note(kHelp);
-    } else if (command == "/stats") {
-      stats();
-    } else {
-      note(fmt::format("{} is not a command; /help lists them\n", printable(command, {.limit = 40})));
-    }
-    return true;
-  }
-
-  void stats() {
-    if (last_) {
-      note(fmt::format("  prefill  {}; {} reused\n  decode   {}; {}\n", describe(last_->prefill), last_->reused,
-                       describe(last_->decode), reason(last_->ending)));
-    }
-    note(fmt::format("  context  {} of {} tokens\n  pool     {}\n", chat_.length(), chat_.host().context(),
-                     describe(pool_use(chat_.host().pool()))));
-  }
-
-  bool answer(std::string_view text) {
-    if (interactive_) interrupt_->forget();
-    const auto turn = chat_.say(
-        text, [this] { return interactive_ && interrupt_->asked(); },
-        [this](text::TokenId, std::string_view piece) {
-          if (!piece.empty()) error_ = write_text(console_.out, console_.out_style, piece);
-          return !error_;
-        });
-    if (interactive_) interrupt_->forget();
-    if (!turn) {
-      if (!interactive_ || !chat_.host().engine().device_lost().empty()) {
-        failure_ = turn.error();
-        return false;
-      }
-      note(fmt::format("quire: {}\n\n", printable(turn.error().message)));
-      return true;
-    }
-    last_ = *turn;
-    if (!error_) error_ = console_.out.write(interactive_ ? "\n\n" : "\n");
-    if (error_) return false;
-    if (!turn->prefill_done) {
-      if (interactive_) note("(stopped before the answer began; your message was dropped)\n\n");
-    } else if (turn->ending != Ending::end_of_text && interactive_) {
-      note(fmt::format("({})\n\n", reason(turn->ending)));
-    }
-    return true;
-  }
-
-  Chat& chat_;
-  const Console& console_;
-  const bool interactive_;
-  Interrupt* const interrupt_;
-  std::optional<Chat::Turn> last_;
-  std::error_code error_;         // of standard output
-  std::optional<Error> failure_;  // of a turn in a pipe, or of the device
-};
-
-}  // namespace
-
-Result<std::string> converse(Chat& chat, LineReader& lines, const Console& console, Interrupt* interrupt) {
-  const bool interactive = interrupt != nullptr;
-  Dialogue dialogue(chat, console, interrupt);
-  if (interactive) {
-    const std::string name = std::filesystem::path(chat.host().model().file().path()).filename().string();
-    dialogue.note(
-        fmt::format("{}, context {} tokens. /help lists commands.\n\n", printable(name), chat.host().context()));
-  }
-  for (;;) {
-    const Line line = lines.read();
-    if (line.kind == Line::Kind::end) break;
-    if (line.kind == Line::Kind::interrupted) {
-      dialogue.note("\n");
-      continue;
-    }
-    if (!dialogue.take(line.text)) {
-      if (const auto& failure = dialogue.failure()) return std::unexpected(*failure);
-      // Standard output is broken. The caller writes the line break, meets the same error and handles it.
-      return dialogue.error() ? "\n" : "";
-    }
-  }
-  if (interactive) dialogue.note("\n");
-  return "";
 }
 
 }  // namespace quire::cli

@@ -3,28 +3,26 @@
 // What holds: a turn renders and tokenizes the whole conversation, but computes only what the pool does not hold yet:
 //   the new message, and for a recurrent model at most kChatCheckpoints tokens before it. Messages and answers are
 //   always text: "<|im_end|>" in them is never the special token.
-//   Lines that begin with a slash are commands (/help); // begins a text with a slash.
-//   Ctrl-C stops the answer. The part that was written stays in the conversation.
-// How it fails: if a turn cannot be answered (the context is full, the template refuses), standard error says why and
-//   the message is removed from the conversation. In a pipe it ends the program, because nobody can change the message.
-//   If the device is lost, the program ends in any case.
+//   dialogue.h has the commands and what the user sees.
+// How it fails: a turn that cannot be answered (the context is full, the template refuses) leaves the conversation
+//   unchanged.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <boost/json/array.hpp>
 
 #include "quire/base/error.h"
 #include "quire/cli/ask.h"
 #include "quire/cli/console.h"
-#include "quire/cli/interrupt.h"
-#include "quire/cli/line_reader.h"
 #include "quire/cli/load.h"
-#include "quire/cli/report.h"
 #include "quire/engine/sampler.h"
 #include "quire/text/chat_prompt.h"
 
@@ -35,6 +33,8 @@ struct ChatOptions {
   std::string system;       // empty: no such message
   std::uint32_t limit = 0;  // tokens of an answer; 0: no limit
   engine::SamplerOptions sampler;
+  std::vector<std::string> stops;  // end an answer and are not part of it
+  std::string template_path;       // a file with another chat template; empty: the model's
 };
 
 // Tokens between two checkpoints of the recurrent state during decode.
@@ -54,7 +54,20 @@ class Chat {
   Result<Turn> say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink);
   // Starts a new conversation with only the system message.
   void reset();
+  // Another system message, from the next turn on; empty: none.
+  void set_system(std::string_view text);
+  // The last message of the user, if there is one.
+  std::optional<std::string> last_question() const;
+  // Removes that message and what follows it.
+  void take_back();
+  // Replaces the conversation. The caller has checked the messages (chat_file.h). `length` is known if they were there
+  // before.
+  void replace(boost::json::array messages, std::uint32_t length = 0);
 
+  // Sampler, limit and stops hold from the next turn on.
+  ChatOptions& options() { return options_; }
+  // Whether the prompt of the last turn opened the reasoning: it ended with <think>.
+  bool opened_thinking() const { return opened_thinking_; }
   const engine::HostedModel& host() const { return *host_; }
   std::uint32_t length() const { return length_; }  // tokens of the conversation
   const boost::json::array& messages() const { return messages_; }
@@ -69,12 +82,9 @@ class Chat {
   text::Tokenizer tokenizer_;
   std::unique_ptr<text::ChatPrompt> prompt_;  // refers to the tokenizer
   std::uint32_t length_ = 0;
+  bool opened_thinking_ = false;
   boost::json::array messages_;
   std::chrono::local_seconds now_;  // fixed, so that the beginning of the prompt does not change between turns
 };
-
-// Runs the conversation until the lines end. `interrupt` stops an answer; it is null if the lines come from a pipe.
-// Returns what is left to print.
-Result<std::string> converse(Chat& chat, LineReader& lines, const Console& console, Interrupt* interrupt);
 
 }  // namespace quire::cli

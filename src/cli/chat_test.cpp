@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/cli/cli_testing.h"
+#include "quire/cli/dialogue.h"
 
 namespace quire::cli {
 namespace {

@@ -16,9 +16,13 @@ std::atomic<bool> interrupted = false;
 std::atomic<int> event = -1;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-void note(int) {
+void note(int signal) {
   const int before = errno;
-  interrupted.store(true);
+  if (interrupted.exchange(true)) {
+    // Nobody has looked at the first one yet: a step takes long. The second one ends the program.
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event.load(), &one, sizeof one);
   errno = before;

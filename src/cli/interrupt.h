@@ -1,8 +1,9 @@
 // Makes Ctrl-C a flag that a loop can check, instead of the end of the program.
 //
 // Who may call: the thread that created it; only one Interrupt may exist at a time.
-// What holds: while the object lives, SIGINT only sets the flag, in whatever thread it arrives. The destructor restores
-//   the former behaviour. If the object cannot be set up, SIGINT keeps its behaviour.
+// What holds: while the object lives, SIGINT only sets the flag, in whatever thread it arrives. A second one before
+//   forget() ends the program, so that a long step cannot hold it. The destructor restores the former behaviour. If the
+//   object cannot be set up, SIGINT keeps its behaviour.
 #pragma once
 
 #include <csignal>

@@ -53,6 +53,13 @@ class LineEditor : public LineReader {
     if (editor_ != nullptr) ::el_end(editor_);
   }
 
+  Line read_more() override {
+    const std::string prompt = std::exchange(prompt_, std::string(". "));
+    Line line = read();
+    prompt_ = prompt;
+    return line;
+  }
+
   Line read() override {
     if (editor_ == nullptr) return {};
     ::el_resize(editor_);  // the window may have changed during the answer

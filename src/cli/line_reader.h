@@ -28,6 +28,8 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
   virtual ~LineReader() = default;
   virtual Line read() = 0;
+  // The next line of a message that has several.
+  virtual Line read_more() { return read(); }
 };
 
 // Lines of a file descriptor.

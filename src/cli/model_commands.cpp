@@ -4,15 +4,19 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "quire/base/utf8.h"
 #include "quire/cli/chat.h"
+#include "quire/cli/dialogue.h"
 #include "quire/cli/input.h"
+#include "quire/cli/interrupt.h"
 #include "quire/cli/line_reader.h"
 #include "quire/cli/logits.h"
 #include "quire/cli/options.h"
@@ -23,7 +27,7 @@ namespace quire::cli {
 namespace {
 
 // Without --seed the seed is random, so that two runs differ. The report prints it.
-void add_sampler_options(CLI::App& command, engine::SamplerOptions& options) {
+void add_sampler_options(CLI::App& command, engine::SamplerOptions& options, std::vector<std::string>& stops) {
   options.seed = std::random_device()();
   command.add_option("--temp", options.temperature, "Temperature; 0: always the most likely token (default: 0.8)")
       ->type_name("T");
@@ -38,8 +42,23 @@ void add_sampler_options(CLI::App& command, engine::SamplerOptions& options) {
       .add_option("--min-p", options.min_p,
                   "Keep tokens that have at least P times the probability of the most\nlikely one (default: 0.05)")
       ->type_name("P");
-  add_number<std::uint64_t>(command, "--seed", options.seed, {},
+  add_number<std::uint64_t>(command, "-s,--seed", options.seed, {},
                             "Random seed; the same seed gives the same text (default: a new one\neach time)");
+  command
+      .add_option("--repeat-penalty", options.repetition_penalty,
+                  "Above 1: tokens of the prompt and the answer become less likely\n(default: 1)")
+      ->type_name("X");
+  command
+      .add_option("--presence-penalty", options.presence_penalty,
+                  "Subtracted from the logits of tokens that the answer has\n(default: 0)")
+      ->type_name("X");
+  command
+      .add_option("--frequency-penalty", options.frequency_penalty,
+                  "Subtracted each time that the answer has the token (default: 0)")
+      ->type_name("X");
+  command.add_option("--stop", stops, "End at this text, which is left out (may be given several times)")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
   command.parse_complete_callback([&options] {
     if (const auto ok = check(options); !ok) throw CLI::ValidationError(ok.error().message);
   });
@@ -51,23 +70,36 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
   CLI::App* command = app.add_subcommand("run", "Continue a text");
   auto options = std::make_shared<RunOptions>();
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
-  command->add_option("-p,--prompt", options->prompt, "The text to continue; - reads up to 64 MiB from standard input")
-      ->required()
-      ->type_name("TEXT");
+  CLI::Option* const prompt =
+      command
+          ->add_option("-p,--prompt", options->prompt, "The text to continue; - reads up to 64 MiB from standard input")
+          ->type_name("TEXT");
+  auto file = std::make_shared<std::string>();
+  CLI::Option* const from =
+      command->add_option("-f,--file", *file, "Continue the text in this file; - reads standard input")
+          ->type_name("FILE")
+          ->excludes(prompt);
   add_number<std::uint32_t>(*command, "-n,--tokens", options->limit, {1},
                             "Write at most N tokens (default: until the model ends the text or\nthe context is full)");
-  add_sampler_options(*command, options->sampler);
+  add_sampler_options(*command, options->sampler, options->stops);
   add_model_options(*command, options->model);
   command->add_flag("--special", options->special, "Read <|im_end|> and the like in the prompt as special tokens");
   command->add_flag("--echo", options->echo, "Print the prompt too");
   command->add_flag("--json", options->json, "Print one line of JSON at the end instead of streaming the text");
   command->footer(
       "The prompt is continued as it is, without a chat template; quire chat uses the\n"
-      "template. One line break at the end of standard input is dropped.");
-  return [options, &console](const Style&) -> Result<std::string> {
-    if (options->prompt == "-") {
-      auto text = read_input("-", kMaxPromptBytes);
+      "template. One line break at the end of a file or of standard input is dropped.");
+  command->final_callback([prompt, from] {
+    if (prompt->count() + from->count() == 0) throw CLI::RequiredError("--prompt or --file");
+  });
+  return [options, file, &console](const Style&) -> Result<std::string> {
+    if (options->prompt == "-" || !file->empty()) {
+      auto text = read_input(file->empty() ? "-" : *file, kMaxPromptBytes);
       if (!text) return text;
+      if (const std::size_t valid = utf8_valid_prefix(*text); valid != text->size()) {
+        return fail(
+            fmt::format("{}: the text is not UTF-8 at byte {}", input_name(file->empty() ? "-" : *file), valid));
+      }
       if (text->ends_with('\n')) text->pop_back();
       options->prompt = std::move(*text);
     }
@@ -76,23 +108,47 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
 }
 
 std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const Console& console) {
-  CLI::App* command = app.add_subcommand("chat", "Chat with a model");
+  CLI::App* command = app.add_subcommand("chat", "Chat with a model, or ask it one question");
   auto options = std::make_shared<ChatOptions>();
+  auto question = std::make_shared<std::string>();
+  auto file = std::make_shared<std::string>();
+  const CLI::Option* const asked =
+      command->add_option("TEXT", *question, "A question: print the answer and end")->type_name(std::string());
+  const CLI::Option* const from =
+      command
+          ->add_option("-f,--file", *file,
+                       "Ask what is in this file, print the answer and end; - reads standard\ninput. After TEXT, if "
+                       "both are given")
+          ->type_name("FILE");
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
   command->add_option("--system", options->system, "System prompt: what the model is told before the conversation")
       ->type_name("TEXT");
+  command->add_option("--chat-template-file", options->template_path, "Use the chat template in this file")
+      ->type_name("FILE");
   add_number<std::uint32_t>(
       *command, "-n,--tokens", options->limit, {1},
       "Write at most N tokens per answer (default: until the model ends\nthe answer or the context is full)");
-  add_sampler_options(*command, options->sampler);
+  add_sampler_options(*command, options->sampler, options->stops);
   add_model_options(*command, options->model);
   command->footer(
       "/help lists the commands of a conversation. In a pipe, each line is a turn and\n"
       "only the answers are printed:\n"
-      "  printf 'Hello!\\nWhat is 2 + 3?\\n' | quire chat");
-  return [options, &console](const Style& style) -> Result<std::string> {
+      "  printf 'Hello!\\nWhat is 2 + 3?\\n' | quire chat\n"
+      "  quire chat \"What is 2 + 3?\"\n"
+      "  quire chat -f report.txt \"Say it in one sentence:\"");
+  return [options, question, file, asked, from, &console](const Style& style) -> Result<std::string> {
+    if (from->count() > 0) {
+      auto text = read_input(*file, kMaxPromptBytes);
+      if (!text) return text;
+      if (text->ends_with('\n')) text->pop_back();
+      *question += (question->empty() ? "" : "\n\n") + *text;
+    }
     const auto chat = Chat::create(*options, console);
     if (!chat) return std::unexpected(chat.error());
+    if (asked->count() + from->count() > 0) {
+      Interrupt interrupt;
+      return answer_once(**chat, *question, console, interrupt);
+    }
     if (!style.terminal || ::isatty(STDIN_FILENO) != 1) {
       PipeReader lines(STDIN_FILENO);
       return converse(**chat, lines, console, nullptr);

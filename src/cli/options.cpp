@@ -66,10 +66,10 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
                   "Device to compute on; 'quire info --devices' lists them (default: auto,\na GPU if there is one)")
       ->type_name("auto|cpu|cuda[:N]");
   constexpr std::uint32_t kMostThreads = 1024;
-  add_number<std::uint32_t>(command, "--threads", options.threads, {1, kMostThreads},
+  add_number<std::uint32_t>(command, "-t,--threads", options.threads, {1, kMostThreads},
                             "Number of threads (default: one per core)");
   add_number<std::uint32_t>(
-      command, "--ctx", options.context, {1},
+      command, "-c,--ctx", options.context, {1},
       "Context length in tokens (default: the model's, or what fits into the\npool if that is less)");
   add_bytes(command, "--memory", options.memory, memory);
   add_type(command, "--kv-type", options.kv_type,

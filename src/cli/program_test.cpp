@@ -123,6 +123,7 @@ TEST(ProgramTerminal, ControlCEndsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(terminal.shows(" ")) << "the answer has begun";
   terminal.interrupt();
   EXPECT_TRUE(terminal.shows("(it was stopped)")) << terminal.screen();
+  EXPECT_TRUE(terminal.shows("decode   ")) << "the figures: " << terminal.screen();
   EXPECT_THAT(terminal.screen(), Not(HasSubstr("The end.")));
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("Repeat: red kite owl\r");
@@ -143,6 +144,38 @@ TEST(ProgramTerminal, ControlCAtThePromptGivesUpTheLine) {
   EXPECT_TRUE(terminal.shows("\n5\r\n")) << terminal.screen();
   ASSERT_TRUE(terminal.shows("> "));
   terminal.type("\x04");
+  EXPECT_EQ(terminal.ends(), 0) << terminal.screen();
+}
+
+TEST(ProgramTerminal, ControlCTwiceEndsTheProgram) {
+  const TemporaryFolder state;
+  Terminal terminal({"chat", "--temp", "0"}, state / "");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.interrupt();
+  ASSERT_TRUE(terminal.shows("(Ctrl-C again ends the conversation)")) << terminal.screen();
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.interrupt();
+  EXPECT_EQ(terminal.ends(), 0) << terminal.screen();
+}
+
+TEST(ProgramTerminal, ControlCEndsTheAnswerToOneQuestionWithItsFigures) {
+  const TemporaryFolder state;
+  Terminal terminal({"chat", "--temp", "0", "--threads", "1", "Tell me a story about Mia."}, state / "");
+  ASSERT_TRUE(terminal.shows(" ")) << "the answer has begun";
+  terminal.interrupt();
+  EXPECT_EQ(terminal.ends(), 0) << terminal.screen();
+  EXPECT_THAT(terminal.screen(), HasSubstr("; it was stopped"));
+}
+
+TEST(ProgramTerminal, AMessageOfSeveralLinesHasAPromptOfItsOwn) {
+  const TemporaryFolder state;
+  Terminal terminal({"chat", "--temp", "0"}, state / "");
+  ASSERT_TRUE(terminal.shows("> "));
+  terminal.type("What is 2\\\r");
+  ASSERT_TRUE(terminal.shows(". ")) << terminal.screen();
+  terminal.type("+ 3?\r");
+  ASSERT_TRUE(terminal.shows("> ")) << terminal.screen();
+  terminal.type("/quit\r");
   EXPECT_EQ(terminal.ends(), 0) << terminal.screen();
 }
 

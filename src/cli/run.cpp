@@ -62,7 +62,11 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
   if (options.echo) (void)sink(text::kNoToken, options.prompt);
   Progress progress(console.err, console.err_style, "prefill");
   const auto answered = ask(
-      **host, *tokenizer, {.prompt = {ids->begin(), ids->end()}, .limit = options.limit, .sampling = options.sampler},
+      **host, *tokenizer,
+      {.prompt = {ids->begin(), ids->end()},
+       .limit = options.limit,
+       .stops = options.stops,
+       .sampling = options.sampler},
       [&](std::uint32_t done, std::uint32_t total) {
         if (done < total) progress.update(done, total);
         return true;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "quire/base/error.h"
 #include "quire/cli/console.h"
@@ -25,6 +26,7 @@ struct RunOptions {
   bool echo = false;        // print the prompt too
   std::uint32_t limit = 0;  // tokens; 0: none
   engine::SamplerOptions sampler;
+  std::vector<std::string> stops;  // end the text and are not part of it
   bool json = false;
 };
 

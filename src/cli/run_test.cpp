@@ -239,7 +239,7 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},
       {{"-p", "a", "--top-p", "1.5"}, 2, "a top-p of 1.5"},
       {{"-p", "a", "--min-p", "2"}, 2, "a min-p of 2"},
-      {{}, 2, "--prompt is required"},
+      {{}, 2, "--prompt or --file is required"},
   };
   for (const Refused& refused : cases) {
     std::vector<std::string> arguments = {"run"};

@@ -13,6 +13,7 @@
 
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/cli/input.h"
+#include "quire/cli/option_sources.h"
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/engine/hosted_model.h"
@@ -103,6 +104,18 @@ void add_edge_options(CLI::App& command, ServeOptions& options) {
           },
           "Log each request as text or json, or none (default: text)")
       ->type_name("FORMAT");
+}
+
+// Names the variable of each option in its help.
+void name_variables(CLI::App& command) {
+  constexpr std::size_t kColumns = 70;
+  for (CLI::Option* option : command.get_options([](const CLI::Option*) { return true; })) {
+    if (option->get_lnames().empty() || option->get_lnames().front() == "help") continue;
+    const std::string about = option->get_description();
+    const std::string variable = fmt::format("[{}]", variable_of("--" + option->get_lnames().front()));
+    const std::size_t last = about.size() - (about.rfind('\n') == std::string::npos ? 0 : about.rfind('\n') + 1);
+    option->description(about + (last + 1 + variable.size() > kColumns ? "\n" : " ") + variable);
+  }
 }
 
 }  // namespace
@@ -258,13 +271,24 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   add_seconds(
       *command, "--grace", server.grace,
       "Time for running requests to finish after SIGTERM or SIGINT; a\nsecond signal stops at once (default: 10)");
+  auto config = std::make_shared<std::string>();  // app.cpp has read it already
+  command
+      ->add_option("--config", *config,
+                   "Read options from this file (default: quire/config.toml below\n$XDG_CONFIG_HOME or ~/.config, if "
+                   "it is there)")
+      ->type_name("FILE");
+  name_variables(*command);
   command->footer(
+      "Every option has a variable, in brackets above. In the file, an option is a key\n"
+      "without its dashes: port = 8081. The command line goes first, then variables, then\n"
+      "the file. A comma separates several keys, hosts or origins in a variable; in the\n"
+      "file they are a list: api-key = [\"one\", \"two\"].\n\n"
       "Other users of the machine can see keys on the command line, so prefer a file.\n"
       "Without a key, the server answers everyone who can reach it.\n\n"
       "  quire serve\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d \\\n"
       "    '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
-  return [options, tcp_host, tcp_port, &console](const Style&) {
+  return [options, config, tcp_host, tcp_port, &console](const Style&) {
     // A Unix socket alone is enough, unless TCP is asked for too.
     server::HttpOptions& asked = options->server.http;
     asked.tcp = asked.unix_path.empty() || tcp_host->count() > 0 || tcp_port->count() > 0;

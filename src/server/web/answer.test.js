@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { running, stopAll, takeEvent, write } from './answer.js';
+import { startKeyForm } from './server.js';
 
 const piece = (content, finish = null) => JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: finish }] });
 const realFetch = globalThis.fetch;
@@ -77,4 +78,58 @@ test('errors become messages and are never thrown', async () => {
   globalThis.fetch = async () => { throw new TypeError('fetch failed'); };
   assert.equal(await errorOf(), 'The server cannot be reached. Is it still running?');
   assert.equal(running.stoppers.size, 0);
+});
+
+test('reasoning, calls in pieces and probabilities are taken from the stream', () => {
+  const answer = { text: '' };
+  const delta = (fields, logprobs = null) => takeEvent(answer, JSON.stringify({ choices: [{ index: 0, delta: fields, logprobs, finish_reason: null }] }));
+  delta({ reasoning_content: 'Let me ' });
+  delta({ reasoning_content: 'think.' });
+  delta({ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'weather', arguments: '' } }] });
+  delta({ tool_calls: [{ index: 0, function: { arguments: '{"city":' } }, { index: 1, id: 'c2', function: { name: 'time', arguments: '{}' } }] });
+  delta({ tool_calls: [{ index: 0, function: { arguments: '"Rome"}' } }] });
+  delta({ content: 'Hi' }, { content: [{ token: 'Hi', logprob: -0.123456, bytes: [72], top_logprobs: [{ token: 'Hi', logprob: -0.123456 }, { token: 'Yo', logprob: null }] }] });
+  assert.equal(answer.reasoning, 'Let me think.');
+  assert.deepEqual(answer.calls, [{ id: 'c1', name: 'weather', arguments: '{"city":"Rome"}' }, { id: 'c2', name: 'time', arguments: '{}' }]);
+  assert.deepEqual(answer.tokens, [['Hi', -0.1235, [['Hi', -0.1235], ['Yo', -9999]]]]);
+  assert.equal(answer.text, 'Hi');
+});
+
+test('a request that needs a key is sent again when there is one; stopping ends the wait', async () => {
+  const form = { hidden: true, focus() {}, value: '' };
+  globalThis.document = { getElementById: () => form };
+  try {
+    const bodies = [];
+    let allowed = false;
+    globalThis.fetch = async (path, { body, headers }) => {
+      bodies.push({ body, key: headers.authorization });
+      if (!allowed) return new Response('', { status: 401 });
+      return new Response(`data: ${piece('Hello', 'stop')}\n\ndata: [DONE]\n\n`, { status: 200 });
+    };
+    startKeyForm();
+    const answer = { text: '' };
+    const written = write(answer, { messages: ['what was typed'] }, () => {});
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.match(answer.error, /^The server needs an API key\. What you wrote is sent when/);
+    assert.equal(form.hidden, false, 'the page asks');
+    assert.equal(running.stoppers.size, 1);
+    allowed = true;
+    form.value = 'secret';
+    form.onsubmit({ preventDefault() {} });
+    await written;
+    assert.equal(answer.text, 'Hello');
+    assert.equal(answer.error, null);
+    assert.equal(bodies[1].body, bodies[0].body);
+    assert.equal(bodies[1].key, 'Bearer secret');
+    allowed = false;
+    const stopped = { text: '' };
+    const waiting = write(stopped, {}, () => {});
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    stopAll();
+    await waiting;
+    assert.equal(stopped.finish, 'stopped');
+    assert.equal(running.stoppers.size, 0);
+  } finally {
+    delete globalThis.document;
+  }
 });

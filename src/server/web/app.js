@@ -1,50 +1,53 @@
 // The page: a conversation on the left, the pool that holds it on the right. No framework and no build step. This module
 // connects the controls to the other modules.
 //
-//   app ─┬─ chat ── answer, messages_view ── conversation         the conversation
-//        ├─ feed ── pool_view ── cell_grid, sequences_view        the pool
-//        └─ rates                                                 tokens per second
+//   app ─┬─ chat ── answer, messages_view ── answer_view ── markdown_view, tokens_view      the conversation
+//        ├─ library_view ── library ── transfer, storage                                    conversations that are kept
+//        ├─ settings_view ── settings                                                       what is sent with a request
+//        ├─ feed ── pool_view ── cell_grid, sequences_view                                  the pool
+//        └─ rates                                                                           tokens per second
 //
-// Computing and drawing are separate: pool, cells, conversation, words, grid_layout, event_stream and sequence_key do not
-// use the document. The tests beside them run in Node.js (tests/clients/run).
+// Computing and drawing are separate: pool, cells, conversation, library, transfer, settings, markdown, words, grid_layout,
+// event_stream and sequence_key do not use the document. The tests beside them run in Node.js (tests/clients/run).
 import { running, stopAll } from './answer.js';
 import { paintGrids } from './cell_grid.js';
-import { beginAgain, forkAnswer, send, threeReaders } from './chat.js';
-import { conversation, markStopped, save, saveSettings, settings } from './conversation.js';
-import { $, make, store, stored } from './dom.js';
-import { follow } from './feed.js';
+import { edit, forkAnswer, giveResult, regenerate, send, threeReaders, turnTo } from './chat.js';
+import { conversation } from './conversation.js';
+import { $, make } from './dom.js';
+import { feed, follow } from './feed.js';
+import { keeping, resume, save } from './keeping.js';
+import { startLibrary, tellProblem } from './library_view.js';
 import { actions, notice, showAll, watchScrolling } from './messages_view.js';
+import { askForModel, ideas } from './model.js';
 import { startRates } from './rates.js';
 import { startKeyForm } from './server.js';
-import { readTheme } from './theme.js';
+import { settings } from './settings.js';
+import { startSettings } from './settings_view.js';
+import { inTab } from './storage.js';
+import { startTheme } from './theme.js';
+import { startTokenPanel } from './token_panel.js';
 
-const IDEAS = ['Tell me a story about a brave fox named Ruby.', 'Remember these notes. The code of Mia is 4821. The red box holds a blue kite.',
-  'Count from 17 to 25.', 'What is a quire?'];
-
-function startTheme() {
-  readTheme();
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-    readTheme();
-    paintGrids();
-  });
+function showIdeas() {
+  $('ideas').replaceChildren(...ideas().map((idea) => make('li', {},
+    make('button', { type: 'button', textContent: idea, onclick: () => { send(idea); $('prompt').focus(); } }))));
 }
 
 function startConversation() {
-  actions.fork = forkAnswer;
+  Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult });
+  keeping.onProblem = tellProblem;
   running.onChange = () => {
     $('send').hidden = running.stoppers.size > 0;
     $('stop').hidden = running.stoppers.size === 0;
   };
-  markStopped(conversation.messages);
+  resume(settings.system);
   showAll();
   watchScrolling();
-  for (const idea of IDEAS) {
-    $('ideas').append(make('li', {}, make('button', { type: 'button', textContent: idea, onclick: () => { send(idea); $('prompt').focus(); } })));
-  }
+  // The prompts fit the model, so they come when the server has said which one it serves.
+  feed.onConnected = async () => { if (await askForModel()) showIdeas(); };
   $('readers').onclick = threeReaders;
-  $('fresh').onclick = () => { beginAgain(); $('prompt').focus(); };
+  $('fresh').onclick = () => { turnTo(); $('prompt').focus(); };
   $('notice-close').onclick = () => notice('');
-  addEventListener('pagehide', () => save());
+  addEventListener('pagehide', () => { if (conversation.messages.length) save(); });
 }
 
 function startComposer() {
@@ -67,16 +70,10 @@ function startComposer() {
     event.preventDefault();
     submit();
   });
-  document.addEventListener('keydown', (event) => { if (event.key === 'Escape') stopAll(); });
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && !document.querySelector('dialog[open]')) stopAll();
+  });
   $('stop').onclick = () => { stopAll(); area.focus(); };
-}
-
-function startSettings() {
-  const fields = { temperature: $('temperature'), seed: $('seed'), maxTokens: $('max-tokens') };
-  for (const [name, field] of Object.entries(fields)) {
-    field.value = settings[name];
-    field.addEventListener('change', () => saveSettings(Object.fromEntries(Object.entries(fields).map(([key, { value }]) => [key, value]))));
-  }
 }
 
 // A narrow screen shows either the conversation or the pool.
@@ -85,16 +82,18 @@ function startViews() {
   const look = (view) => {
     document.body.dataset.view = view;
     for (const button of buttons) button.setAttribute('aria-pressed', String(button.dataset.view === view));
-    store('quire.view', view);
+    inTab.set('quire.view', view);
   };
   for (const button of buttons) button.onclick = () => look(button.dataset.view);
-  look(stored('quire.view', 'chat'));
+  look(inTab.get('quire.view') === 'pool' ? 'pool' : 'chat');
+  startTokenPanel(() => look('pool'));
 }
 
-startTheme();
+startTheme(paintGrids);
 startConversation();
 startComposer();
 startSettings();
+startLibrary();
 startKeyForm();
 startViews();
 startRates();

@@ -18,6 +18,7 @@ export class CellGrid {
     this.wanted = wanted;
     this.layout = null;
     this.cursor = -1;
+    this.marked = -1;
     this.glow = new Map();  // cell -> {since, colour}
     this.dirty = new Set();
     this.canvas = make('canvas');
@@ -116,7 +117,7 @@ export class CellGrid {
       c.fillRect(x, y, size, size);
     }
     c.globalAlpha = 1;
-    if (cell === this.cursor) {
+    if (cell === this.cursor || cell === this.marked) {
       c.strokeStyle = theme.focus;
       c.lineWidth = 2;
       c.strokeRect(x + 1, y + 1, size - 2, size - 2);
@@ -144,6 +145,13 @@ export class CellGrid {
     for (const changed of [before, cell]) if (changed >= 0) this.touch(changed);
     Object.assign(pointer, { grid: cell < 0 ? null : this, cell });
     pointer.onMove();
+  }
+
+  // Marks a cell and scrolls to it; -1: none.
+  mark(cell) {
+    if (cell === this.marked) return;
+    for (const changed of [this.marked, this.marked = cell]) if (changed >= 0) this.touch(changed);
+    if (cell >= 0 && this.layout) this.scroller.scrollTop = scrollTo(this.layout, cell, this.scroller.scrollTop);
   }
 
   walk(event) {

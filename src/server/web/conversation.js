@@ -1,47 +1,40 @@
-// The conversation as data: its messages and settings, and what is sent to the server. It is kept in the tab.
+// The conversation as data, and what of it is sent to the server.
 //
-// A message is {role: 'user', text}, an answer {role: 'assistant', text, request, usage, ...}, a fork {kind: 'fork', prefix,
-// branches, chosen} or three readers {kind: 'readers', notes, branches}. Readers are not part of the conversation.
-import { store, stored } from './dom.js';
+// A message is {role: 'user', text}, an answer {role: 'assistant', text, reasoning, calls, request, usage, ...}, the result of
+// a tool {role: 'tool', text, call, name}, a fork {role: 'assistant', kind: 'fork', prefix, branches, chosen} or three readers
+// {kind: 'readers', notes, branches}. Readers are not part of the conversation.
 
-export const SETTINGS = { temperature: 0.8, seed: '', maxTokens: 400 };
-export const settings = { ...SETTINGS, ...stored('quire.settings', {}) };
+// The one that is shown. `id` is null until it is kept; `named`: the user has given the title.
+export const conversation = { id: null, title: '', named: false, created: 0, system: '', messages: [] };
 
-export const conversation = { messages: stored('quire.messages', []) };
-
-const SAVE_MS = 500;
-let savedAt = 0;
-// If `now` is false, it saves only if the last save is some time ago.
-export function save(now = true) {
-  if (!now && Date.now() - savedAt < SAVE_MS) return;
-  savedAt = Date.now();
-  store('quire.messages', conversation.messages);
+export function replaceWith({ id = null, title = '', named = false, created = 0, system = '', messages = [] }) {
+  Object.assign(conversation, { id, title, named, created, system, messages });
 }
-
-export function saveSettings(fields) {
-  Object.assign(settings, settingsFrom(fields));
-  store('quire.settings', settings);
-}
-
-// Settings from the strings in the fields. A field that is not a number gets the default.
-export function settingsFrom({ temperature, seed, maxTokens }) {
-  const number = (text, fallback) => (text === '' || Number.isNaN(Number(text)) ? fallback : Number(text));
-  return {
-    temperature: number(temperature, SETTINGS.temperature),
-    seed: number(seed, ''),
-    maxTokens: Math.max(1, number(maxTokens, SETTINGS.maxTokens)),
-  };
-}
-
-export const seedFor = (i) => (settings.seed === '' ? Math.floor(Math.random() * 100_000) : Number(settings.seed) + i);
 
 // The text of a message; for a fork, the chosen answer.
 export const spoken = (message) => (message.kind === 'fork' ? message.prefix + message.branches[message.chosen].text : message.text);
 
-export function asSent(messages) {
-  return messages.filter((message) => message.kind !== 'readers')
-    .map((message) => ({ role: message.role, content: spoken(message) }))
-    .filter((message) => message.role === 'user' || message.content !== '');
+function sentMessage(message) {
+  if (message.role === 'tool') return { role: 'tool', tool_call_id: message.call, name: message.name, content: message.text };
+  const sent = { role: message.role, content: spoken(message) };
+  if (message.calls?.length) {
+    sent.tool_calls = message.calls.map(({ id, name, arguments: text }) => ({ id, type: 'function', function: { name, arguments: text } }));
+  }
+  return sent;
+}
+
+export function asSent(messages, system = '') {
+  const sent = messages.filter((message) => message.kind !== 'readers').map(sentMessage)
+    .filter((message) => message.role !== 'assistant' || message.content !== '' || message.tool_calls);
+  return system.trim() === '' ? sent : [{ role: 'system', content: system }, ...sent];
+}
+
+// The calls of the last answer that have no result yet.
+export function openCalls(messages) {
+  let last = messages.length - 1;
+  while (last >= 0 && messages[last].role === 'tool') --last;
+  const done = new Set(messages.slice(last + 1).map(({ call }) => call));
+  return (messages[last]?.calls ?? []).filter(({ id }) => !done.has(id));
 }
 
 // Answers that were running when the page was closed count as stopped.
@@ -50,6 +43,13 @@ export function markStopped(messages) {
     if (answer.stopper || (answer.finish === null && !answer.error)) answer.finish = 'stopped';
     delete answer.stopper;
   }
+}
+
+// A title from the first words that the user wrote.
+export function titleOf(messages) {
+  const said = messages.find(({ role }) => role === 'user')?.text ?? (messages.some(({ kind }) => kind === 'readers') ? 'Three readers' : '');
+  const line = said.trim().split('\n')[0].replace(/\s+/g, ' ');
+  return line.length > 60 ? `${line.slice(0, 60).replace(/\s\S*$/, '')}…` : line;
 }
 
 // Where an answer forks by default: at the space after its middle, or at its beginning if it is short.

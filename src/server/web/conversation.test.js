@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { SETTINGS, asSent, longNotes, markStopped, middleOf, settingsFrom, spoken } from './conversation.js';
+import { asSent, longNotes, markStopped, middleOf, openCalls, spoken, titleOf } from './conversation.js';
 
 const fork = { role: 'assistant', kind: 'fork', prefix: 'Once', chosen: 1, branches: [{ text: ' upon' }, { text: ' more' }] };
 
@@ -29,10 +29,28 @@ test('an answer forks at the space after its middle, a short one at its beginnin
   assert.equal(middleOf('x'.repeat(100)), 0, 'there is no space');
 });
 
-test('settings: a field that is not a number gets the default', () => {
-  assert.deepEqual(settingsFrom({ temperature: '0', seed: '7', maxTokens: '12' }), { temperature: 0, seed: 7, maxTokens: 12 });
-  assert.deepEqual(settingsFrom({ temperature: '', seed: '', maxTokens: '' }), SETTINGS);
-  assert.deepEqual(settingsFrom({ temperature: 'warm', seed: 'x', maxTokens: '-5' }), { ...SETTINGS, maxTokens: 1 });
+test('a system prompt comes first, calls and their results are sent as the API has them', () => {
+  const calls = [{ id: 'c1', name: 'weather', arguments: '{"city":"Rome"}' }, { id: 'c2', name: 'time', arguments: '{}' }];
+  const messages = [{ role: 'user', text: 'Rome?' }, { role: 'assistant', text: '', calls }, { role: 'tool', text: 'sunny', call: 'c1', name: 'weather' }];
+  assert.deepEqual(asSent(messages, 'Be short.'), [
+    { role: 'system', content: 'Be short.' }, { role: 'user', content: 'Rome?' },
+    { role: 'assistant', content: '', tool_calls: [
+      { id: 'c1', type: 'function', function: { name: 'weather', arguments: '{"city":"Rome"}' } },
+      { id: 'c2', type: 'function', function: { name: 'time', arguments: '{}' } }] },
+    { role: 'tool', tool_call_id: 'c1', name: 'weather', content: 'sunny' }]);
+  assert.deepEqual(asSent([messages[0]], '  '), [{ role: 'user', content: 'Rome?' }]);
+  assert.deepEqual(openCalls(messages), [calls[1]]);
+  assert.deepEqual(openCalls(messages.slice(0, 2)), calls);
+  assert.deepEqual(openCalls([messages[0]]), []);
+  assert.deepEqual(openCalls([]), []);
+});
+
+test('the title is the first line that the user wrote, cut between words', () => {
+  assert.equal(titleOf([{ role: 'user', text: '  What is\na quire? ' }]), 'What is');
+  const long = titleOf([{ role: 'user', text: 'word '.repeat(40) }]);
+  assert.ok(long.length <= 61 && long.endsWith('word…'), long);
+  assert.equal(titleOf([{ kind: 'readers', branches: [] }]), 'Three readers');
+  assert.equal(titleOf([]), '');
 });
 
 test('the long text fits the context, and is the same every time', () => {

@@ -11,6 +11,9 @@ function link(state, text) {
   $('link').textContent = text;
 }
 
+// `onConnected` is called whenever the pool has been received as a whole. app.js sets it.
+export const feed = { onConnected: () => {} };
+
 export async function follow() {
   for (let pause = 500; ; pause = Math.min(8000, pause * 2)) {
     const stopper = new AbortController();
@@ -30,7 +33,7 @@ export async function follow() {
       for await (const { type, data } of eventsOf(response, heard)) {
         pause = 250;
         link('live', 'live');
-        if (type === 'pool') takeWhole(JSON.parse(data));
+        if (type === 'pool') { takeWhole(JSON.parse(data)); feed.onConnected(); }
         else if (type === 'change') takeChange(JSON.parse(data));
       }
     } catch (error) {

@@ -1,76 +1,108 @@
 // Shows the conversation. Each answer gets a function `changed()` that updates its view.
-import { conversation, save, spoken } from './conversation.js';
+import { running } from './answer.js';
+import { answerParts } from './answer_view.js';
+import { conversation, openCalls, spoken } from './conversation.js';
 import { $, make } from './dom.js';
+import { save } from './keeping.js';
+import { MarkdownView, copyButton } from './markdown_view.js';
 import { pool } from './pool.js';
-import { hueOf } from './sequence_key.js';
-import { colourOf } from './theme.js';
-import { answerFacts, count } from './words.js';
+import { count } from './words.js';
 
-// The actions of the buttons: fork(message, element of its text). app.js sets them.
-export const actions = { fork: () => {} };
+// The actions of the buttons: fork(message, element of its text), regenerate(message), edit(message, text),
+// giveResult(call, text). app.js sets them.
+export const actions = {};
 
-// The parts of one answer: its text, its cost, its colour in the pool.
-function answerParts(answer, { dot = true } = {}) {
-  const text = make('div', { className: 'text' });
-  const who = make('span', { className: 'dot' });
-  const line = make('p', { className: 'facts' });
-  const update = (root) => {
-    const shown = dot ? answer.text : answer.text.trimStart();
-    if (text.textContent !== shown) text.textContent = shown;
-    const facts = answerFacts(answer);
-    line.textContent = facts.text;
-    line.hidden = facts.text === '';
-    line.classList.toggle('bad', facts.bad);
-    root.classList.toggle('writing', Boolean(answer.stopper));
-    root.setAttribute('aria-busy', String(Boolean(answer.stopper)));
-    if (answer.request) {
-      const colour = colourOf(hueOf(answer.request));
-      who.style.background = colour;
-      root.style.setProperty('--tint', colour);
-      root.title = `request ${answer.request}`;
-    }
+const quiet = (textContent, title, onclick) => make('button', { type: 'button', className: 'quiet', textContent, title, onclick });
+
+// Shows a form in place of `shown`, with the message's text. `send` gets the new text.
+function editor(message, shown, tools, label, send) {
+  const area = make('textarea', { value: message.text, rows: Math.min(12, message.text.split('\n').length + 1), ariaLabel: 'The text of the message' });
+  const form = make('form', { className: 'editor' }, area,
+    make('div', {}, make('button', { type: 'submit', textContent: label }), quiet('Cancel', '', () => close())));
+  const close = () => {
+    form.remove();
+    shown.hidden = tools.hidden = false;
+    tools.querySelector('button')?.focus();
   };
-  return { text, dot: dot ? who : null, line, update };
-}
-
-function copyButton(text) {
-  const button = make('button', { type: 'button', className: 'quiet', textContent: 'Copy' });
-  button.onclick = async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      button.textContent = 'Copied';
-    } catch {
-      button.textContent = 'Copying is not allowed here';
-    }
-    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    close();
+    send(area.value);
   };
-  return button;
+  form.onkeydown = (event) => {
+    if (event.key === 'Escape') { event.stopPropagation(); close(); }
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && event.target === area) { event.preventDefault(); form.requestSubmit(); }
+  };
+  shown.hidden = tools.hidden = true;
+  shown.after(form);
+  area.focus();
+  area.setSelectionRange(area.value.length, area.value.length);
+  form.scrollIntoView({ block: 'nearest' });
 }
 
 function userView(message) {
-  return make('li', { className: 'user text', textContent: message.text });
+  const bubble = make('div', { className: 'bubble text', textContent: message.text });
+  const tools = make('div', { className: 'tools' },
+    quiet('Edit', 'Change this message and continue from here', () => editor(message, bubble, tools, 'Send', (text) => actions.edit(message, text))),
+    copyButton(() => message.text, 'the message'));
+  return make('li', { className: 'user' }, bubble, tools);
+}
+
+// A form for the result of a call that nobody has answered yet.
+function resultForm(call) {
+  const area = make('textarea', { rows: 2, placeholder: 'What the tool returns', ariaLabel: `Result of ${call.name}` });
+  const form = make('form', { className: 'editor result' }, make('div', { className: 'who', textContent: `Result of ${call.name}` }), area,
+    make('div', {}, make('button', { type: 'submit', textContent: 'Give the result' })));
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    form.remove();
+    actions.giveResult(call, area.value);
+  };
+  return form;
 }
 
 function assistantView(message) {
   const parts = answerParts(message);
-  const fork = make('button', {
-    type: 'button', className: 'quiet', textContent: 'Fork',
-    title: 'Continues the answer twice from one point. Select text to fork at its end. Otherwise it forks at the end of a running answer, or in the middle.',
-    onclick: () => actions.fork(message, parts.text),
+  const results = make('div', { className: 'results' });
+  const again = quiet('', '', () => actions.regenerate(message));
+  const tokens = quiet('Tokens', 'Shows the tokens of the answer: their probability, what else was likely, and their page in the pool', () => {
+    const on = tokens.getAttribute('aria-pressed') !== 'true';
+    tokens.setAttribute('aria-pressed', String(on));
+    parts.showTokens(on);
   });
-  const tools = make('div', { className: 'tools' }, fork, copyButton(() => message.text));
-  const root = make('li', { className: 'answer' }, make('div', { className: 'who' }, parts.dot, pool.model || 'the model'), parts.text, parts.line, tools);
-  message.changed = () => {
-    parts.update(root);
-    tools.hidden = message.text === '' && !message.stopper;
+  tokens.setAttribute('aria-pressed', 'false');
+  const fork = quiet('Fork', 'Continues the answer twice from one point. Select text to fork at its end. Otherwise it forks at the end of a running answer, or in the middle.',
+    () => actions.fork(message, parts.text));
+  const edit = quiet('Edit', 'Change the answer; the model continues it', () => editor(message, parts.text, tools, 'Continue from here', (text) => actions.edit(message, text)));
+  const copy = copyButton(() => message.text, 'the answer');
+  const tools = make('div', { className: 'tools' }, again, fork, edit, tokens, copy);
+  const root = make('li', { className: 'answer' }, make('div', { className: 'who' }, parts.dot, pool.model || 'the model'),
+    parts.above, parts.text, parts.tokens.root, parts.below, results, parts.line, tools);
+  const after = () => {
+    const writing = Boolean(message.stopper), empty = message.text === '';
+    again.textContent = message.error ? 'Retry' : 'Regenerate';
+    again.title = message.error ? 'Sends the request again' : 'Writes another answer in place of this one';
+    again.hidden = writing;
+    edit.hidden = writing || empty;
+    fork.hidden = copy.hidden = empty;
+    tokens.hidden = !message.tokens?.length;
+    const open = writing || conversation.messages.at(-1) !== message ? [] : openCalls(conversation.messages);
+    if (results.childElementCount !== open.length) results.replaceChildren(...open.map(resultForm));
   };
+  message.changed = () => parts.update(root, after);
   message.changed();
+  after();
   return root;
+}
+
+function toolView(message) {
+  return make('li', { className: 'tool-result' }, make('details', {}, make('summary', { textContent: `Result of ${message.name || 'a tool'}` }),
+    make('div', { className: 'folded text', textContent: message.text })));
 }
 
 function branchView(branch, label, { chosen = null, choose = null, group = '' } = {}) {
   const parts = answerParts(branch, { dot: false });
-  const root = make('div', { className: 'branch answer' }, label && make('div', { className: 'who', textContent: label }), parts.text, parts.line);
+  const root = make('div', { className: 'branch answer' }, label && make('div', { className: 'who', textContent: label }), parts.above, parts.text, parts.below, parts.line);
   if (choose) {
     const radio = make('input', { type: 'radio', name: group, checked: chosen, onchange: choose });
     root.append(make('label', {}, radio, 'continue with this one'));
@@ -86,8 +118,9 @@ function branchView(branch, label, { chosen = null, choose = null, group = '' } 
 
 function forkView(message) {
   const group = `fork-${conversation.messages.indexOf(message)}`;
-  return make('li', { className: 'answer' }, make('div', { className: 'who', textContent: 'One prefix, two answers' }),
-    message.prefix ? make('div', { className: 'text', textContent: message.prefix }) : null,
+  const prefix = message.prefix ? make('div', { className: 'text' }) : null;
+  if (prefix) new MarkdownView(prefix).update(message.prefix);
+  return make('li', { className: 'answer' }, make('div', { className: 'who', textContent: 'One prefix, two answers' }), prefix,
     make('div', { className: 'branches' }, ...message.branches.map((branch, i) => branchView(branch, branch.label, {
       group, chosen: i === message.chosen, choose: () => { message.chosen = i; save(); },
     }))),
@@ -101,7 +134,7 @@ function readersView(message) {
     make('div', { className: 'branches' }, ...message.branches.map((branch) => branchView(branch, branch.question))));
 }
 
-const views = { fork: forkView, readers: readersView, user: userView, assistant: assistantView };
+const views = { fork: forkView, readers: readersView, user: userView, assistant: assistantView, tool: toolView };
 
 export function show(message) {
   $('messages').append(views[message.kind ?? message.role](message));
@@ -123,6 +156,8 @@ export function toEnd(force = false) {
 
 export function watchScrolling() {
   $('log').addEventListener('scroll', () => { atEnd = $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 40; });
+  // Text is drawn after it has arrived.
+  new ResizeObserver(() => { if (running.stoppers.size > 0) toEnd(); }).observe($('messages'));
 }
 
 export function notice(text, { calm = false, action = '', run = null } = {}) {

@@ -3,6 +3,7 @@ import { CACHED, Cells, FREE, HELD } from './cells.js';
 import { keyOf } from './sequence_key.js';
 
 const MOST_ENDED = 5;
+const MOST_PAST = 256;
 
 // The sequence after a change: its fields are replaced, the pages of its tables from `runs`.
 function changed(sequence, { tables = [], ...fields }) {
@@ -25,6 +26,7 @@ export class Pool {
   states = null;          // {bytes, cells}: recurrent states, if the model has them
   sequences = new Map();  // key -> the sequence as the server sends it
   ended = new Map();      // the last few sequences that ended
+  past = new Map();       // key -> {prompt_tokens, tables} of sequences that ended; null for pages that have other content now
   stats = {};
 
   // The cells of every kind.
@@ -60,6 +62,7 @@ export class Pool {
       for (const [slot, how] of data.states.slots) state[slot] = how === 'checkpoint' ? CACHED : HELD;
     }
     this.#takeSequences(new Map(data.sequences.map((sequence) => [keyOf(sequence), sequence])), data.stats);
+    this.past.clear();  // what happened in between was not seen
     return !same;
   }
 
@@ -88,10 +91,12 @@ export class Pool {
     switch (kind) {
       case 'page_taken': case 'page_shared': case 'page_revived': return pages?.set(object, HELD, 'taken');
       case 'page_cached': return pages?.set(object, CACHED, 'held');
-      case 'page_freed': return pages?.set(object, FREE, 'cached');
-      case 'page_evicted': return pages?.set(object, pages.state[object] === CACHED ? FREE : pages.state[object], 'evicted');
+      case 'page_freed': this.#forget(group, object); return pages?.set(object, FREE, 'cached');
+      case 'page_evicted':
+        this.#forget(group, object);
+        return pages?.set(object, pages.state[object] === CACHED ? FREE : pages.state[object], 'evicted');
       case 'page_copied': return pages?.flash(detail, 'taken');
-      case 'page_moved': return pages?.move(object, detail);
+      case 'page_moved': this.#forget(group, object, detail); return pages?.move(object, detail);
       case 'slot_moved': return states?.move(object, detail);
       case 'slot_taken': return states?.set(object, HELD, 'taken');
       case 'slot_released': return states?.set(object, FREE, 'cached');
@@ -99,6 +104,29 @@ export class Pool {
       case 'checkpoint_dropped': return states?.set(object, FREE, 'evicted');
       case 'checkpoint_restored': return states?.flash(object, 'taken');
     }
+  }
+
+  // The page that holds the n-th token of a sequence's answer, for each group; null where it is no more or not yet. Null if
+  // the sequence is not known.
+  pagesOf(key, n) {
+    const sequence = this.sequences.get(key) ?? this.past.get(key);
+    if (!sequence) return null;
+    const block = Math.floor((sequence.prompt_tokens + n) / this.blockSize);
+    return this.groups.map((_, group) => sequence.tables?.[group]?.[block] ?? null);
+  }
+
+  // A page of a past sequence has other content now, or moved.
+  #forget(group, page, to = null) {
+    for (const { tables } of this.past.values()) {
+      const at = tables[group]?.indexOf(page) ?? -1;
+      if (at >= 0) tables[group][at] = to;
+    }
+  }
+
+  #remember(key, { prompt_tokens: promptTokens, tables = [] }) {
+    const still = (group) => (page) => (page != null && this.groups[group]?.cells.state[page] !== FREE ? page : null);
+    this.past.set(key, { prompt_tokens: promptTokens, tables: tables.map((pages, group) => pages.map(still(group))) });
+    if (this.past.size > MOST_PAST) this.past.delete(this.past.keys().next().value);
   }
 
   // How many of the counted cells are free, held and cached, for all keys.
@@ -117,7 +145,9 @@ export class Pool {
 
   #takeSequences(now, stats) {
     for (const [key, sequence] of this.sequences) {
-      if (!now.has(key)) this.ended.set(key, { ...sequence, ended: Date.now() });
+      if (now.has(key)) continue;
+      this.ended.set(key, { ...sequence, ended: Date.now() });
+      this.#remember(key, sequence);
     }
     for (const key of now.keys()) this.ended.delete(key);
     while (this.ended.size > MOST_ENDED) this.ended.delete(this.ended.keys().next().value);

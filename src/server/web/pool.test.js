@@ -174,3 +174,19 @@ test('a plain key sees the cells of its own sequences, and sums of all', () => {
   assert.equal(stateOf(cells), `${HELD}0000${CACHED}00`, 'an admin sees all again');
   assert.deepEqual(pool.sums(), { free: 6, held: 1, cached: 1 });
 });
+
+test('the page of a token: while its sequence runs, after it ended, and until the page has other content', () => {
+  const pool = new Pool();
+  pool.takeWhole(whole({ groups: [{ window: 0, page_bytes: 64, total: 8, ids: 8, pages: [[0, 1, 'held'], [1, 1, 'held'], [2, 1, 'held']] }], sequences: [sequence(1, { tables: [[0, 1, 2]] })] }));
+  assert.deepEqual(pool.pagesOf('1.0', 0), [2], 'the prompt has 32 tokens, a page 16');
+  assert.deepEqual(pool.pagesOf('1.0', 20), [null], 'it has no page yet');
+  assert.equal(pool.pagesOf('2.0', 0), null);
+  pool.takeChange(change([['page_cached', 0, 2, 0], ['page_freed', 0, 1, 0]], { ended: [[1, 0]] }));
+  assert.deepEqual(pool.pagesOf('1.0', 15), [2], 'cached');
+  pool.takeChange(change([['page_moved', 0, 2, 7]]));
+  assert.deepEqual(pool.pagesOf('1.0', 15), [7]);
+  pool.takeChange(change([['page_evicted', 0, 7, 0]]));
+  assert.deepEqual(pool.pagesOf('1.0', 15), [null]);
+  pool.takeWhole(whole({ sequences: [] }));
+  assert.equal(pool.pagesOf('1.0', 15), null, 'the connection was lost: what happened was not seen');
+});

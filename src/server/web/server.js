@@ -1,7 +1,8 @@
 // Requests to the server, with the key, and its errors.
-import { $, store, stored } from './dom.js';
+import { $ } from './dom.js';
+import { inTab } from './storage.js';
 
-let apiKey = stored('quire.key', '');
+let apiKey = inTab.get('quire.key') ?? '';
 let keyArrived = null;  // {promise, resolve} while the page asks for a key
 
 export class ServerError extends Error {
@@ -24,7 +25,7 @@ const WORDS = {
 // The error of a response. It uses the server's own message if there is one.
 export async function refusal(response) {
   const { status } = response;
-  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key.' : 'The server needs an API key.', status);
+  if (status === 401) return new ServerError(apiKey ? 'The server does not know this API key: it needs another one.' : 'The server needs an API key.', status);
   let message = '';
   try { message = (await response.json()).error?.message ?? ''; } catch { /* not JSON: use the status */ }
   const text = message || (WORDS[status] ?? `The server answered with status ${status}.`);
@@ -45,9 +46,10 @@ export function startKeyForm() {
   $('key-form').onsubmit = (event) => {
     event.preventDefault();
     apiKey = $('key').value.trim();
-    store('quire.key', apiKey);
+    inTab.set('quire.key', apiKey);
     $('key').value = '';
     $('key-form').hidden = true;
+    $('prompt').focus();
     keyArrived?.resolve();
     keyArrived = null;
   };

@@ -1,8 +1,40 @@
-// The colours of the canvases, read from style.css.
+// The theme: light, dark, or as the system has it. And the colours of the canvases, read from the style sheets.
+import { kept } from './storage.js';
 
 export const theme = {};
 
-export function readTheme() {
+const DARK = '(prefers-color-scheme: dark)';
+const MEDIA = { light: 'not all', dark: 'all', system: DARK };  // when dark.css holds
+
+export const themeChoice = () => {
+  const choice = kept.get('quire.theme');
+  return choice in MEDIA ? choice : 'system';
+};
+
+let repaint = () => {};
+
+function apply() {
+  const choice = themeChoice();
+  document.getElementById('dark').media = MEDIA[choice];
+  document.documentElement.style.colorScheme = choice === 'system' ? '' : choice;
+  readTheme();
+  repaint();
+}
+
+export function chooseTheme(choice) {
+  kept.set('quire.theme', choice);
+  apply();
+}
+
+// `painted` is called when the colours have changed.
+export function startTheme(painted) {
+  repaint = painted;
+  apply();
+  matchMedia(DARK).addEventListener('change', apply);
+  document.getElementById('dark').addEventListener('load', apply);
+}
+
+function readTheme() {
   const css = getComputedStyle(document.documentElement);
   const value = (name) => css.getPropertyValue(name).trim();
   const hues = (saturation, lightness) => {

@@ -12,6 +12,14 @@ export function bytes(n) {
   }
 }
 
+// How long ago something was, in words. Times are in milliseconds.
+export function ago(then, now) {
+  const minutes = Math.floor((now - then) / 60_000);
+  if (minutes < 1) return 'just now';
+  const [n, unit] = minutes < 60 ? [minutes, 'minute'] : minutes < 24 * 60 ? [Math.floor(minutes / 60), 'hour'] : [Math.floor(minutes / 1440), 'day'];
+  return `${n} ${unit}${n === 1 ? '' : 's'} ago`;
+}
+
 const ENDS = {
   'never seen': 'the rest was never seen',
   'evicted': 'the rest had been evicted',
@@ -46,7 +54,37 @@ export function answerFacts(answer) {
   }
   if (answer.finish === 'stopped') parts.push('stopped');
   if (answer.finish === 'length') parts.push('reached the token limit');
+  if (answer.finish === 'tool_calls') parts.push('waits for the result');
   return { text: parts.join(' · '), bad: false };
+}
+
+// The line over the reasoning of an answer.
+export function reasoningInWords({ stopper, text, reasoning }) {
+  if (stopper && !text) return 'Reasoning …';
+  return `Reasoning, ${count(reasoning.trim().split(/\s+/).length)} words`;
+}
+
+// The arguments of a call, in lines if they are JSON.
+export function argumentsInWords(text) {
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+}
+
+export function percent(logprob) {
+  const share = 100 * Math.exp(logprob);
+  const number = share >= 99.95 ? '100' : share >= 10 ? share.toFixed(0) : share >= 0.1 ? share.toFixed(1) : '< 0.1';
+  return `${number}\u00a0%`;  // a space that does not break
+}
+
+// A token with its spaces and line breaks visible.
+export const visibleToken = (token) => (token === '' ? '(nothing to see)' : token.replace(/ /g, '␣').replace(/\n/g, '⏎').replace(/\t/g, '⇥'));
+
+// Which pages a token lies in. `pages` has one for each group, null: it is not known.
+export function pageInWords(pool, pages) {
+  if (pool.groups.length === 0) return 'A recurrent model keeps no pages: each token changes the one state.';
+  if (pages === null) return 'Its page is not known: the answer was written before this page was opened, or long ago.';
+  if (pages.every((page) => page === null)) return 'Its page holds something else now, or the token was not computed into one.';
+  const names = pages.map((page, group) => (page === null ? null : `page ${count(page)}${pool.groups.length > 1 ? ` of group ${group + 1}` : ''}`)).filter(Boolean);
+  return `It lies in ${names.join(' and ')}.`;
 }
 
 export function stateInWords(sequence) {

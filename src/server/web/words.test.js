@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Pool } from './pool.js';
-import { aboutPool, answerFacts, bytes, count, describePage, describeState, groupTitle, hitInWords, stateInWords } from './words.js';
+import { aboutPool, ago, answerFacts, argumentsInWords, bytes, count, describePage, describeState, groupTitle, hitInWords, pageInWords, percent, reasoningInWords, stateInWords, visibleToken } from './words.js';
 
 test('numbers', () => {
   assert.equal(count(1234567.4), '1,234,567');
@@ -80,4 +80,26 @@ test('groups with windows, and states', () => {
   const alone = poolOf({ groups: [], states: { bytes: 1024, total: 4, ids: 4, slots: [] } });
   assert.equal(aboutPool(alone), '128 MiB: up to 4 states of 1 KiB');
   assert.equal(describeState(alone, 0), 'State 0 is free.');
+});
+
+test('reasoning, calls, tokens and times', () => {
+  assert.equal(reasoningInWords({ stopper: {}, text: '', reasoning: 'Let' }), 'Reasoning …');
+  assert.equal(reasoningInWords({ text: 'Yes', reasoning: 'Let me think' }), 'Reasoning, 3 words');
+  assert.equal(argumentsInWords('{"a":1}'), '{\n  "a": 1\n}');
+  assert.equal(argumentsInWords('{"a":'), '{"a":', 'it has not arrived as a whole');
+  assert.deepEqual([0, -0.0001, Math.log(0.5), Math.log(0.05), -9999].map((logprob) => percent(logprob).replace('\u00a0', ' ')), ['100 %', '100 %', '50 %', '5.0 %', '< 0.1 %']);
+  assert.equal(visibleToken(' a\n'), '␣a⏎');
+  assert.equal(visibleToken(''), '(nothing to see)');
+  assert.deepEqual([0, 60_000, 3 * 3600_000, 48 * 3600_000].map((time) => ago(0, time)), ['just now', '1 minute ago', '3 hours ago', '2 days ago']);
+});
+
+test('the page of a token', () => {
+  const one = poolOf({ groups: [group({})] });
+  assert.equal(pageInWords(one, [12]), 'It lies in page 12.');
+  assert.match(pageInWords(one, [null]), /^Its page holds something else now/);
+  assert.match(pageInWords(one, null), /^Its page is not known/);
+  const two = poolOf({ groups: [group({}), group({ window: 512, ids: 100 })] });
+  assert.equal(pageInWords(two, [12, 3]), 'It lies in page 12 of group 1 and page 3 of group 2.');
+  assert.equal(pageInWords(two, [12, null]), 'It lies in page 12 of group 1.');
+  assert.match(pageInWords(poolOf({ groups: [], states: { bytes: 1, total: 4, ids: 4, slots: [] } }), []), /recurrent/);
 });

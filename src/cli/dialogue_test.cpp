@@ -1,0 +1,238 @@
+// The commands of `quire chat`, called in this process.
+#include "quire/cli/dialogue.h"
+
+#include <cstdlib>
+#include <deque>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/cli/chat_file.h"
+#include "quire/cli/chat_settings.h"
+#include "quire/cli/cli_testing.h"
+#include "quire/cli/program_testing.h"
+
+namespace quire::cli {
+namespace {
+
+using testing::demo_model;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+class GivenLines : public LineReader {
+ public:
+  explicit GivenLines(std::deque<std::string> lines) : lines_(std::move(lines)) {}
+  Line read() override {
+    if (lines_.empty()) return {};
+    const std::string text = lines_.front();
+    lines_.pop_front();
+    return text == "^C" ? Line{Line::Kind::interrupted, {}} : Line{Line::Kind::text, text};
+  }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+// A conversation that can be looked at afterwards.
+struct Talk {
+  StringOutput out, err;
+  Style style;
+  std::unique_ptr<Chat> chat;
+  Result<std::string> left = "";
+
+  explicit Talk(std::deque<std::string> lines, bool interactive = true, ChatOptions options = {}, Style given = {})
+      : style(given) {
+    options.sampler.temperature = 0;
+    options.model.model = demo_model("llama");
+    options.model.threads = 1;
+    const Console console{.out = out, .err = err, .out_style = style, .err_style = {}};
+    auto made = Chat::create(options, console);
+    EXPECT_TRUE(made) << made.error().message;
+    chat = std::move(*made);
+    GivenLines reader(std::move(lines));
+    Interrupt interrupt;
+    left = converse(*chat, reader, console, interactive ? &interrupt : nullptr);
+  }
+  std::string said(std::size_t i) const { return std::string(chat->messages().at(i).at("content").as_string()); }
+};
+
+TEST(Dialogue, AMessageMayHaveSeveralLines) {
+  const Talk backslash({"Repeat: red\\", "kite\\", "owl"});
+  EXPECT_EQ(backslash.said(0), "Repeat: red\nkite\nowl");
+  const Talk block({"\"\"\"", "Repeat: red", "", "/reset", "owl", "\"\"\"", "What is 2 + 3?"});
+  EXPECT_EQ(block.said(0), "Repeat: red\n\n/reset\nowl");
+  EXPECT_EQ(block.said(2), "What is 2 + 3?");
+  EXPECT_EQ(Talk({"\"\"\"Repeat: red", "kite\"\"\""}).said(0), "Repeat: red\nkite");
+  EXPECT_EQ(Talk({"\"\"\"What is 2 + 3?\"\"\""}).said(0), "What is 2 + 3?");
+  EXPECT_EQ(Talk({"Repeat: red\\"}, false).said(0), "Repeat: red\n") << "the lines ended";
+  EXPECT_EQ(Talk({"one\\", "^C", "What is 2 + 3?"}).said(0), "What is 2 + 3?") << "Ctrl-C discards all of its lines";
+}
+
+TEST(Dialogue, TheSystemPromptCanBeChanged) {
+  const Talk talk({"What is 2 + 3?", "/system You count.", "What is 2 + 3?", "/clear"});
+  EXPECT_EQ(talk.said(0), "You count.");
+  EXPECT_EQ(talk.chat->messages().size(), 1u) << "/clear keeps it";
+  EXPECT_TRUE(Talk({"/system You count.", "/system"}).chat->messages().empty());
+}
+
+TEST(Dialogue, SettingsAreShownAndChanged) {
+  const Talk talk({"/set temp 0.5", "/set --top-k 7", "/set stop END", "/set tokens 3", "/set seed 9", "/set"});
+  const ChatOptions& options = talk.chat->options();
+  EXPECT_EQ(options.sampler.temperature, 0.5);
+  EXPECT_EQ(options.sampler.top_k, 7u);
+  EXPECT_EQ(options.limit, 3u);
+  EXPECT_EQ(options.stops, std::vector<std::string>{"END"});
+  EXPECT_THAT(talk.err.text(), HasSubstr("  temp              0.5\n"));
+  EXPECT_THAT(talk.err.text(), HasSubstr("  seed              9\n"));
+  EXPECT_THAT(talk.err.text(), HasSubstr("  stop              \"END\" \n"));
+}
+
+TEST(Dialogue, AWrongSettingIsNamedAndChangesNothing) {
+  ChatOptions options;
+  const auto refusal = [&](std::string_view name, std::string_view value) {
+    const auto done = change_setting(options, name, value);
+    return done ? "" : done.error().message;
+  };
+  EXPECT_THAT(refusal("heat", "1"), HasSubstr("\"heat\" is not one of temp, top-k,"));
+  EXPECT_EQ(refusal("temp", "warm"), "temp: \"warm\" is not a number");
+  EXPECT_EQ(refusal("seed", "-1"), "seed: \"-1\" is not a number");
+  EXPECT_EQ(refusal("top-p", "2"), "a top-p of 2 is not between 0 and 1");
+  EXPECT_EQ(options.sampler.top_p, ChatOptions().sampler.top_p);
+  EXPECT_EQ(refusal("stop", "a"), "");
+  EXPECT_EQ(refusal("stop", ""), "");
+  EXPECT_TRUE(options.stops.empty());
+}
+
+TEST(Dialogue, AStopStringEndsAnAnswer) {
+  const Talk talk({"/set stop kite", "Repeat: red kite owl", "/stats"});
+  EXPECT_EQ(talk.out.text(), "red \n\n");
+  EXPECT_THAT(talk.err.text(), HasSubstr("a stop string ended it"));
+  ChatOptions options;
+  options.stops = {"owl"};
+  EXPECT_EQ(Talk({"Repeat: red kite owl"}, false, options).out.text(), "red kite \n");
+}
+
+TEST(Dialogue, RetryAnswersAgainAndEditAnswersAnotherText) {
+  const Talk talk({"What is 2 + 3?", "/retry", "/edit Repeat: red kite owl"});
+  EXPECT_EQ(talk.out.text(), "5\n\n5\n\nred kite owl\n\n");
+  EXPECT_EQ(talk.chat->messages().size(), 2u);
+  EXPECT_EQ(talk.said(0), "Repeat: red kite owl");
+  EXPECT_THAT(Talk({"/retry"}).err.text(), HasSubstr("/retry: there is no message yet"));
+  const Talk pipe({"/edit x"}, false);
+  ASSERT_FALSE(pipe.left);
+  EXPECT_EQ(pipe.left.error().message, "/edit: there is no message yet");
+}
+
+TEST(Dialogue, AnEditThatDoesNotFitLeavesTheConversationAsItWas) {
+  ChatOptions options;
+  options.model.context = 64;
+  const Talk talk({"What is 2 + 3?", "/edit " + std::string(400, 'x')}, true, options);
+  EXPECT_THAT(talk.err.text(), HasSubstr("but the context holds only 64"));
+  EXPECT_EQ(talk.said(0), "What is 2 + 3?");
+  EXPECT_EQ(talk.said(1), "5");
+  EXPECT_GT(talk.chat->length(), 0u);
+}
+
+TEST(Dialogue, EditWithoutATextOpensTheEditor) {
+  ::unsetenv("VISUAL");
+  ::setenv("EDITOR", "sed -i s/3/4/", 1);
+  const Talk talk({"What is 2 + 3?", "/edit"});
+  ::setenv("EDITOR", "false", 1);
+  const Talk broken({"What is 2 + 3?", "/edit"});
+  ::unsetenv("EDITOR");
+  EXPECT_EQ(talk.said(0), "What is 2 + 4?");
+  EXPECT_THAT(broken.err.text(), HasSubstr("the editor 'false' failed"));
+  EXPECT_EQ(broken.said(1), "5");
+}
+
+TEST(Dialogue, AConversationIsSavedAndLoaded) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "talk.json";
+  const Talk first({"/system You count.", "Remember these notes. The code of Mia is 4821.", "/save " + path});
+  EXPECT_THAT(first.err.text(), HasSubstr("3 messages are in " + path));
+  const Talk second({"/load " + path, "What is the code of Mia?"});
+  EXPECT_EQ(second.out.text(), "4821\n\n");
+  EXPECT_EQ(second.chat->options().system, "You count.");
+  EXPECT_EQ(testing::call({"render", "-m", demo_model("llama"), "--messages", path}).exit_code, kSuccess);
+}
+
+TEST(Dialogue, AFileThatIsWrongIsNamed) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "talk.json";
+  const auto refusal = [&](std::string_view text) {
+    testing::write_file(path, text);
+    const auto loaded = load_messages(path);
+    return loaded ? "" : loaded.error().message;
+  };
+  EXPECT_EQ(refusal("{"), path + ": is not JSON");
+  EXPECT_EQ(refusal("{}"), path + ": has no array \"messages\"");
+  EXPECT_EQ(refusal(R"([{"role": "king", "content": ""}])"),
+            path + ": messages[0].role is not one of system, user, assistant, tool");
+  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "user"}]})"),
+            path + ": messages[1].content is not a text");
+  EXPECT_EQ(refusal(R"([{"role": "user", "content": "a"}])"), "");
+  EXPECT_THAT(Talk({"/load"}).err.text(), HasSubstr("/load needs the name of a file"));
+  EXPECT_THAT(Talk({"/save /no/such/folder/x"}).err.text(), HasSubstr("/no/such/folder/x: cannot be written"));
+}
+
+TEST(Dialogue, ControlCTwiceEndsTheConversation) {
+  const Talk talk({"^C", "What is 2 + 3?", "^C", "^C", "What is 2 + 4?"});
+  ASSERT_TRUE(talk.left);
+  EXPECT_EQ(talk.out.text(), "5\n\n") << "a message between them starts the count again";
+  EXPECT_THAT(talk.err.text(), HasSubstr("(Ctrl-C again ends the conversation)"));
+}
+
+TEST(Dialogue, OneQuestionGetsOneAnswer) {
+  EXPECT_EQ(testing::call({"chat", "--temp", "0", "What is 2 + 3?"}).out, "5\n");
+  const TemporaryFolder folder;
+  testing::write_file(folder / "question", "What is 2 + 3?\n");
+  EXPECT_EQ(testing::call({"chat", "--temp", "0", "-f", folder / "question"}).out, "5\n");
+}
+
+TEST(Dialogue, AQuestionStandsBeforeItsFile) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "file", "kite owl\n");
+  testing::write_file(folder / "repeat.jinja",
+                      "<|im_start|>user\nRepeat: {{ messages[0].content.split('\\n\\n') | join(' ') }}<|im_end|>\n"
+                      "<|im_start|>assistant{{ '\\n' }}");
+  const auto both = testing::call({"chat", "--temp", "0", "red", "-f", folder / "file", "--chat-template-file",
+                                   folder / "repeat.jinja", "-c", "256", "-t", "1", "-s", "3", "-n", "20"});
+  EXPECT_EQ(both.out, "red kite owl\n") << both.err;
+  EXPECT_THAT(testing::call({"chat", "-f", "/no/such/file"}).err, HasSubstr("/no/such/file"));
+}
+
+TEST(Dialogue, AnotherTemplateCanBeUsed) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "shout.jinja",
+                      "{%- for m in messages -%}<|im_start|>{{ m.role }}\nRepeat: {{ m.content }}<|im_end|>\n"
+                      "{% endfor %}<|im_start|>assistant{{ '\\n' }}");
+  const auto answered =
+      testing::call({"chat", "--temp", "0", "--chat-template-file", folder / "shout.jinja", "red kite owl"});
+  EXPECT_EQ(answered.out, "red kite owl\n") << answered.err;
+  testing::write_file(folder / "broken.jinja", "{% for %}");
+  EXPECT_THAT(testing::call({"chat", "--chat-template-file", folder / "broken.jinja", "x"}).err,
+              HasSubstr("broken.jinja"));
+}
+
+TEST(Dialogue, ReasoningIsDimOnATerminalWithColours) {
+  const TemporaryFolder folder;
+  // The template opens the reasoning, as those of models that always reason do. This model never closes it.
+  testing::write_file(folder / "think.jinja",
+                      "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                      "<|im_start|>assistant\n<think>\n");
+  ChatOptions options;
+  options.template_path = folder / "think.jinja";
+  options.limit = 4;
+  const Style colours{.terminal = true, .utf8 = true, .colour = true};
+  const Talk dim({"What is 2 + 3?"}, true, options, colours);
+  EXPECT_TRUE(dim.out.text().starts_with("\x1b[2m")) << dim.out.text();
+  EXPECT_THAT(dim.out.text(), HasSubstr("\x1b[0m\n\n"));
+  const Talk plain({"What is 2 + 3?"}, true, options);
+  EXPECT_EQ(plain.out.text().find('\x1b'), std::string::npos);
+  options.template_path.clear();
+  EXPECT_EQ(Talk({"What is 2 + 3?"}, true, options, colours).out.text(), "5\n\n");
+}
+
+}  // namespace
+}  // namespace quire::cli

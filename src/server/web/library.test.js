@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Library } from './library.js';
+import { Kept } from './storage.js';
+import { ImportError, exported, imported } from './transfer.js';
+
+function fake(room = Infinity) {
+  const entries = new Map();
+  return {
+    entries,
+    get length() { return entries.size; },
+    key: (i) => [...entries.keys()][i] ?? null,
+    getItem: (name) => entries.get(name) ?? null,
+    removeItem: (name) => { entries.delete(name); },
+    setItem: (name, text) => {
+      const rest = [...entries].filter(([other]) => other !== name).reduce((sum, [, other]) => sum + other.length, 0);
+      if (rest + text.length > room) throw new DOMException('full', 'QuotaExceededError');
+      entries.set(name, text);
+    },
+  };
+}
+let clock = 1000;
+const libraryOn = (storage) => new Library(new Kept(() => storage), () => (clock += 1000));
+const talk = (text, more = {}) => ({ id: null, title: '', named: false, created: 0, system: '', messages: [{ role: 'user', text }, { role: 'assistant', text: 'Yes.', finish: 'stop', ...more }] });
+
+test('conversations are listed, the newest first, renamed and deleted', () => {
+  const storage = fake();
+  const library = libraryOn(storage);
+  const first = talk('First question'), second = talk('Second question');
+  assert.equal(library.save(first), null);
+  library.save(second);
+  assert.deepEqual(library.list().map(({ title }) => title), ['Second question', 'First question']);
+  library.save(first);
+  assert.deepEqual(libraryOn(storage).list().map(({ title }) => title), ['First question', 'Second question'], 'another tab sees the same');
+  library.rename(second.id, 'Mine');
+  assert.equal(library.load(second.id).title, 'Mine');
+  assert.equal(library.load(second.id).named, true);
+  library.remove(first.id);
+  assert.deepEqual(library.list().map(({ title }) => title), ['Mine']);
+  assert.equal(library.load(first.id), null);
+  library.save({ ...talk(''), messages: [] });
+  assert.equal(library.list().length, 1, 'an empty conversation is not kept');
+});
+
+test('what belongs to the page is not kept', () => {
+  const storage = fake();
+  const library = libraryOn(storage);
+  const running = talk('Hi', { stopper: new AbortController(), changed: () => {}, fresh: true, finish: null });
+  library.save(running);
+  assert.deepEqual(library.load(running.id).messages[1], { role: 'assistant', text: 'Yes.', finish: null });
+});
+
+test('a full browser loses probabilities first, the oldest before the newest, and then says so once', () => {
+  const tokens = Array.from({ length: 50 }, () => ['token', -1, [['token', -1]]]);
+  const storage = fake(4000);
+  const library = libraryOn(storage);
+  const old = talk('Old', { tokens }), fresh = talk('Fresh', { tokens });
+  assert.equal(library.save(old), null);
+  assert.equal(library.save(fresh), null);
+  const third = talk('Third', { tokens });
+  assert.equal(library.save(third), null);
+  assert.equal(library.load(old.id).messages[1].tokens, undefined);
+  assert.equal(library.load(third.id).messages[1].tokens?.length ?? 50, 50);
+  assert.equal(library.load(old.id).messages[1].text, 'Yes.', 'the text stays');
+  const huge = talk('x'.repeat(5000));
+  assert.match(library.save(huge), /no room left/);
+  assert.equal(library.save(huge), null, 'told once');
+  assert.equal(library.load(huge.id).messages.length, 2, 'this tab still has it');
+  const denied = new Library(new Kept(() => { throw new Error('denied'); }));
+  assert.match(denied.save(talk('Hi')), /does not let this page keep/);
+  assert.equal(denied.list().length, 1, 'the list works in this tab');
+});
+
+test('damaged entries are passed over', () => {
+  const storage = fake();
+  const library = libraryOn(storage);
+  storage.setItem('quire.conversation.a', '{"messages": 3}');
+  storage.setItem('quire.about.a', '{');
+  storage.setItem('quire.about.b', '{"title": "b"}');
+  assert.deepEqual(library.list(), []);
+  assert.equal(library.load('a'), null);
+});
+
+test('what is exported can be imported', () => {
+  const fork = { role: 'assistant', kind: 'fork', prefix: 'Once', chosen: 1, branches: [{ text: ' a', label: 'first' }, { text: ' b', finish: 'length' }] };
+  const whole = {
+    ...talk('Hi', { reasoning: 'So', calls: [{ id: 'c', name: 'n', arguments: '{}' }], usage: { prompt_tokens: 3, completion_tokens: 4 }, tokens: [['Hi', -0.5, [['Hi', -0.5]]]], seconds: 0.5, request: 4 }),
+    title: 'T', created: 5, system: 'Be short.',
+  };
+  whole.messages.push({ role: 'tool', text: 'r', call: 'c', name: 'n' }, fork, { kind: 'readers', notes: 'x', branches: [{ text: 'y', question: 'q' }] });
+  const [again] = imported(exported([whole]));
+  const { id, ...expected } = whole;
+  assert.deepEqual(again, expected);
+});
+
+test('a file that is wrong is refused, and the message names what', () => {
+  const file = (conversations) => JSON.stringify({ format: 'quire conversations', version: 1, conversations });
+  const cases = [
+    ['{', /not JSON/], ['[]', /not a file of conversations/], ['null', /not a file of conversations/], ['{"format": "x"}', /not a file of conversations/],
+    [JSON.stringify({ format: 'quire conversations', version: 2 }), /version 2/],
+    [file({}), /^conversations must be an array\.$/], [file([{}]), /^conversations\[0\]\.messages is missing\.$/],
+    [file([{ messages: [{ role: 'root', text: '' }] }]), /^conversations\[0\]\.messages\[0\]\.role must be one of "user", "assistant", "tool"\.$/],
+    [file([{ messages: [{ role: 'user' }] }]), /messages\[0\]\.text is missing/],
+    [file([{ messages: [{ role: 'user', text: 3 }] }]), /messages\[0\]\.text must be a text/],
+    [file([{ messages: [{ role: 'assistant', text: '', tokens: [['a', 'b', []]] }] }]), /tokens\[0\]\[1\] must be a number/],
+    [file([{ messages: [{ role: 'assistant', kind: 'fork', prefix: '', branches: [], chosen: 0 }] }]), /chosen is no branch/],
+    [file([{ messages: [], title: {} }]), /title must be a text/],
+  ];
+  for (const [text, message] of cases) assert.throws(() => imported(text), (error) => error instanceof ImportError && message.test(error.message), text);
+  const [{ messages: [message] }] = imported(file([{ messages: [JSON.parse('{"role": "user", "text": "a", "__proto__": {"x": 1}, "stopper": {}, "changed": 1}')] }]));
+  assert.deepEqual(message, { role: 'user', text: 'a' }, 'only known fields are taken over');
+});
