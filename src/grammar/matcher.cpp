@@ -1,6 +1,7 @@
 #include "quire/grammar/matcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -84,6 +85,7 @@ class Compiled {
     for (const RegexId regex : regexes_) terminals.push_back(regexes.import(grammar_.regexes(), regex));
     cache = std::make_shared<Cache>(prepared_, std::move(budget), std::move(regexes), std::move(terminals),
                                     vocabulary_->impl(), limit_);
+    count_bytes();
   }
 
   bool is_free_special(TokenId token) const {
@@ -95,6 +97,9 @@ class Compiled {
 
   std::mutex mutex;  // of everything that the cache points to
   std::shared_ptr<Cache> cache;
+  std::atomic<std::size_t> bytes = 0;  // about; with the grammar
+
+  void count_bytes() { bytes = cache->bytes() + grammar_.budget().bytes(); }
 
  private:
   Grammar grammar_;
@@ -112,10 +117,7 @@ Result<std::shared_ptr<Compiled>> compile(Grammar grammar, std::shared_ptr<const
   return std::make_shared<Compiled>(std::move(grammar), std::move(*prepared), std::move(vocabulary), options);
 }
 
-std::size_t compiled_bytes(const Compiled& compiled) {
-  const std::lock_guard lock(const_cast<Compiled&>(compiled).mutex);
-  return compiled.cache->bytes();
-}
+std::size_t compiled_bytes(const Compiled& compiled) { return compiled.bytes; }
 
 struct Matcher::Impl {
   std::shared_ptr<Compiled> compiled;
@@ -143,7 +145,9 @@ struct Matcher::Impl {
       const StateId before = state;
       const bool ended_before = ended;
       const std::string tail_before = tail;
-      if (body() && !cache->budget.exhausted()) return;
+      const bool within = body() && !cache->budget.exhausted();
+      compiled->count_bytes();
+      if (within) return;
       // What was computed with an exhausted budget is not to be used.
       state = before;
       ended = ended_before;
