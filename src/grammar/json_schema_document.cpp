@@ -271,6 +271,14 @@ Result<const json::value*> SchemaDocument::resolve_in(const Resource& resource, 
 }
 
 Result<const json::value*> SchemaDocument::resolve(const json::object& from, std::string_view reference) const {
+  const auto known = resolved_.find(reference.data());
+  if (known != resolved_.end()) return known->second;
+  const auto target = look_up(from, reference);
+  if (target) resolved_.emplace(reference.data(), *target);
+  return target;
+}
+
+Result<const json::value*> SchemaDocument::look_up(const json::object& from, std::string_view reference) const {
   const auto found = resource_of_.find(&from);
   const Resource& here = resources_[found == resource_of_.end() ? 0 : found->second];
   const std::size_t hash = std::min(reference.find('#'), reference.size());

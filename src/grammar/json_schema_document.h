@@ -27,7 +27,7 @@ class SchemaDocument {
   // 4, 6, 7, 8 (2019-09), 9 (2020-12); 0 if the schema does not say.
   int draft() const { return draft_; }
 
-  // What `reference`, found in `from`, refers to.
+  // What `reference`, a string of `from`, refers to.
   Result<const boost::json::value*> resolve(const boost::json::object& from, std::string_view reference) const;
   // Whether the schema uses $dynamicAnchor or $recursiveAnchor: then dynamic references are not plain ones.
   bool has_dynamic_anchors() const { return dynamic_anchors_; }
@@ -44,6 +44,7 @@ class SchemaDocument {
 
   void collect(const boost::json::value& schema, std::size_t resource, int depth);
   void collect_children(const boost::json::object& schema, std::size_t resource, int depth);
+  Result<const boost::json::value*> look_up(const boost::json::object& from, std::string_view reference) const;
   Result<const boost::json::value*> resolve_in(const Resource& resource, std::string_view fragment) const;
 
   const boost::json::value& root_;
@@ -53,6 +54,8 @@ class SchemaDocument {
   std::vector<Resource> resources_;
   // Parts of the first resource are not in it.
   std::unordered_map<const boost::json::object*, std::size_t> resource_of_;
+  // Targets by where the reference stands.
+  mutable std::unordered_map<const char*, const boost::json::value*> resolved_;
 };
 
 // RFC 3986, section 5: an absolute reference, as far as schemas need it.

@@ -12,6 +12,7 @@ namespace {
 
 // How many positions of an array a proof looks at.
 constexpr std::uint64_t kProvedItems = 8;
+constexpr std::uint64_t kProvedLength = 200;
 
 bool contains_any(const json::object& schema, std::initializer_list<std::string_view> names) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) { return schema.contains(name); });
@@ -109,9 +110,10 @@ Conjuncts SchemaReader::item(const Facts& facts, std::size_t index) const {
 
 bool SchemaReader::may_have_string(const Facts& facts) {
   if (facts.least_length > facts.most_length) return false;
-  if (facts.texts.empty()) return true;
+  // A text of many characters takes as many steps to find. Then the grammar's compiler finds out.
+  if (facts.texts.empty() || facts.least_length > kProvedLength) return true;
   const auto content = texts_.string_content(facts);
-  return !content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted();
+  return !content || !texts_.matches_nothing(*content) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_number(const Facts& facts) {
@@ -119,7 +121,7 @@ bool SchemaReader::may_have_number(const Facts& facts) {
   if (facts.multiples.empty() && facts.excluded.empty() && (facts.types & kFraction) != 0) return true;
   if (facts.multiples.empty() && facts.excluded.empty() && !(facts.range.least && facts.range.most)) return true;
   const auto number = texts_.number(facts);
-  return !number || !texts_.regexes().matches_nothing(*number) || budget_.exhausted();
+  return !number || !texts_.matches_nothing(*number) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_array(const Facts& facts) {
@@ -148,7 +150,7 @@ bool SchemaReader::narrow(Facts& facts, Work& work) {
     for (const json::value* value : *facts.allowed) {
       if (!budget_.take(2)) return false;
       if ((type_of(*value) & facts.types) == 0) continue;
-      const auto fits = admits(facts, *value);
+      const auto fits = admits(facts, *value, true);
       if (!fits) {
         work.error = fits.error();
         return false;
@@ -188,12 +190,16 @@ Result<bool> SchemaReader::admits(const Conjuncts& conjuncts, const json::value&
   return false;
 }
 
-Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value) {
+Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value, bool listed) {
   budget_.take(3);
   if ((type_of(value) & facts.types) == 0) return false;
-  const auto same = [&](const json::value* other) { return equal_values(*other, value); };
+  const auto same = [&](const json::value* other) { return other == &value || equal_values(*other, value); };
+  budget_.take(facts.excluded.size());
   if (std::any_of(facts.excluded.begin(), facts.excluded.end(), same)) return false;
-  if (facts.allowed && std::none_of(facts.allowed->begin(), facts.allowed->end(), same)) return false;
+  if (facts.allowed && !listed) {
+    budget_.take(facts.allowed->size());
+    if (std::none_of(facts.allowed->begin(), facts.allowed->end(), same)) return false;
+  }
   if (const json::string* text = value.if_string()) {
     if (facts.texts.empty() && facts.least_length == 0 && facts.most_length == UINT64_MAX) return true;
     const auto content = texts_.string_content(facts);

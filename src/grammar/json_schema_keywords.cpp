@@ -13,6 +13,13 @@ namespace quire::grammar {
 
 namespace json = boost::json;
 
+namespace {
+
+// What a condition adds stands behind all other properties.
+const Order kBehind = "\xFF";
+
+}  // namespace
+
 SchemaKeyword schema_keyword(std::string_view name) {
   using enum SchemaKeyword;
   static const std::unordered_map<std::string_view, SchemaKeyword> names = {
@@ -106,7 +113,7 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       const json::value* then = schema.if_contains("then");
       const json::value* otherwise = schema.if_contains("else");
       if (then == nullptr && otherwise == nullptr) break;
-      Choice choice{.options = {}, .chain = chain, .order = state.next_order()};
+      Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
       choice.options.push_back({{.schema = {.schema = &value}}});
       if (then != nullptr) choice.options.back().push_back({.schema = {.schema = then}});
       choice.options.push_back({{.schema = {.schema = &value, .negated = true}}});
@@ -278,11 +285,11 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (!value.is_object()) return fail_at(work, schema, name, "must be an object");
       for (const auto& [key, dependency] : value.get_object()) {
         static const json::value never(false);
-        Choice choice{.options = {}, .chain = chain, .order = state.next_order()};
+        Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
         choice.options.push_back(
             {{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
-        Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject},
-                          {.kind = Demand::Kind::Required, .name = std::string(key)}};
+        // What it depends on is written first.
+        Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject}};
         if (const json::array* names = dependency.if_array()) {
           for (const json::value& one : *names) {
             if (!one.is_string()) return fail_at(work, schema, name, "must list names");
@@ -293,6 +300,7 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
         } else {
           present.push_back({.schema = {.schema = &dependency}});
         }
+        present.push_back({.kind = Demand::Kind::Required, .name = std::string(key)});
         choice.options.push_back(std::move(present));
         state.choices.push_back(std::move(choice));
       }

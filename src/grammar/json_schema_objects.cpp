@@ -122,7 +122,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
   }
   if (const auto allowed = names_allowed(facts)) all.push_back(*allowed);
   std::vector<KeyClass> classes = {{.content = regexes_.all_of(all), .value = {}}};
-  if (!facts.property_names.empty() && regexes_.matches_nothing(classes[0].content)) return {};
+  if (!facts.property_names.empty() && texts_.matches_nothing(classes[0].content)) return {};
 
   for (const ObjectPart& part : facts.object_parts) {
     if (part.schema == nullptr) continue;
@@ -144,9 +144,9 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
             if (!grammar_.budget().take(20)) return {};
             KeyClass inside{.content = regexes_.all_of({one.content, *regex}), .value = one.value};
             SchemaReader::add(inside.value, {.schema = &schema});
-            if (!regexes_.matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
+            if (!texts_.matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
             one.content = regexes_.minus(one.content, *regex);
-            if (!regexes_.matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
+            if (!texts_.matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
           }
           parts = std::move(finer);
         }

@@ -133,6 +133,25 @@ bool SchemaReader::viable(const Facts& facts, const Option& option) {
   return types != 0;
 }
 
+// Whether everything that fits the facts fits the option as well. Without this, the complements of oneOf's branches
+// multiply: what tells one branch from the next usually tells it from all others.
+bool SchemaReader::implied(const Facts& facts, const Option& option) {
+  using Kind = Demand::Kind;
+  if (facts.types != kObject) return false;
+  return std::all_of(option.begin(), option.end(), [&](const Demand& demand) {
+    budget_.take(2);
+    if (demand.kind == Kind::TypeIn) return (facts.types & ~demand.types) == 0;
+    if (demand.kind == Kind::Required) {
+      return std::find(facts.required.begin(), facts.required.end(), demand.name) != facts.required.end();
+    }
+    if (demand.kind != Kind::Property) return false;
+    auto others = property(facts, demand.name);
+    if (!others) return false;
+    add(*others, {.schema = demand.schema.schema, .negated = !demand.schema.negated});
+    return is_empty(*others);
+  });
+}
+
 void SchemaReader::choose(State state, Work& work) {
   while (!work.error && state.facts.types != 0) {
     if (!budget_.take(10 + state.facts.object_parts.size()) || work.out.size() > kMostFacts) {
@@ -147,6 +166,11 @@ void SchemaReader::choose(State state, Work& work) {
       if (choice.one_of != nullptr) {
         if (chosen) continue;
         choice.options = one_of_options(state.facts, *choice.one_of);
+      }
+      if (std::any_of(choice.options.begin(), choice.options.end(),
+                      [&](const Option& option) { return implied(state.facts, option); })) {
+        state.choices.erase(state.choices.begin() + static_cast<std::ptrdiff_t>(i--));
+        continue;
       }
       std::vector<std::size_t> left;
       for (std::size_t j = 0; j < choice.options.size(); ++j) {

@@ -48,8 +48,8 @@ class SchemaReader {
   // What the item at this position must fit, and from which position on it is the same for all.
   Conjuncts item(const Facts& facts, std::size_t index) const;
   std::size_t prefix_length(const Facts& facts) const;
-  // Whether a value of the schema's text (enum, const) fits.
-  Result<bool> admits(const Facts& facts, const boost::json::value& value);
+  // Whether a value of the schema's text (enum, const) fits. `listed`: it is known to be one of the allowed.
+  Result<bool> admits(const Facts& facts, const boost::json::value& value, bool listed = false);
   Result<bool> admits(const Conjuncts& conjuncts, const boost::json::value& value);
 
   // additionalProperties, or what means the same.
@@ -112,6 +112,7 @@ class SchemaReader {
   void choose(State state, Work& work);
   void take(State& state, Work& work, const Option& option, const Chain* chain, const Order& order);
   bool viable(const Facts& facts, const Option& option);
+  bool implied(const Facts& facts, const Option& option);
   std::vector<Option> one_of_options(const Facts& facts, const boost::json::array& branches);
   Types quick_types(const boost::json::value& schema, int depth);
   const boost::json::value* types_schema(Types types);

@@ -40,12 +40,23 @@ std::uint32_t counter(std::uint64_t number) {
 }  // namespace
 
 SchemaTexts::SchemaTexts(RegexSet& regexes, const SchemaDocument& document, bool compact)
-    : regexes_(regexes), document_(document), space_(compact ? RegexSet::kEmpty : bounded_space(regexes)) {}
+    : regexes_(regexes),
+      document_(document),
+      space_(compact ? RegexSet::kEmpty : bounded_space(regexes)),
+      open_object_(regexes.concat({regexes.text("{"), space_})),
+      close_object_(regexes.concat({space_, regexes.text("}")})),
+      open_array_(regexes.concat({regexes.text("["), space_})),
+      close_array_(regexes.concat({space_, regexes.text("]")})),
+      comma_(regexes.concat({space_, regexes.text(","), space_})),
+      colon_(regexes.concat({space_, regexes.text(":"), space_})),
+      character_(any_character(regexes, true)) {}
 
-RegexId SchemaTexts::open(char c) { return regexes_.concat({regexes_.text(std::string_view(&c, 1)), space_}); }
-RegexId SchemaTexts::close(char c) { return regexes_.concat({space_, regexes_.text(std::string_view(&c, 1))}); }
-RegexId SchemaTexts::comma() { return regexes_.concat({space_, regexes_.text(","), space_}); }
-RegexId SchemaTexts::colon() { return regexes_.concat({space_, regexes_.text(":"), space_}); }
+bool SchemaTexts::matches_nothing(RegexId regex) {
+  const std::uint64_t before = regexes_.budget().steps();
+  const bool result = regexes_.matches_nothing(regex);
+  return !regexes_.budget().take(2 * (regexes_.budget().steps() - before)) || result;
+}
+
 RegexId SchemaTexts::between(RegexId content) {
   return regexes_.concat({regexes_.text("\""), content, regexes_.text("\"")});
 }
@@ -128,8 +139,7 @@ Result<RegexId> SchemaTexts::string_content(const Facts& facts) {
   }
   // A pattern admits only what JSON can spell. Without one, or with lengths, that must be said.
   if (parts.empty() || facts.least_length > 0 || facts.most_length != UINT64_MAX) {
-    parts.push_back(
-        regexes_.repeat(any_character(regexes_, true), counter(facts.least_length), counter(facts.most_length)));
+    parts.push_back(regexes_.repeat(character_, counter(facts.least_length), counter(facts.most_length)));
   }
   if (!without.empty()) parts.push_back(regexes_.complement(regexes_.any_of(without)));
   return regexes_.all_of(parts);
@@ -137,6 +147,11 @@ Result<RegexId> SchemaTexts::string_content(const Facts& facts) {
 
 Result<RegexId> SchemaTexts::number(const Facts& facts) {
   const bool integers = (facts.types & kInteger) != 0, fractions = (facts.types & kFraction) != 0;
+  if (facts.multiples.empty() && facts.excluded.empty() && !facts.range.bounded()) {
+    RegexId& plain = plain_numbers_[(integers ? 1 : 0) + (fractions ? 2 : 0)];
+    if (plain == RegexSet::kNothing) plain = number_text(regexes_, facts.range, integers, fractions, true);
+    return plain;
+  }
   std::vector<RegexId> parts, without;
   for (const LazyKeyword& keyword : facts.multiples) {
     const auto of = decimal(keyword.schema->at(keyword.keyword));

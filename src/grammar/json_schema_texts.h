@@ -23,12 +23,15 @@ class SchemaTexts {
 
   RegexSet& regexes() { return regexes_; }
   RegexId space() const { return space_; }
-  // The punctuation with white space around it; `close` has it in front, `open` behind.
-  RegexId open(char c);
-  RegexId close(char c);
-  RegexId comma();
+  // The punctuation with white space around it; brackets and braces have it inside.
+  RegexId open(char c) const { return c == '{' ? open_object_ : open_array_; }
+  RegexId close(char c) const { return c == '}' ? close_object_ : close_array_; }
+  RegexId comma() const { return comma_; }
+  RegexId colon() const { return colon_; }
   RegexId between(RegexId content);  // quotation marks
-  RegexId colon();
+
+  // RegexSet::matches_nothing(). Derivatives that are new cost more than the set counts for them.
+  bool matches_nothing(RegexId regex);
 
   // What stands between the quotation marks.
   static std::string spelling(std::string_view text);
@@ -46,9 +49,10 @@ class SchemaTexts {
 
   RegexSet& regexes_;
   const SchemaDocument& document_;
-  RegexId space_;
+  RegexId space_, open_object_, close_object_, open_array_, close_array_, comma_, colon_;
+  RegexId character_;  // of a string
   RegexId key_content_ = RegexSet::kNothing;
-  RegexId any_string_ = RegexSet::kNothing;
+  std::array<RegexId, 4> plain_numbers_{};  // without bounds, by the types
   std::unordered_map<std::string, RegexId> patterns_;
   std::unordered_map<std::string, RegexId> formats_;
 };
