@@ -6,12 +6,15 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "quire/base/error.h"
 #include "quire/base/utf8.h"
+#include "quire/cli/constrain.h"
+#include "quire/cli/constraint_options.h"
 #include "quire/cli/date.h"
 #include "quire/cli/info.h"
 #include "quire/cli/input.h"
@@ -34,8 +37,14 @@ namespace quire::cli {
 
 namespace {
 
-// Runs a command whose options are filled in. Returns what is to be printed.
-using Command = std::function<Result<std::string>(const Style&)>;
+// What is to be printed, and the exit code.
+struct Answer {
+  Answer(std::string output, int code = kSuccess) : text(std::move(output)), exit_code(code) {}  // NOLINT: implicit
+  std::string text;
+  int exit_code;
+};
+// Runs a command whose options are filled in.
+using Command = std::function<Result<Answer>(const Style&)>;
 
 constexpr std::string_view kUsages[] = {
     "quire COMMAND ...",
@@ -51,6 +60,7 @@ constexpr std::string_view kUsages[] = {
     "quire info FILE|--devices [--json]",
     "quire tokenize -m FILE [--ids] [--special] [--no-bos | --decode] [--json] TEXT|-",
     "quire render (-m FILE | --template FILE) --messages FILE [OPTIONS]",
+    "quire constrain (--schema FILE | --regex TEXT | --grammar FILE) [-m FILE] [OPTIONS] FILE...",
 };
 
 // CLI11's help with our usage lines, and without types where CLI11 would repeat them.
@@ -84,7 +94,7 @@ constexpr const char* kExamples = R"(Examples:
   quire render -m model.gguf --messages chat.json --add-generation-prompt
 
 'quire COMMAND --help' lists the options of a command.
-Exit codes: 0 success, 1 failure, 2 wrong usage.)";
+Exit codes: 0 success, 1 failure, 2 wrong usage; constrain: 3 not admitted.)";
 
 Command add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "Show what a model is: sizes, types, tokenizer, layers, state");
@@ -170,6 +180,38 @@ Command add_render(CLI::App& app) {
   return [options](const Style& style) { return render(*options, style); };
 }
 
+Command add_constrain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("constrain", "Say whether a schema, expression or grammar admits files");
+  auto options = std::make_shared<ConstrainOptions>();
+  add_constraint_options(*command, options->constraint);
+  command->add_option("-m,--model", options->model, "Check token by token too, with the vocabulary of this GGUF file")
+      ->type_name("FILE");
+  command->add_flag("--special", options->special,
+                    "Read <|im_end|> and the like in the files as special tokens; needs -m");
+  command->add_flag("--stats", options->stats, "Print how long compiling and, with -m, each mask took");
+  command->add_flag("--json", options->json, "Print one line of JSON for each file");
+  command->add_option("FILE", options->files, "The texts; - reads standard input")
+      ->required()
+      ->type_name(std::string());
+  command->footer(
+      "A file is admitted if the whole of it, byte for byte, is a text of the constraint:\n"
+      "a line end after a JSON value is not part of it.\n\n"
+      "Exit codes: 0 all files are admitted; 3 some are not; 1 the constraint cannot be\n"
+      "enforced (the reason is on standard error), or a file cannot be read.");
+  command->final_callback([options] {
+    const ConstraintOptions& given = options->constraint;
+    if (given.schema.empty() && given.grammar.empty() && !given.has_regex) {
+      throw CLI::RequiredError("--schema, --regex or --grammar");
+    }
+    if (options->special && options->model.empty()) throw CLI::RequiredError("-m (for --special)");
+  });
+  return [options](const Style& style) -> Result<Answer> {
+    auto done = constrain(*options, style);
+    if (!done) return std::unexpected(done.error());
+    return Answer(std::move(done->text), done->admitted ? kSuccess : kNotAdmitted);
+  };
+}
+
 int fail_with(Output& err, int code, std::string_view message) {
   // A long message is cut in the middle, because the reason stands at its end.
   constexpr std::size_t kHalf = 1000;
@@ -235,7 +277,8 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
                               add_tokenize(app),        add_render(app),
                               add_logits(app, console), add_bench(app, console),
                               add_synth(app, console),  add_simulate(app, console),
-                              add_keys(app, console),   add_replay(app, console)};
+                              add_keys(app, console),   add_replay(app, console),
+                              add_constrain(app)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");
@@ -256,8 +299,10 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
   }
   for (std::size_t i = 0; i < std::size(commands); ++i) {
     if (!subcommands[i]->parsed()) continue;
-    const auto text = commands[i](style);
-    return text ? print(out, err, *text) : fail_with(err, kFailure, text.error().message);
+    const auto answer = commands[i](style);
+    if (!answer) return fail_with(err, kFailure, answer.error().message);
+    const int printed = print(out, err, answer->text);
+    return printed == kSuccess ? answer->exit_code : printed;
   }
   return fail_with(err, kUsage, "no command given (see 'quire --help')");
 }

@@ -169,6 +169,21 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
   command->add_option("--alias", server.alias, "Name of the model in the API (default: from its file)")
       ->type_name("TEXT");
+  command->add_flag(
+      "--any-model", server.any_model,
+      "Answer whatever model a request names, with this one (default: an\nunknown name is refused with 404)");
+  command
+      ->add_option_function<std::string>(
+          "--pooling",
+          [&server](const std::string& text) {
+            for (const auto pooling : {engine::Pooling::Mean, engine::Pooling::First, engine::Pooling::Last}) {
+              if (text == name(pooling)) server.pooling = pooling;
+            }
+            if (!server.pooling) refuse("--pooling", text, "is not one of mean, cls, last");
+          },
+          "Embeddings: the mean of all positions, the first one (cls) or the\nlast one (default: as the model's file "
+          "says, or else last)")
+      ->type_name("KIND");
   const CLI::Option* const tcp_host =
       command
           ->add_option("--host", http.host,

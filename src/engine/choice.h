@@ -2,6 +2,7 @@
 // engine's own files include this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,8 +41,8 @@ struct Choice {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t max_tokens = 0;  // prompt and answer
   std::uint32_t position = 0;
-  SequenceId sequence;      // valid while in prefill or decode
-  bool all_logits = false;  // the request wants the logits of every token of its prompt
+  SequenceId sequence;     // valid while in prefill or decode
+  bool every_row = false;  // something of every position of its prompt is wanted, and the prompt is not complete
 
   // Where recurrent states are kept, in ascending order. A chunk of the prompt ends at each position.
   std::vector<std::uint32_t> checkpoint_positions;
@@ -67,8 +68,12 @@ struct Choice {
   Sampler sampler;
   std::unique_ptr<TextStream> text;
   StopMatcher stop;
-  std::optional<std::uint32_t> job;  // of this step's sampling; empty: the host samples
-  std::optional<Sampled> picked;     // sampled in this step, not committed yet
+  std::unique_ptr<Constraint> constraint;  // null: none
+  std::vector<std::uint32_t> mask;         // with a constraint: a bit for each token of the vocabulary
+  std::size_t masked_at = 0;               // `mask` is for the token after so many; 0: for none
+  std::vector<Token> forced;               // tokens that must come next; the next one is the last here
+  std::optional<std::uint32_t> job;        // of this step's sampling; empty: the host samples
+  std::optional<Sampled> picked;           // sampled in this step, not committed yet
   double logprob_sum = 0;
   bool done = false;
 
@@ -89,7 +94,13 @@ struct Choice {
 
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size()) - prompt_tokens; }
   std::uint32_t pending() const { return static_cast<std::uint32_t>(tokens.size()) - position; }
+  // Stop strings count now: see Request::min_tokens.
+  bool may_stop(std::uint32_t min_tokens) const { return generated() > min_tokens || min_tokens == 0; }
   bool decodes() const { return state == State::Decode; }
+  void find_forced() {
+    constraint->forced(forced);
+    std::ranges::reverse(forced);
+  }
 };
 
 // A batch, and the choice that each entry belongs to.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "quire/base/check.h"
+#include "quire/base/numbers.h"
 #include "quire/engine/choice.h"
 #include "quire/engine/job.h"
 #include "quire/engine/scheduler.h"
@@ -53,6 +54,8 @@ Engine::Engine(Executor& executor, SequencePool& pool, std::unique_ptr<HostArena
       scratch_(executor.vocabulary()) {
   wanted_jobs_.reserve(executor.sampling_limits().jobs);
   wanted_logits_.reserve(executor.max_logits());
+  wanted_hidden_.reserve(executor.max_logits());
+  pooled_.resize(executor.hidden_width());
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
   // A decoding sequence takes one token of every step, so the budget limits how many can run.
@@ -91,6 +94,20 @@ std::optional<Refusal> Engine::refusal(const Request& request) {
   }
   if (request.logprobs > kMostLogprobs) {
     return no(Why::Invalid, fmt::format("at most {} log-probabilities can be reported for a token", kMostLogprobs));
+  }
+  if (request.prompt_logprobs > kMostLogprobs) {
+    return no(Why::Invalid,
+              fmt::format("at most {} log-probabilities can be reported for a token of a prompt", kMostLogprobs));
+  }
+  if (request.min_tokens > request.max_tokens) {
+    return no(Why::Invalid,
+              fmt::format("min_tokens ({}) is more than max_tokens ({})", request.min_tokens, request.max_tokens));
+  }
+  if (request.embedding != Pooling::None && executor_->hidden_width() == 0) {
+    return no(Why::Invalid, "there are no hidden states to make an embedding of");
+  }
+  if (request.embedding != Pooling::None && (request.max_tokens != 0 || request.n != 1)) {
+    return no(Why::Invalid, "an embedding has no answer: max_tokens must be 0, and n 1");
   }
   if (request.priority < -kMostPriority || request.priority > kMostPriority) {
     return no(Why::Invalid, fmt::format("a priority of {} is not between {} and {}", request.priority, -kMostPriority,
@@ -158,10 +175,14 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     std::ranges::sort(sorted);
     job->request.stop_tokens = std::move(sorted);
   }
+  if (job->request.constraint && !masks_) masks_ = std::make_unique<MaskWorker>(options_.mask_threads);
   job->listener = std::move(listener);
   job->submitted = now();
   const Request& asked = job->request;
   const std::uint32_t count = std::max(asked.n, asked.best_of);
+  const bool every_row = asked.prompt_logits == Logits::All || asked.prompt_logprobs >= 0 ||
+                         asked.embedding == Pooling::Mean || asked.embedding == Pooling::First;
+  if (job->embeds()) job->pooled.assign(executor_->hidden_width(), 0);
   const auto prompt = static_cast<std::uint32_t>(asked.prompt.size());
   job->usage.prompt_tokens = prompt;
   job->open = count;
@@ -177,8 +198,8 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->priority = asked.priority;
     choice->name_space = asked.name_space;
     choice->tenant = &tenant;
-    choice->reuse = asked.reuse && asked.prompt_logits != Logits::All;
-    choice->all_logits = asked.prompt_logits == Logits::All && i == 0;
+    choice->reuse = asked.reuse && !every_row;
+    choice->every_row = every_row && i == 0;
     choice->prompt_tokens = prompt;
     choice->max_tokens = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(pool_->config().max_tokens, std::uint64_t{prompt} + asked.max_tokens));
@@ -205,8 +226,15 @@ void Engine::equip(const Job& job, Choice& choice) {
   choice.sampler =
       Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1), choice.max_tokens);
   choice.sampler.see_prompt(asked.prompt);
+  if (asked.min_tokens > 0) choice.sampler.hold_back(asked.stop_tokens, choice.prompt_tokens + asked.min_tokens);
   if (asked.text) choice.text = asked.text();
   choice.stop = StopMatcher(asked.stop_strings);
+  if (!asked.constraint) return;
+  choice.constraint = asked.constraint();
+  choice.mask.assign(divide_up(executor_->vocabulary(), 32u), 0);
+  choice.masked_at = 0;
+  choice.forced.clear();
+  choice.find_forced();
 }
 
 bool Engine::cancel(RequestId id) {
@@ -261,6 +289,7 @@ bool Engine::step() {
     const model::StepWants wants = ask(step);
     const Clock::time_point computing = now();
     const auto output = executor_->forward(step.batch, wants);
+    if (masks_) masks_->wait();  // also after an error: the choices may go
     const double model_seconds = seconds(now() - computing);
     if (output) {
       scheduler_->measure(model_seconds);
@@ -316,6 +345,7 @@ void Engine::commit(const Step& step) {
       continue;
     }
     job.siblings_started = true;
+    choice.every_row = false;
     job.usage.first_token_seconds = seconds(now() - job.submitted);
     start_siblings(choice);
     for (auto& each : job.choices) accept(*each);

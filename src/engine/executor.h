@@ -16,8 +16,9 @@ class Executor {
   virtual ~Executor() = default;
 
   virtual std::uint32_t vocabulary() const = 0;
-  virtual std::uint32_t max_rows() const = 0;    // the most tokens in a step
-  virtual std::uint32_t max_logits() const = 0;  // the most rows of logits in a step
+  virtual std::uint32_t max_rows() const = 0;               // the most tokens in a step
+  virtual std::uint32_t max_logits() const = 0;             // the most rows of logits, or of hidden states, in a step
+  virtual std::uint32_t hidden_width() const { return 0; }  // elements of a hidden state; 0: it shows none
 
   // What it samples by itself in one step. For the rest the engine asks for logits and samples on the host: the token
   // is the same. The default is an executor that only computes logits.

@@ -24,9 +24,16 @@ struct Engine::Job {
   bool admitted = false;
   Usage usage;
   std::string text;  // scratch: the text of the latest token
+  // Positions of the prompt whose output was taken. A prompt that was preempted is computed again from its beginning;
+  // its listener is told once.
+  std::uint32_t taken = 0;
+  std::vector<double> pooled;  // embedding: the sum so far
 
   bool tells_at_once() const { return choices.size() == request.n; }
-  bool tells_prompt_logits() const { return request.prompt_logits != Logits::None && !siblings_started; }
+  bool tells_prompt_logits() const {
+    return (request.prompt_logits != Logits::None || request.prompt_logprobs >= 0) && !siblings_started;
+  }
+  bool embeds() const { return request.embedding != Pooling::None; }
 
   // Calls call() for the choices that pick a token where `choice` stands. The other choices of a request begin where
   // the prompt of the first one ends, and each samples a token of its own there.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quire/base/shared_list.h"
+#include "quire/engine/constraint.h"
 #include "quire/engine/sampler.h"
 #include "quire/state/sequence_pool.h"
 
@@ -30,16 +31,28 @@ class TextStream {
 
 // Limits of a request. Engine::submit() refuses what is beyond them.
 inline constexpr std::uint32_t kMostChoices = 128;  // n, best_of
-inline constexpr std::int32_t kMostLogprobs = 100;  // alternatives of each token
+inline constexpr std::int32_t kMostLogprobs = 100;  // alternatives of each token, of an answer or a prompt
 inline constexpr std::size_t kMostStopTokens = 1024;
 inline constexpr std::size_t kMostStopStrings = 64;
 inline constexpr std::size_t kMostStopBytes = 1024;       // of one stop string
 inline constexpr std::int32_t kMostPriority = 1'000'000;  // and the least is the negative of it
 
+// How the hidden states of a prompt become one vector.
+enum class Pooling : std::uint8_t {
+  None,   // no vector is wanted
+  Mean,   // of all positions
+  First,  // that of the first position (CLS)
+  Last,   // that of the last position
+};
+const char* name(Pooling pooling);
+
 // Copies share the long lists, so the prompts of one call can each have a copy of its options.
 struct Request {
   std::vector<Token> prompt;
   std::uint32_t max_tokens = 16;  // of each choice; less where the context ends earlier
+  // Before an answer has this many tokens, no stop token is picked while there is any other, and stop strings do not
+  // count: one that begins in these tokens is text. At most max_tokens; the context may end earlier.
+  std::uint32_t min_tokens = 0;
   // How many choices to return. The prompt is computed once for all of them. Choice i is the answer that a separate
   // request with seed + i would get.
   std::uint32_t n = 1;
@@ -51,11 +64,20 @@ struct Request {
   // Report the logits of the prompt's last token or of all its tokens (Event::Kind::PromptLogits). For all of them the
   // whole prompt is computed; the prefix cache is not used.
   Logits prompt_logits = Logits::None;
+  // Report the log-probability of each token of the prompt but the first, and this many of the most likely tokens in
+  // its place (Event::Kind::PromptToken). Negative: none. The whole prompt is computed; the prefix cache is not used.
+  std::int32_t prompt_logprobs = -1;
+  // Report a vector that stands for the prompt (Event::Kind::Embedding). `max_tokens` must be 0. Except for the last
+  // position, the whole prompt is computed; the prefix cache is not used.
+  Pooling embedding = Pooling::None;
   SharedList<Token> stop_tokens;                      // end the answer and are not part of it
   SharedList<std::string> stop_strings;               // the same; may span several tokens; need `text`
   std::function<std::unique_ptr<TextStream>()> text;  // empty: events carry no text
-  Namespace name_space = 0;                           // prefixes are reused only within a namespace
-  bool reuse = true;                                  // use the prefix cache
+  // Limits the tokens of the answer: one object for each choice. Empty: none. Tokens without an alternative are put
+  // into the answer without sampling, except if log-probabilities are asked for; the tokens are the same.
+  std::function<std::unique_ptr<Constraint>()> constraint;
+  Namespace name_space = 0;  // prefixes are reused only within a namespace
+  bool reuse = true;         // use the prefix cache
   // Each level is worth EngineOptions::priority_worth of waiting time. A request that is one level higher goes before
   // requests that have waited up to that much longer, so no request waits forever. From -kMostPriority to
   // kMostPriority.
@@ -105,18 +127,21 @@ struct Event {
     Accepted,      // the request was accepted (only from Service: Engine::submit returns it)
     Refused,       // the request was refused (only from Service)
     PromptLogits,  // if requested: index, token and logits of the next token of the prompt
+    PromptToken,   // if requested: index, token, logprob, rank and alternatives of the next token of the prompt
+    Embedding,     // if requested: the prompt's vector
     Token,         // the next token of a choice
     Finished,      // a choice has ended: finish, usage, and the rest of its text
   };
   Kind kind = Kind::Token;
   RequestId request = 0;
   std::uint32_t choice = 0;
-  std::uint32_t index = 0;  // Token: position in the answer; PromptLogits: position in the prompt
+  std::uint32_t index = 0;  // Token: position in the answer; PromptLogits, PromptToken: position in the prompt
   Token token = 0;
   std::string_view text;                       // whole characters that cannot be part of a stop string; often empty
   float logprob = 0;                           // if requested
   std::span<const TokenLogprob> alternatives;  // if requested, the most likely first
-  std::span<const float> logits;               // PromptLogits: [vocabulary]
+  std::uint32_t rank = 0;                      // PromptToken: 1 if no token was more likely
+  std::span<const float> logits;               // PromptLogits: [vocabulary]; Embedding: [hidden_width], not normalised
   Finish finish = Finish::Stop;
   std::string_view error;            // Failed: one line for a person
   std::string_view stop;             // Finished at a stop string: that string

@@ -33,6 +33,20 @@ Biases one_for_each_token(const Biases& biases) {
   return sorted;
 }
 
+// The log-probability of a logit in a row.
+float logprob_of(float logit, const sampling::RowSum& sum) {
+  const double all = std::log(static_cast<double>(sum.total) / static_cast<double>(sampling::kHighestWeight));
+  const double below = logit == sum.highest ? 0 : static_cast<double>(sum.highest) - logit;
+  return static_cast<float>(-below - all);
+}
+
+void take_alternatives(const sampling::Picked& picked, std::vector<TokenLogprob>& to) {
+  to.clear();
+  for (const std::uint64_t place : picked.places) {
+    to.push_back({sampling::id_at(place), logprob_of(sampling::logit_at(place), picked.sum)});
+  }
+}
+
 }  // namespace
 
 Result<void> check(const SamplerOptions& options) {
@@ -104,12 +118,20 @@ void Sampler::see(Token token) {
   }
 }
 
+void Sampler::hold_back(std::span<const Token> tokens, std::uint64_t until) {
+  held_until_ = tokens.empty() ? 0 : until;
+  std::vector<std::pair<Token, float>> biases(options_.logit_bias.begin(), options_.logit_bias.end());
+  for (const Token token : tokens) biases.emplace_back(token, -std::numeric_limits<float>::infinity());
+  const Biases merged = one_for_each_token(Biases(std::move(biases)));
+  held_back_.assign(merged.begin(), merged.end());
+}
+
 sampling::Job Sampler::job(std::uint64_t position, std::span<const std::uint32_t> mask) const {
   return {.rule = rule_,
           .penalties = penalties_,
           .random = sampling::random_bits(options_.seed, position),
           .seen = seen_,
-          .biases = options_.logit_bias,
+          .biases = position < held_until_ ? std::span<const std::pair<Token, float>>(held_back_) : options_.logit_bias,
           .mask = mask,
           .logprobs = logprobs_};
 }
@@ -119,17 +141,8 @@ Sampled Sampler::told(const sampling::Picked& picked) {
   if (picked.token < 0) return sampled;
   sampled.token = picked.token;
   if (logprobs_ < 0) return sampled;
-  const sampling::RowSum& sum = picked.sum;
-  const double all = std::log(static_cast<double>(sum.total) / static_cast<double>(sampling::kHighestWeight));
-  const auto logprob = [&](float of) {
-    const double below = of == sum.highest ? 0 : static_cast<double>(sum.highest) - of;
-    return static_cast<float>(-below - all);
-  };
-  sampled.logprob = logprob(picked.logit);
-  alternatives_.clear();
-  for (const std::uint64_t place : picked.places) {
-    alternatives_.push_back({sampling::id_at(place), logprob(sampling::logit_at(place))});
-  }
+  sampled.logprob = logprob_of(picked.logit, picked.sum);
+  take_alternatives(picked, alternatives_);
   sampled.alternatives = alternatives_;
   return sampled;
 }
@@ -137,6 +150,21 @@ Sampled Sampler::told(const sampling::Picked& picked) {
 Sampled Sampler::sample(std::span<const float> logits, std::uint64_t position, SamplerScratch& scratch,
                         std::span<const std::uint32_t> mask) {
   return told(sampling::pick(logits, job(position, mask), scratch));
+}
+
+Scored score(std::span<const float> logits, Token token, std::int32_t count, SamplerScratch& scratch,
+             std::vector<TokenLogprob>& alternatives) {
+  const sampling::Picked first = sampling::pick(logits, {.logprobs = count}, scratch);
+  alternatives.clear();
+  if (first.token < 0) return {.logprob = std::numeric_limits<float>::quiet_NaN(), .rank = 1};
+  take_alternatives(first, alternatives);
+  const float logit = logits[static_cast<std::size_t>(token)];
+  const std::uint64_t own = sampling::place(logit, token);
+  std::uint32_t rank = 1;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    rank += sampling::place(logits[i], static_cast<std::int32_t>(i)) > own ? 1 : 0;
+  }
+  return {.logprob = logprob_of(logit, first.sum), .rank = rank};
 }
 
 }  // namespace quire::engine

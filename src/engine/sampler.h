@@ -60,6 +60,12 @@ struct Sampled {
   std::span<const TokenLogprob> alternatives;
 };
 
+// How likely a given token is.
+struct Scored {
+  float logprob = 0;       // the model's own; NaN if all logits are
+  std::uint32_t rank = 0;  // among all tokens, in the order of sampling; 1: the first
+};
+
 // Scratch buffers for sampling. All samplers of a thread can share one.
 using SamplerScratch = sampling::Scratch;
 
@@ -77,6 +83,9 @@ class Sampler {
   void see_prompt(std::span<const Token> prompt);
   void see(Token token);
 
+  // At positions before `until` these tokens are not picked while any other may be.
+  void hold_back(std::span<const Token> tokens, std::uint64_t until);
+
   // Picks the token at `position` of the sequence. `logits` come from the token before it: [vocabulary], or fewer. The
   // alternatives are valid until the next call. `mask`: a bit for each token, the lowest bit of a word first; only
   // tokens whose bit is set are picked. Empty: all are allowed. Log-probabilities do not depend on it.
@@ -89,6 +98,7 @@ class Sampler {
   Sampled told(const sampling::Picked& picked);
 
   const SamplerOptions& options() const { return options_; }
+  bool tells_logprobs() const { return logprobs_ >= 0; }
 
  private:
   SamplerOptions options_;
@@ -100,7 +110,13 @@ class Sampler {
   // Sorted by token; empty without penalties. A choice often has a few hundred different tokens and a vocabulary
   // hundreds of thousands, so this is a list and not a table by token.
   std::vector<sampling::Seen> seen_;
+  std::vector<std::pair<Token, float>> held_back_;  // the biases before held_until_
+  std::uint64_t held_until_ = 0;
   std::vector<TokenLogprob> alternatives_;
 };
+
+// Looks up a token in a row of logits. `alternatives` gets the `count` most likely tokens of that row.
+Scored score(std::span<const float> logits, Token token, std::int32_t count, SamplerScratch& scratch,
+             std::vector<TokenLogprob>& alternatives);
 
 }  // namespace quire::engine

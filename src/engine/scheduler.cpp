@@ -205,12 +205,12 @@ void Scheduler::add_prefills() {
     std::uint32_t rows = std::isinf(seconds) ? budget : costs.prefill_rows_within(seconds, choice.position, budget);
     if (!any) rows = std::max(rows, 1u);  // prefill always progresses
     if (rows == 0) break;
-    const std::uint32_t end = chunk_end(choice, choice.all_logits ? std::min(rows, logits) : rows);
+    const std::uint32_t end = chunk_end(choice, choice.every_row ? std::min(rows, logits) : rows);
     const std::uint32_t tokens = end - choice.position;
     if (!reserve(choice, tokens)) continue;
     any = true;
     const bool complete = end == choice.tokens.size();
-    const Logits wanted = choice.all_logits ? Logits::All : complete ? Logits::Last : Logits::None;
+    const Logits wanted = choice.every_row ? Logits::All : complete ? Logits::Last : Logits::None;
     plan(choice, tokens, wanted, std::ranges::binary_search(choice.checkpoint_positions, end));
     budget -= tokens;
     seconds -= costs.prefill_seconds(choice.position, tokens);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ inline void logits_after(std::uint64_t memory, std::span<float> logits) {
     logits[i] = static_cast<float>(scramble(memory + i * 0x9E3779B97F4A7C15) >> 40) * 0x1p-22f;  // [0, 4)
   }
 }
+
+// The hidden state follows from the same hash.
+inline constexpr std::uint32_t kHiddenWidth = 6;
+inline void hidden_after(std::uint64_t memory, std::span<float> hidden) { logits_after(~memory, hidden); }
 
 // Kinds of memory. ShortConv is a hybrid whose states have a convolution only.
 enum class Kind { Attention, Windowed, Latent, Recurrent, Hybrid, ShortConv };
@@ -74,11 +79,13 @@ class Weightless final : public Executor {
     picked_.reserve(sampling.jobs);
     places_.resize(sampling.reported);
     logits_.resize(std::size_t{max_rows} * vocabulary);
+    hidden_.resize(std::size_t{max_rows} * kHiddenWidth);
     history_.reserve(pool.config().max_tokens);
   }
   std::uint32_t vocabulary() const override { return vocabulary_; }
   std::uint32_t max_rows() const override { return max_rows_; }
   std::uint32_t max_logits() const override { return max_rows_; }
+  std::uint32_t hidden_width() const override { return kHiddenWidth; }
 
   sampling::Limits sampling_limits() const override { return limits_; }
 
@@ -93,8 +100,9 @@ class Weightless final : public Executor {
       step(batch, entry);
       for (std::uint32_t i = entry.logits == Logits::All ? 0 : entry.rows - 1; i < entry.rows; ++i) {
         if (entry.logits == Logits::None) break;
-        logits_after(history_[entry.position + i],
-                     std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
+        const std::uint64_t memory = history_[entry.position + i];
+        hidden_after(memory, std::span(hidden_).subspan(std::size_t{rows} * kHiddenWidth, kHiddenWidth));
+        logits_after(memory, std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
       }
     }
     if (batch.rows() > max_rows_) complain("more tokens in a step than it takes");
@@ -106,9 +114,13 @@ class Weightless final : public Executor {
       problem = before;  // the step is void, so what it read means nothing
       return std::unexpected(ok.error());
     }
+    if (wants.masks != nullptr) wants.masks->wait();
     sample(wants.jobs);
-    hide_logits(rows, wants.logits);
-    return model::StepOutput{picked_, {logits_.data(), rows, vocabulary_, vocabulary_}};
+    hide(logits_, vocabulary_, rows, wants.logits);
+    hide(hidden_, kHiddenWidth, rows, wants.hidden);
+    logits_shown += wants.logits.size();
+    return model::StepOutput{
+        picked_, {logits_.data(), rows, vocabulary_, vocabulary_}, {hidden_.data(), rows, kHiddenWidth, kHiddenWidth}};
   }
 
   std::string problem;  // the first one that was seen
@@ -143,14 +155,13 @@ class Weightless final : public Executor {
     sampled += jobs.size();
   }
 
-  // Nobody may look at logits that were not asked for.
-  void hide_logits(std::uint32_t rows, std::span<const std::uint32_t> shown) {
+  // Nobody may look at rows that were not asked for.
+  static void hide(std::span<float> values, std::uint32_t cols, std::uint32_t rows,
+                   std::span<const std::uint32_t> shown) {
     for (std::uint32_t i = 0; i < rows; ++i) {
       if (std::ranges::binary_search(shown, i)) continue;
-      std::ranges::fill(std::span(logits_).subspan(std::size_t{i} * vocabulary_, vocabulary_),
-                        std::numeric_limits<float>::quiet_NaN());
+      std::ranges::fill(values.subspan(std::size_t{i} * cols, cols), std::numeric_limits<float>::quiet_NaN());
     }
-    logits_shown += shown.size();
   }
 
   void step(const Batch& batch, const BatchEntry& entry) {
@@ -207,6 +218,7 @@ class Weightless final : public Executor {
   std::uint32_t max_rows_;
   std::vector<std::uint64_t> history_;
   std::vector<float> logits_;
+  std::vector<float> hidden_;
   sampling::Limits limits_;
   sampling::Scratch scratch_;
   std::vector<sampling::Picked> picked_;
@@ -231,16 +243,33 @@ inline Answer right_answer(const Request& request, std::uint32_t choice, std::ui
   sampler.see_prompt(request.prompt);
   std::vector<float> logits(vocabulary);
   std::size_t length = request.prompt.size();
+  const std::unique_ptr<Constraint> constraint = request.constraint ? request.constraint() : nullptr;
+  std::vector<std::uint32_t> mask(constraint ? (vocabulary + 31) / 32 : 0);
+  std::vector<Token> forced;
   while (answer.tokens.size() < request.max_tokens && length < context) {
-    logits_after(memory, logits);
-    const Token token = *sampler.sample(logits, length++, scratch).token;
-    if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
+    if (constraint && forced.empty()) constraint->forced(forced);
+    std::optional<Token> token;
+    if (forced.empty()) {
+      if (constraint) constraint->mask(mask);
+      logits_after(memory, logits);
+      token = sampler.sample(logits, length, scratch, mask).token;
+    } else {
+      token = forced.front();
+      forced.erase(forced.begin());
+    }
+    ++length;
+    if (!token || std::ranges::find(request.stop_tokens, *token) != request.stop_tokens.end()) {
+      answer.finish = token ? Finish::Stop : Finish::Failed;
+      break;
+    }
+    if (constraint) constraint->accept(*token);
+    sampler.see(*token);
+    answer.tokens.push_back(*token);
+    memory = remember(memory, *token);
+    if (constraint && constraint->complete()) {
       answer.finish = Finish::Stop;
       break;
     }
-    sampler.see(token);
-    answer.tokens.push_back(token);
-    memory = remember(memory, token);
   }
   return answer;
 }
@@ -279,6 +308,14 @@ class Collector final : public Listener {
     } else if (event.kind == Event::Kind::PromptLogits) {
       if (event.index != prompt_logits.size()) problem = "logits out of order";
       prompt_logits.emplace_back(event.logits.begin(), event.logits.end());
+    } else if (event.kind == Event::Kind::PromptToken) {
+      if (event.index != prompt_tokens.size() + 1) problem = "a token of the prompt out of order";
+      prompt_tokens.push_back({event.token, event.logprob});
+      prompt_ranks.push_back(event.rank);
+      for (const TokenLogprob& alternative : event.alternatives) prompt_alternatives.push_back(alternative);
+    } else if (event.kind == Event::Kind::Embedding) {
+      if (!embedding.empty()) problem = "a second embedding";
+      embedding.assign(event.logits.begin(), event.logits.end());
     } else if (event.kind == Event::Kind::Accepted) {
       accepted = true;
     } else {
@@ -290,6 +327,9 @@ class Collector final : public Listener {
   std::vector<TokenLogprob> alternatives;
   Usage usage;
   std::vector<std::vector<float>> prompt_logits;
+  std::vector<TokenLogprob> prompt_tokens, prompt_alternatives;
+  std::vector<std::uint32_t> prompt_ranks;
+  std::vector<float> embedding;
   bool accepted = false, ended = false;
   std::string problem, refused;
   std::function<void(const Event&)> on_token;

@@ -146,7 +146,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
                        .cols = hyperparameters_.embedding,
                        .groups = static_cast<std::uint32_t>(layout->groups.size()),
-                       .read = std::uint64_t{max_logits} * hyperparameters_.vocabulary,
+                       .read = std::uint64_t{max_logits} * (hyperparameters_.vocabulary + hyperparameters_.embedding),
                        .sampling = sampling_limits_};
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
@@ -193,10 +193,10 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
   const bool shares = std::ranges::any_of(blocks_, &JoinedBlock::shares_input);
   const bool post_norms = std::ranges::any_of(blocks_, &JoinedBlock::post_normed);
   const std::uint32_t cols[kBuffers] = {
-      width, shares ? width : 0,         post_norms ? width : 0, angles, angles, angles, angles,
+      width, shares ? width : 0,         post_norms ? width : 0, angles, angles, angles, angles, width,
       width, hyperparameters_.vocabulary};
   for (std::uint8_t which = 0; which < kBuffers; ++which) {
-    const std::uint64_t rows = which == kLast || which == kLogits ? max_logits : max_rows;
+    const std::uint64_t rows = which >= kLast ? max_logits : max_rows;
     auto memory = DeviceBuffer::create(backend_->device(), rows * cols[which] * sizeof(float));
     if (!memory) return refuse(memory.error());
     buffers_[which] = std::move(*memory);
@@ -223,14 +223,24 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
   if (wanted > 0) {
     const Tensor last = buffer(kLast, wanted, width), logits = buffer(kLogits, wanted, hyperparameters_.vocabulary);
     backend_->gather_wanted(last, x);
-    const Product product{.out = logits, .weight = &tensors_.output, .bias = tensors_.output_bias};
-    backend_->matmul({&product, 1}, normed(last, tensors_.norm, tensors_.norm_bias));
-    backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
-    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs);
+    if (!wants.hidden.empty()) {
+      const Tensor hidden = buffer(kHidden, wanted, width);
+      norm(hidden, last, tensors_.norm, tensors_.norm_bias);
+      output.hidden = backend_->read_rows(hidden, wants.hidden);
+    }
+    const bool only_hidden = !wants.hidden.empty() && wants.jobs.empty() && wants.logits.empty();
+    if (!only_hidden) compute_logits(last, logits);
+    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs, wants.masks);
     if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
   return output;
+}
+
+void Model::compute_logits(Tensor rows, Tensor logits) {
+  const Product product{.out = logits, .weight = &tensors_.output, .bias = tensors_.output_bias};
+  backend_->matmul({&product, 1}, normed(rows, tensors_.norm, tensors_.norm_bias));
+  backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
 }
 
 // Learned positions end where their table does.

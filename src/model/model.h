@@ -80,7 +80,8 @@ class Model {
   const sampling::Limits& sampling_limits() const { return sampling_limits_; }
 
   // Runs a batch that the pool has bound, and writes its keys, values and states. Logits are computed for the rows that
-  // the batch wants. Tokens are sampled on the device, and only logits that were asked for are read back.
+  // the batch wants. Tokens are sampled on the device, and only logits and hidden states that were asked for are read
+  // back.
   PoolResult<StepOutput> forward(const Batch& batch, const StepWants& wants);
 
  private:
@@ -89,6 +90,7 @@ class Model {
   void norm(Tensor out, Tensor x, Tensor weight, Tensor bias);
   PoolResult<void> check_positions(const Batch& batch) const;
   void walk_layers(const BlockStep& step, Tensor x);
+  void compute_logits(Tensor rows, Tensor logits);
   BlockStep begin_step(const Batch& batch);
   std::unexpected<Error> refuse(const PoolError& error) const;
   Result<std::vector<HostVector>> compute_vectors();
@@ -103,7 +105,8 @@ class Model {
     kSin,
     kWindowCos,
     kWindowSin,
-    kLast,  // rows whose logits are wanted
+    kLast,    // rows whose logits are wanted
+    kHidden,  // the same after the final norm, if the host wants to see them
     kLogits,
     kBuffers
   };

@@ -12,12 +12,17 @@ namespace quire::model {
 struct StepWants {
   std::span<const sampling::Job> jobs;    // tokens; within the limits of sampling
   std::span<const std::uint32_t> logits;  // rows whose logits the host wants to see, ascending
+  // Rows whose hidden states the host wants to see, ascending: what the output matrix is multiplied with. If a step
+  // wants only these, logits are not computed.
+  std::span<const std::uint32_t> hidden = {};
+  sampling::MaskGate* masks = nullptr;  // the masks of the jobs are complete after its wait(); null: now
 };
 
 // Valid until the next step.
 struct StepOutput {
   std::span<const sampling::Picked> picked;  // by job
   HostRows logits;                           // [wanted][vocabulary]; only the rows that were asked for may be looked at
+  HostRows hidden = {};                      // [wanted][embedding], after the final norm; the same
 };
 
 }  // namespace quire::model

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <random>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "quire/server/fields.h"
+#include "quire/server/text_endpoints.h"
 #include "quire/server/web_files.h"
 
 namespace quire::server {
@@ -21,8 +21,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kModelPath = "/v1/models/";
-constexpr std::size_t kMostPieces = std::size_t{1} << 18;     // tokens of /tokenize with their text
-constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;  // that /detokenize answers with
 
 // The page loads nothing from elsewhere: no scripts, no images, no connections.
 constexpr const char* kPolicy =
@@ -33,66 +31,6 @@ std::string_view content_type(std::string_view file) {
   if (file.ends_with(".js")) return "text/javascript; charset=utf-8";
   if (file.ends_with(".css")) return "text/css; charset=utf-8";
   return "application/octet-stream";
-}
-
-json::object model_object(const TextModel& model) {
-  return {{"id", model.name()},
-          {"object", "model"},
-          {"created", model.created()},
-          {"owned_by", "quire"},
-          {"context_length", model.context()},
-          {"vocabulary", model.vocabulary()},
-          {"chat", model.chat() != nullptr}};
-}
-
-std::expected<std::string, ApiError> tokenized(const json::object& body, const TextModel& model) {
-  Fields fields(body);
-  const auto content = fields.string("content");
-  const auto prompt = fields.string("prompt");
-  const bool add_special = fields.boolean("add_special").value_or(false);
-  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
-  if (!content && !prompt) fields.refuse("content", "is missing");
-  if (fields.error()) return std::unexpected(*fields.error());
-  const auto ids = model.tokenizer().encode(content ? *content : *prompt, {.add_special = add_special});
-  if (!ids) return std::unexpected(invalid(ids.error().message, "content"));
-  if (with_pieces && ids->size() > kMostPieces) {
-    fields.refuse("with_pieces",
-                  fmt::format("takes at most {} tokens, and this text has {}", kMostPieces, ids->size()));
-    return std::unexpected(*fields.error());
-  }
-  // Millions of tokens are written as text at once: as JSON values they would take twenty times the memory.
-  std::string out = "{\"tokens\":[";
-  for (const text::TokenId id : *ids) {
-    if (out.back() != '[') out += ',';
-    if (!with_pieces) {
-      fmt::format_to(std::back_inserter(out), "{}", id);
-      continue;
-    }
-    fmt::format_to(std::back_inserter(out), "{{\"id\":{},\"piece\":", id);
-    append_json_string(out, model.token_text(id));
-    out += '}';
-  }
-  fmt::format_to(std::back_inserter(out), "],\"count\":{},\"max_model_len\":{}}}", ids->size(), model.context());
-  return out;
-}
-
-std::expected<std::string, ApiError> detokenized(const json::object& body, const TextModel& model) {
-  Fields fields(body);
-  const json::array* const tokens = fields.array("tokens");
-  const bool special = fields.boolean("special").value_or(false);
-  if (tokens == nullptr) fields.refuse("tokens", "is missing");
-  if (fields.error()) return std::unexpected(*fields.error());
-  const auto ids = token_ids(*tokens, model, "tokens");
-  if (!ids) return std::unexpected(ids.error());
-  std::size_t bytes = 0;
-  for (const Token id : *ids) bytes += model.tokenizer().piece(id).size();
-  if (bytes > kMostTextBytes) {
-    fields.refuse("tokens", fmt::format("are a text of {} bytes, and {} is the most", bytes, kMostTextBytes));
-    return std::unexpected(*fields.error());
-  }
-  std::string text;
-  append_json_string(text, model.tokenizer().decode(*ids, {.render_special = special, .repair_utf8 = true}));
-  return fmt::format("{{\"content\":{},\"prompt\":{}}}", text, text);
 }
 
 ApiError internal_error() {
@@ -152,6 +90,9 @@ const std::vector<Api::Route>& Api::routes() {
         {"GET", "/pool/events", false, &Api::pool_events},
         {"POST", "/v1/completions", false, &Api::completions},
         {"POST", "/v1/chat/completions", false, &Api::chat_completions},
+        {"POST", "/v1/embeddings", false, &Api::embeddings},
+        {"GET", "/props", false, &Api::props},
+        {"POST", "/apply-template", false, &Api::apply_template},
         {"POST", "/tokenize", false, &Api::tokenize},
         {"POST", "/detokenize", false, &Api::detokenize},
     };
@@ -322,6 +263,8 @@ void Api::model(Call&& call) {
   send(call.reply, {.body = json::serialize(model_object(model_))});
 }
 
+void Api::props(Call&& call) { send(call.reply, {.body = json::serialize(server::props(model_, options_.slots))}); }
+
 // --- inspection of the engine
 
 void Api::metrics(Call&& call) {
@@ -351,12 +294,7 @@ void Api::pool_events(Call&& call) {
   feed_->watch(call.reply, call.sight());
 }
 
-// --- completions and tokens
-
-void Api::completions(Call&& call) { prepare(std::move(call), parse_completion); }
-void Api::chat_completions(Call&& call) { prepare(std::move(call), parse_chat); }
-void Api::tokenize(Call&& call) { compute(std::move(call), tokenized); }
-void Api::detokenize(Call&& call) { compute(std::move(call), detokenized); }
+// --- bodies that workers parse
 
 std::shared_ptr<Api::Job> Api::enqueue(Call&& call) {
   const std::size_t bytes = call.request.body.size();
@@ -380,21 +318,24 @@ void Api::dequeue(const Job& job) {
   parsing_bytes_ -= job.bytes;
 }
 
-void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const TextModel&)) {
+// Parses the body on a worker thread, then continues on the loop's thread.
+template <typename Request>
+void Api::prepare(Call call, Parse<Request> parse, Start<Request> start) {
   const auto job = enqueue(std::move(call));
   if (!job) return metrics_.completed(Outcome::QueueFull);
-  loop_.work([this, job, parse] {
-    auto result = std::make_shared<CompletionResult>(std::unexpected(internal_error()));
+  using Result = std::expected<Request, ApiError>;
+  loop_.work([this, job, parse, start] {
+    auto result = std::make_shared<Result>(std::unexpected(internal_error()));
     try {
       if (!*job->gone) {
         auto body = parse_body(job->call.request.body);
         std::string().swap(job->call.request.body);
-        *result = body ? parse(std::move(*body), model_) : CompletionResult(std::unexpected(body.error()));
+        *result = body ? parse(std::move(*body), model_) : Result(std::unexpected(body.error()));
       }
     } catch (const std::exception&) {
       *result = std::unexpected(internal_error());
     }
-    loop_.post([this, job, result] {
+    loop_.post([this, job, result, start] {
       dequeue(*job);
       if (*job->gone) return metrics_.completed(Outcome::Gone);
       if (!*result) {
@@ -406,7 +347,7 @@ void Api::prepare(Call call, CompletionResult (*parse)(json::object&&, const Tex
         metrics_.completed(Outcome::Invalid);
         return refuse(job->call.reply, priority_too_high(priority, tenant.max_priority));
       }
-      Completion::start(completion_, std::move(**result), tenant.id, job->call.reply);
+      start(completion_, std::move(**result), tenant.id, job->call.reply);
     });
   });
 }
@@ -433,5 +374,16 @@ void Api::compute(Call call, Answer answer) {
     });
   });
 }
+
+// --- completions and tokens
+
+void Api::completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_completion, Completion::start); }
+void Api::chat_completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_chat, Completion::start); }
+void Api::embeddings(Call&& call) {
+  prepare<EmbeddingRequest>(std::move(call), parse_embeddings, EmbeddingCall::start);
+}
+void Api::apply_template(Call&& call) { compute(std::move(call), templated); }
+void Api::tokenize(Call&& call) { compute(std::move(call), tokenized); }
+void Api::detokenize(Call&& call) { compute(std::move(call), detokenized); }
 
 }  // namespace quire::server

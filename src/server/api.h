@@ -18,6 +18,7 @@
 
 #include "quire/engine/service.h"
 #include "quire/server/completion.h"
+#include "quire/server/embeddings.h"
 #include "quire/server/http.h"
 #include "quire/server/http_server.h"
 #include "quire/server/keys.h"
@@ -35,6 +36,7 @@ struct ApiOptions {
   std::size_t stream_buffer = 1 << 20;
   std::size_t parse_queue = 256;        // bodies that may wait for a worker or be parsed, ...
   std::size_t parse_bytes = 256 << 20;  // and their bytes; one body is always taken
+  std::uint32_t slots = 0;              // sequences that can run at once, for /props
 };
 
 class Api {
@@ -99,13 +101,21 @@ class Api {
   void metrics(Call&& call);
   void pool(Call&& call);
   void pool_events(Call&& call);
+  void props(Call&& call);
   void completions(Call&& call);
   void chat_completions(Call&& call);
+  void embeddings(Call&& call);
+  void apply_template(Call&& call);
   void tokenize(Call&& call);
   void detokenize(Call&& call);
 
-  // Parses the body on a worker thread, then continues on the loop's thread.
-  void prepare(Call call, CompletionResult (*parse)(boost::json::object&&, const TextModel&));
+  // Parses the body on a worker thread, then starts the call on the loop's thread.
+  template <typename Request>
+  using Parse = std::expected<Request, ApiError> (*)(boost::json::object&&, const TextModel&);
+  template <typename Request>
+  using Start = void (*)(const CompletionContext&, Request, Namespace, std::shared_ptr<Responder>);
+  template <typename Request>
+  void prepare(Call call, Parse<Request> parse, Start<Request> start);
   // Computes an answer from the body on a worker thread.
   using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
   void compute(Call call, Answer answer);

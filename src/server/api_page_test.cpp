@@ -82,7 +82,7 @@ class ApiPage : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     file_ = std::make_unique<gguf::File>(*gguf::File::open(QUIRE_SOURCE_DIR "/models/quire-demo-llama-q8_0.gguf"));
-    model_ = std::move(*TextModel::create(*file_, 2048, 1536, "demo"));
+    model_ = std::move(*TextModel::create(*file_, 2048, 1536, {.alias = "demo"}));
   }
   static void TearDownTestSuite() {
     model_.reset();

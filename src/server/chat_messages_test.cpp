@@ -45,7 +45,7 @@ class Chatting {
     auto opened = gguf::File::from_memory(std::as_bytes(std::span(image_)), std::string(kPath));
     EXPECT_TRUE(opened) << opened.error().message;
     file_ = std::make_unique<gguf::File>(std::move(*opened));
-    auto model = TextModel::create(*file_, context, 1536, "");
+    auto model = TextModel::create(*file_, context, 1536, {});
     EXPECT_TRUE(model) << model.error().message;
     model_ = std::move(*model);
   }

@@ -5,31 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "quire/server/engine_calls.h"
+
 namespace quire::server {
 namespace {
 
-// Passes the events of one prompt to the loop.
-class PromptListener final : public engine::Listener {
- public:
-  PromptListener(std::shared_ptr<Inbox> inbox, std::shared_ptr<Receiver> receiver, std::uint32_t prompt)
-      : inbox_(std::move(inbox)), receiver_(std::move(receiver)), prompt_(prompt) {}
-  void on_event(const engine::Event& event) override { inbox_->push(receiver_, Arrival(event, prompt_)); }
-
- private:
-  std::shared_ptr<Inbox> inbox_;
-  std::shared_ptr<Receiver> receiver_;
-  std::uint32_t prompt_;
-};
-
 double seconds(engine::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-Outcome outcome_of(const engine::Refusal& refusal) {
-  using Why = engine::Refusal::Why;
-  if (refusal.why == Why::QueueFull) return Outcome::QueueFull;
-  if (refusal.why == Why::RateLimited) return Outcome::RateLimited;
-  if (refusal.why == Why::DeviceLost) return Outcome::Failed;
-  return refusal.why == Why::Stopping ? Outcome::Stopping : Outcome::Invalid;
-}
 
 }  // namespace
 
@@ -49,6 +30,16 @@ void Completion::submit(Namespace name_space) {
   for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
     choices_.push_back({.text = {}, .logprobs = LogprobsFormat(context_.model, request_.chat)});
     if (request_.style.reads()) choices_.back().answer = std::make_unique<ChatAnswer>(request_.style);
+  }
+  for (std::size_t i = 0; request_.options.prompt_logprobs >= 0 && i < request_.prompts.size(); ++i) {
+    prompts_.push_back({.echo = LogprobsFormat(context_.model, false),
+                        .scores = PromptLogprobsFormat(context_.model),
+                        .text = context_.model.text_stream(true, false)});
+    Prompt& prompt = prompts_.back();
+    const Token first = request_.prompts[i].front();
+    scratch_.clear();
+    prompt.text->push(first, scratch_);
+    if (request_.echo_logprobs >= 0) prompt.echo.add_prompt(first, std::nullopt, {}, scratch_);
   }
   responder_->on_gone = [weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -81,7 +72,7 @@ void Completion::accepted() {
     const std::string& echo = request_.echoes[i / request_.options.n];
     if (request_.chat) {
       format_->role_chunk(head.body, i);
-    } else if (!echo.empty()) {
+    } else if (!echo.empty() && request_.echo_logprobs < 0) {
       format_->chunk(head.body, {.index = i, .text = echo});
     }
   }
@@ -140,7 +131,9 @@ void Completion::receive(const Arrival& arrival) {
       // A stream begins when the engine has accepted all its prompts. Until then the whole call can still be refused.
       if (++accepted_ == request_.prompts.size() && request_.stream) accepted();
       return;
-    case engine::Event::Kind::PromptLogits: return;
+    case engine::Event::Kind::PromptLogits:
+    case engine::Event::Kind::Embedding: return;
+    case engine::Event::Kind::PromptToken: return prompt_token(arrival);
     case engine::Event::Kind::Refused:
       if (arrival.refusal->why == engine::Refusal::Why::RateLimited) {
         context_.metrics.rate_limited(request_.options.name_space);
@@ -151,8 +144,38 @@ void Completion::receive(const Arrival& arrival) {
   }
 }
 
+void Completion::prompt_token(const Arrival& arrival) {
+  Prompt& prompt = prompts_[arrival.prompt];
+  const auto first = [&](std::int32_t count) {
+    return std::span(arrival.alternatives)
+        .first(std::min(arrival.alternatives.size(), static_cast<std::size_t>(count)));
+  };
+  if (request_.echo_logprobs >= 0) {
+    scratch_.clear();
+    prompt.text->push(arrival.token, scratch_);
+    prompt.echo.add_prompt(arrival.token, arrival.logprob, first(request_.echo_logprobs), scratch_);
+  }
+  if (request_.prompt_logprobs >= 0) {
+    prompt.scores.add(arrival.token, arrival.logprob, arrival.rank, first(request_.prompt_logprobs));
+  }
+}
+
+// All tokens of a prompt have come before the first of an answer. Each choice begins with them.
+void Completion::echo_scores(std::uint32_t index) {
+  Choice& choice = choices_[index];
+  if (request_.echo_logprobs < 0 || std::exchange(choice.echoed, true)) return;
+  choice.logprobs = prompts_[index / request_.options.n].echo;
+  if (!request_.stream) return;
+  const std::string taken = choice.logprobs.take();
+  scratch_.clear();
+  format_->chunk(scratch_, {.index = index, .text = request_.echoes[index / request_.options.n], .logprobs = taken});
+  stream(scratch_);
+}
+
 void Completion::token(const Arrival& arrival, std::uint32_t index) {
   ++tokens_;
+  echo_scores(index);
+  if (over_) return;
   Choice& choice = choices_[index];
   if (choice.last_token != engine::Clock::time_point{}) {
     context_.metrics.next_token(seconds(arrival.at - choice.last_token));
@@ -196,36 +219,20 @@ bool Completion::one_call_came(std::uint32_t index) {
 }
 
 void Completion::finished(const Arrival& arrival, std::uint32_t index) {
-  using engine::Finish;
   Choice& choice = choices_[index];
-  switch (arrival.finish) {
-    case Finish::Stop: choice.finish = "stop"; break;
-    case Finish::Length: choice.finish = "length"; break;
-    case Finish::Cancelled:
-      if (choice.answer && choice.answer->over()) break;
-      // The client did not cancel it: then the call would already be over.
-      return fail({.status = 503,
-                   .type = "server_error",
-                   .message = "the server is shutting down, and the answer was not complete",
-                   .code = "stopping"},
-                  Outcome::Stopping);
-    case Finish::Deadline:
-      return fail({.status = 504,
-                   .type = "timeout_error",
-                   .message = fmt::format("the answer was not complete after {:g} seconds",
-                                          std::chrono::duration<double>(context_.request_timeout).count()),
-                   .code = "timeout"},
-                  Outcome::Deadline);
-    case Finish::Failed:
-      return fail({.status = 500, .type = "server_error", .message = arrival.error, .code = "model_failed"},
-                  Outcome::Failed);
+  const bool one_call = choice.answer && choice.answer->over() && arrival.finish == engine::Finish::Cancelled;
+  if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !one_call) {
+    return fail(failure->error, failure->outcome);
   }
+  choice.finish = arrival.finish == engine::Finish::Length ? "length" : "stop";
   if (choice.answer) {
     add(choice.answer->push(arrival.text), index);
-    if (!over_) add(choice.answer->finish(arrival.finish == Finish::Length), index);
+    if (!over_) add(choice.answer->finish(arrival.finish == engine::Finish::Length), index);
     if (over_) return;
-    if (!choice.answer->calls().empty() && arrival.finish != Finish::Length) choice.finish = "tool_calls";
+    if (!choice.answer->calls().empty() && arrival.finish != engine::Finish::Length) choice.finish = "tool_calls";
   }
+  echo_scores(index);
+  if (over_) return;
   if (request_.stream) {
     scratch_.clear();
     if (!choice.answer && !arrival.text.empty()) format_->chunk(scratch_, {.index = index, .text = arrival.text});
@@ -255,10 +262,11 @@ void Completion::complete() {
     responder_->write(end);
     return responder_->end();
   }
-  std::vector<std::string> logprobs, messages;
+  std::vector<std::string> logprobs, scores, messages;
   std::vector<ChoiceAnswer> answers;
   logprobs.reserve(choices_.size());
   messages.reserve(choices_.size());
+  for (const Prompt& prompt : prompts_) scores.push_back(prompt.scores.json());
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     logprobs.push_back(request_.options.logprobs >= 0 ? choices_[i].logprobs.take() : std::string());
     messages.push_back(choices_[i].answer ? message_json(*choices_[i].answer) : std::string());
@@ -267,7 +275,10 @@ void Completion::complete() {
                        .text = choices_[i].text,
                        .logprobs = logprobs.back(),
                        .finish = choices_[i].finish,
-                       .object = messages.back()});
+                       .object = messages.back(),
+                       .prompt_logprobs = request_.prompt_logprobs >= 0
+                                              ? std::string_view(scores[i / request_.options.n])
+                                              : std::string_view()});
   }
   context_.metrics.answered(200);
   responder_->send({.body = format_->whole(answers, usage_)});

@@ -49,11 +49,20 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
     LogprobsFormat logprobs;
     const char* finish = "";
     engine::Clock::time_point last_token{};
+    bool echoed = false;                 // the prompt with its log-probabilities stands before the answer
     std::unique_ptr<ChatAnswer> answer;  // null: the answer is one text
+  };
+  // What is to be told of a prompt's tokens.
+  struct Prompt {
+    LogprobsFormat echo;
+    PromptLogprobsFormat scores;
+    std::unique_ptr<engine::TextStream> text;
   };
 
   void submit(Namespace name_space);
   void accepted();
+  void prompt_token(const Arrival& arrival);
+  void echo_scores(std::uint32_t index);
   void token(const Arrival& arrival, std::uint32_t index);
   void finished(const Arrival& arrival, std::uint32_t index);
   void complete();
@@ -70,6 +79,7 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   std::shared_ptr<Responder> responder_;
   std::vector<RequestId> ids_;
   std::vector<Choice> choices_;  // all choices of the first prompt, then those of the next
+  std::vector<Prompt> prompts_;  // empty if nothing is to be told of their tokens
   std::unique_ptr<CompletionFormat> format_;
   engine::Clock::time_point submitted_;
   engine::Clock::time_point spoken_;  // when the stream's last bytes were written

@@ -30,7 +30,22 @@ std::uint64_t characters(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+void comma(std::string& to) {
+  if (!to.empty()) to += ',';
+}
+
+std::string_view piece_of(const TextModel& model, Token token) {
+  const text::Tokenizer& tokenizer = model.tokenizer();
+  return tokenizer.is_special(token) ? tokenizer.spelling(token) : tokenizer.piece(token);
+}
+
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+void append_prompt_logprobs(std::string& out, std::string_view logprobs) {
+  if (logprobs.empty()) return;
+  out += ",\"prompt_logprobs\":";
+  out += logprobs;
+}
 
 void append_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
@@ -87,15 +102,9 @@ std::string to_json(const UsageSum& usage) {
 // --- log-probabilities
 
 void LogprobsFormat::add(Token token, float logprob, std::span<const engine::TokenLogprob> alternatives) {
-  const auto piece = [this](Token of) {
-    const text::Tokenizer& tokenizer = model_->tokenizer();
-    return tokenizer.is_special(of) ? tokenizer.spelling(of) : tokenizer.piece(of);
-  };
-  const auto comma = [](std::string& to) {
-    if (!to.empty()) to += ',';
-  };
-  comma(tokens_);
+  const auto piece = [this](Token of) { return piece_of(*model_, of); };
   if (chat_) {
+    comma(tokens_);
     const auto entry = [&](Token of, float value) {
       tokens_ += "{\"token\":";
       append_json_string(tokens_, model_->token_text(of));
@@ -114,12 +123,28 @@ void LogprobsFormat::add(Token token, float logprob, std::span<const engine::Tok
     tokens_ += "]}";
     return;
   }
+  add_text(token, logprob, alternatives);
+  offset_ += characters(piece(token));
+}
+
+void LogprobsFormat::add_prompt(Token token, std::optional<float> logprob,
+                                std::span<const engine::TokenLogprob> alternatives, std::string_view text) {
+  add_text(token, logprob, alternatives);
+  offset_ += characters(text);
+}
+
+void LogprobsFormat::add_text(Token token, std::optional<float> logprob,
+                              std::span<const engine::TokenLogprob> alternatives) {
+  comma(tokens_);
   append_json_string(tokens_, model_->token_text(token));
   comma(logprobs_);
-  append_number(logprobs_, logprob);
+  if (logprob) {
+    append_number(logprobs_, *logprob);
+  } else {
+    logprobs_ += "null";
+  }
   comma(offsets_);
   fmt::format_to(std::back_inserter(offsets_), "{}", offset_);
-  offset_ += characters(piece(token));
   comma(tops_);
   if (alternatives.empty()) {
     tops_ += "null";
@@ -129,7 +154,7 @@ void LogprobsFormat::add(Token token, float logprob, std::span<const engine::Tok
   for (std::size_t i = 0; i < alternatives.size(); ++i) {
     if (i > 0) tops_ += ',';
     // Tokens that are parts of characters would all get the same name. OpenAI's notation tells them apart.
-    const std::string_view bytes = piece(alternatives[i].token);
+    const std::string_view bytes = piece_of(*model_, alternatives[i].token);
     const std::string readable = model_->token_text(alternatives[i].token);
     std::string key = readable;
     if (readable != bytes) {
@@ -150,6 +175,25 @@ std::string LogprobsFormat::take() {
                           logprobs_, tops_, offsets_);
   for (std::string* part : {&tokens_, &logprobs_, &tops_, &offsets_}) part->clear();
   return out;
+}
+
+void PromptLogprobsFormat::add(Token token, float logprob, std::uint32_t rank,
+                               std::span<const engine::TokenLogprob> alternatives) {
+  const auto entry = [this](Token of, float value, std::uint32_t at) {
+    fmt::format_to(std::back_inserter(tokens_), R"("{}":{{"logprob":)", of);
+    append_number(tokens_, value);
+    fmt::format_to(std::back_inserter(tokens_), R"(,"rank":{},"decoded_token":)", at);
+    append_json_string(tokens_, model_->token_text(of));
+    tokens_ += '}';
+  };
+  tokens_ += ",{";
+  entry(token, logprob, rank);
+  for (std::size_t i = 0; i < alternatives.size(); ++i) {
+    if (alternatives[i].token == token) continue;
+    tokens_ += ',';
+    entry(alternatives[i].token, alternatives[i].logprob, static_cast<std::uint32_t>(i) + 1);
+  }
+  tokens_ += '}';
 }
 
 // --- answers
@@ -179,10 +223,14 @@ std::string CompletionFormat::whole(std::span<const ChoiceAnswer> choices, const
       out += '"';
       if (chat_) out += ",\"refusal\":null}";
     }
-    fmt::format_to(std::back_inserter(out), R"(,"logprobs":{},"finish_reason":"{}"}})",
+    fmt::format_to(std::back_inserter(out), R"(,"logprobs":{},"finish_reason":"{}")",
                    choice.logprobs.empty() ? "null" : choice.logprobs, choice.finish);
+    if (!chat_) append_prompt_logprobs(out, choice.prompt_logprobs);
+    out += '}';
   }
-  out += "],\"usage\":";
+  out += ']';
+  if (chat_ && !choices.empty()) append_prompt_logprobs(out, choices.front().prompt_logprobs);
+  out += ",\"usage\":";
   out += to_json(usage);
   out += '}';
   return out;

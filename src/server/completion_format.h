@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,23 +40,42 @@ class LogprobsFormat {
  public:
   LogprobsFormat(const TextModel& model, bool chat) : model_(&model), chat_(chat) {}
   void add(Token token, float logprob, std::span<const engine::TokenLogprob> alternatives);
+  // Completions: a token of the prompt, before all others. `text`: what it adds to the text. No logprob: the first one.
+  void add_prompt(Token token, std::optional<float> logprob, std::span<const engine::TokenLogprob> alternatives,
+                  std::string_view text);
   // Returns what was added as a JSON object and clears it. Text offsets continue.
   std::string take();
 
  private:
+  void add_text(Token token, std::optional<float> logprob, std::span<const engine::TokenLogprob> alternatives);
+
   const TextModel* model_;
   bool chat_;
   std::string tokens_, logprobs_, tops_, offsets_;  // chats use only the first
   std::uint64_t offset_ = 0;                        // in characters
 };
 
+// Formats the log-probabilities of a prompt's tokens as vLLM does: for each token an object with the token itself and
+// the most likely ones in its place; null for the first one.
+class PromptLogprobsFormat {
+ public:
+  explicit PromptLogprobsFormat(const TextModel& model) : model_(&model) {}
+  void add(Token token, float logprob, std::uint32_t rank, std::span<const engine::TokenLogprob> alternatives);
+  std::string json() const { return "[null" + tokens_ + "]"; }
+
+ private:
+  const TextModel* model_;
+  std::string tokens_;
+};
+
 struct ChoiceAnswer {
   std::uint32_t index = 0;
   std::string_view echo;  // the prompt, if it is repeated before the text
   std::string_view text;
-  std::string_view logprobs;  // JSON; empty: null
-  std::string_view finish;    // empty: null
-  std::string_view object;    // chats: the JSON of `delta` or `message`, instead of `text`
+  std::string_view logprobs;              // JSON; empty: null
+  std::string_view finish;                // empty: null
+  std::string_view object = {};           // chats: the JSON of `delta` or `message`, instead of `text`
+  std::string_view prompt_logprobs = {};  // JSON; empty: there is no such field
 };
 
 class CompletionFormat {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "quire/server/chat_messages.h"
+#include "quire/server/constraint_fields.h"
 #include "quire/server/fields.h"
 #include "quire/server/unsupported.h"
 
@@ -25,6 +26,7 @@ constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostTemperature = 100;
 constexpr double kMostPenalty = 2;
 constexpr double kMostBias = 100;
+constexpr std::size_t kMostBiasBytes = 1024;  // of one text in 'logit_bias'
 constexpr std::int64_t kMostLogprobs = 20;
 
 std::uint64_t random_seed() {
@@ -32,7 +34,47 @@ std::uint64_t random_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
+// [[15043, 1.0], [" Hello", -0.5], [2, false]]: a token, or all tokens of a text; false: never.
+void read_bias_list(Fields& fields, const json::array& list, const TextModel& model, engine::SamplerOptions& sampling) {
+  std::vector<std::pair<Token, float>> read;
+  for (const json::value& item : list) {
+    const json::array* const pair = item.if_array();
+    if (pair == nullptr || pair->size() != 2) {
+      return fields.refuse("logit_bias", "must be an object, or a list of pairs of a token id or a text and a number");
+    }
+    const json::value& value = pair->at(1);
+    const bool never = value.is_bool() && !value.get_bool();
+    const double bias = never               ? -std::numeric_limits<double>::infinity()
+                        : value.is_number() ? value.to_number<double>()
+                                            : std::numeric_limits<double>::quiet_NaN();
+    if (!never && !(bias >= -kMostBias && bias <= kMostBias)) {
+      return fields.refuse(
+          "logit_bias", fmt::format("must have numbers from {:g} to {:g}, or false, as values", -kMostBias, kMostBias));
+    }
+    if (const json::string* const text = pair->at(0).if_string()) {
+      if (text->size() > kMostBiasBytes) {
+        return fields.refuse("logit_bias", fmt::format("must have no text of more than {} bytes", kMostBiasBytes));
+      }
+      const auto ids = model.tokenizer().encode(std::string_view(*text), {.add_special = false});
+      if (!ids) return fields.refuse("logit_bias", "has a text that the vocabulary cannot spell");
+      for (const Token id : *ids) read.emplace_back(id, static_cast<float>(bias));
+    } else {
+      const auto id = whole_number(pair->at(0));
+      if (!id || *id < 0 || *id >= model.vocabulary()) {
+        return fields.refuse("logit_bias", "must have token ids of the model, or texts, in its pairs");
+      }
+      read.emplace_back(static_cast<Token>(*id), static_cast<float>(bias));
+    }
+    if (read.size() > engine::kMostBiases) {
+      return fields.refuse("logit_bias", fmt::format("must have at most {} tokens", engine::kMostBiases));
+    }
+  }
+  sampling.logit_bias = std::move(read);
+}
+
 void read_logit_bias(Fields& fields, const TextModel& model, engine::SamplerOptions& sampling) {
+  const json::value* const any = fields.any("logit_bias");
+  if (any != nullptr && any->is_array()) return read_bias_list(fields, any->get_array(), model, sampling);
   const json::object* const biases = fields.object("logit_bias");
   if (biases == nullptr) return;
   if (biases->size() > engine::kMostBiases) {
@@ -113,10 +155,12 @@ void read_common(Fields& fields, const TextModel& model, CompletionRequest& requ
   sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
   const auto seed =
       fields.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
-  sampling.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
+  sampling.seed = seed && *seed != -1 ? static_cast<std::uint64_t>(*seed) : random_seed();
   read_logit_bias(fields, model, sampling);
   read_stop_strings(fields, options);
   read_stop_tokens(fields, model, options);
+  options.min_tokens = static_cast<std::uint32_t>(fields.integer("min_tokens", 0, kMostTokens).value_or(0));
+  request.prompt_logprobs = static_cast<std::int32_t>(fields.integer("prompt_logprobs", 0, kMostLogprobs).value_or(-1));
   options.n = static_cast<std::uint32_t>(fields.integer("n", 1, engine::kMostChoices).value_or(1));
   options.best_of = static_cast<std::uint32_t>(fields.integer("best_of", 1, engine::kMostChoices).value_or(0));
   if (options.best_of != 0 && options.best_of < options.n) fields.refuse("best_of", "must be at least 'n'");
@@ -130,21 +174,25 @@ void read_common(Fields& fields, const TextModel& model, CompletionRequest& requ
     if (inner.error()) fields.refuse("stream_options.include_usage", "must be true or false");
     if (!request.stream) fields.refuse("stream_options", "needs 'stream' to be true");
   }
+  if (request.prompt_logprobs >= 0 && request.stream) {
+    fields.refuse("prompt_logprobs", "cannot be used together with 'stream'");
+  }
   const bool render_special = !fields.boolean("skip_special_tokens").value_or(true);
   options.text = [&model, at_start = request.chat, render_special] {
     return model.text_stream(at_start, render_special);
   };
 }
 
-std::optional<ApiError> check_model(Fields& fields, const TextModel& model) {
-  const auto name = fields.string("model");
-  if (fields.error()) return fields.error();
-  if (!name || model.answers_to(*name)) return std::nullopt;
-  return ApiError{
-      .status = 404,
-      .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(*name), model.name()),
-      .param = "model",
-      .code = "model_not_found"};
+// The shape that the answer must have.
+std::optional<ApiError> add_constraint(const json::object& body, const TextModel& model, engine::Request& options) {
+  const auto asked = read_constraint(body);
+  if (!asked) return asked.error();
+  if (!*asked) return std::nullopt;
+  const std::string& field = (*asked)->field;
+  auto factory = model.constraints().make((*asked)->spec);
+  if (!factory) return invalid(fmt::format("'{}' cannot be enforced: {}", field, factory.error().message), field);
+  options.constraint = std::move(*factory);
+  return std::nullopt;
 }
 
 std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model, bool echo,
@@ -187,6 +235,58 @@ std::expected<void, ApiError> read_prompts(const json::value& prompt, const Text
   return {};
 }
 
+// A prompt with a gap behind it: what stands before the gap, what stands behind it, and the model's tokens around them.
+std::expected<void, ApiError> add_suffix(std::string_view suffix, const TextModel& model, CompletionRequest& request) {
+  const text::InfillTokens* const infill = model.infill();
+  if (infill == nullptr) {
+    return std::unexpected(
+        invalid("'suffix' is not possible with this model: it has no tokens to fill in the middle", "suffix"));
+  }
+  if (suffix.size() > model.most_bytes()) {
+    return std::unexpected(too_long("suffix", fmt::format("{} bytes", suffix.size()), model));
+  }
+  const auto behind = model.tokenizer().encode(suffix, {.add_special = false});
+  if (!behind) return std::unexpected(invalid(fmt::format("'suffix': {}", behind.error().message), "suffix"));
+  for (std::vector<Token>& prompt : request.prompts) {
+    const auto bos = model.tokenizer().bos();
+    const bool begins = model.tokenizer().adds_bos() && bos && !prompt.empty() && prompt.front() == *bos;
+    prompt.insert(prompt.begin() + (begins ? 1 : 0), infill->prefix);
+    prompt.push_back(infill->suffix);
+    prompt.insert(prompt.end(), behind->begin(), behind->end());
+    prompt.push_back(infill->middle);
+  }
+  std::vector<Token> stops(request.options.stop_tokens.begin(), request.options.stop_tokens.end());
+  stops.insert(stops.end(), infill->ends.begin(), infill->ends.end());
+  std::ranges::sort(stops);
+  request.options.stop_tokens = std::move(stops);
+  return {};
+}
+
+// What only shows when all fields are read.
+void check_lengths(Fields& fields, const CompletionRequest& request) {
+  if (request.options.min_tokens > request.options.max_tokens) {
+    fields.refuse("min_tokens",
+                  fmt::format("must be at most the number of tokens that may come: {}", request.options.max_tokens));
+  }
+}
+
+// Asks the engine for what has to be known of the prompts' tokens.
+std::optional<ApiError> ask_for_prompt_logprobs(CompletionRequest& request) {
+  request.options.prompt_logprobs = std::max(request.echo_logprobs, request.prompt_logprobs);
+  if (request.options.prompt_logprobs < 0) return std::nullopt;
+  std::size_t tokens = 0;
+  for (const auto& prompt : request.prompts) tokens += prompt.size() * request.options.n;
+  std::size_t each = 0;
+  for (const std::int32_t count : {request.echo_logprobs, request.prompt_logprobs}) {
+    if (count >= 0) each += static_cast<std::size_t>(count) + 1;
+  }
+  if (tokens * each <= kMostPromptLogprobs) return std::nullopt;
+  const std::string field = request.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
+  return invalid(fmt::format("'{}' reports {} log-probabilities of prompts, and {} is the most", field, tokens * each,
+                             kMostPromptLogprobs),
+                 field);
+}
+
 // What only shows when all prompts are known.
 std::optional<ApiError> check_size(const CompletionRequest& request) {
   const std::size_t choices = std::max(request.options.n, request.options.best_of);
@@ -206,6 +306,17 @@ std::optional<ApiError> check_size(const CompletionRequest& request) {
 }
 
 }  // namespace
+
+std::optional<ApiError> check_model(Fields& fields, const TextModel& model) {
+  const auto name = fields.string("model");
+  if (fields.error()) return fields.error();
+  if (!name || model.any_name() || model.answers_to(*name)) return std::nullopt;
+  return ApiError{
+      .status = 404,
+      .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(*name), model.name()),
+      .param = "model",
+      .code = "model_not_found"};
+}
 
 ApiError too_long(const std::string& field, std::string_view has, const TextModel& model) {
   return {.message = fmt::format("'{}' has {}, too many for the context of {} tokens", field, has, model.context()),
@@ -269,17 +380,25 @@ CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
+  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
   request.options.max_tokens = static_cast<std::uint32_t>(fields.integer("max_tokens", 0, kMostTokens).value_or(16));
   request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, kMostLogprobs).value_or(-1));
   const bool echo = fields.boolean("echo").value_or(false);
-  if (echo && request.options.logprobs >= 0) {
-    fields.refuse("echo", "cannot be used together with 'logprobs': log-probabilities of a prompt are not computed");
+  if (echo) request.echo_logprobs = request.options.logprobs;
+  const std::string_view suffix = fields.string("suffix").value_or(std::string_view());
+  if (!suffix.empty() && request.echo_logprobs >= 0) {
+    fields.refuse("suffix", "cannot be used together with 'echo' and 'logprobs'");
   }
+  check_lengths(fields, request);
   const json::value* const prompt = fields.any("prompt");
   if (prompt == nullptr) fields.refuse("prompt", "is missing");
   if (fields.error()) return std::unexpected(*fields.error());
   if (auto ok = read_prompts(*prompt, model, echo, request); !ok) return std::unexpected(ok.error());
+  if (!suffix.empty()) {
+    if (auto ok = add_suffix(suffix, model, request); !ok) return std::unexpected(ok.error());
+  }
   if (auto error = check_size(request)) return std::unexpected(std::move(*error));
+  if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));
   return request;
 }
 
@@ -290,6 +409,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
+  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
   // The newer name wins. Without either, only the context limits the answer.
   const auto older = fields.integer("max_tokens", 0, kMostTokens);
   const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);
@@ -298,6 +418,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   const auto top = fields.integer("top_logprobs", 0, kMostLogprobs);
   if (top.value_or(0) > 0 && !logprobs) fields.refuse("top_logprobs", "needs 'logprobs' to be true");
   request.options.logprobs = logprobs ? static_cast<std::int32_t>(top.value_or(0)) : -1;
+  check_lengths(fields, request);
   if (fields.error()) return std::unexpected(*fields.error());
   auto style = answer_style(body, model);
   if (!style) return std::unexpected(style.error());
@@ -313,6 +434,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   };
   request.prompts.push_back(std::move(*prompt));
   request.echoes.emplace_back();
+  if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));
   return request;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,8 @@ inline constexpr std::size_t kMostPrompts = 1024;
 inline constexpr std::size_t kMostChoicesInAll = 1024;  // prompts times n, or times best_of
 inline constexpr std::size_t kMostStops = 16;
 inline constexpr std::size_t kMostStopIds = 256;
-inline constexpr std::size_t kMostEchoBytes = std::size_t{1} << 20;  // of all choices
+inline constexpr std::size_t kMostEchoBytes = std::size_t{1} << 20;       // of all choices
+inline constexpr std::size_t kMostPromptLogprobs = std::size_t{1} << 18;  // of all choices, alternatives included
 
 struct CompletionRequest {
   bool chat = false;
@@ -38,7 +40,10 @@ struct CompletionRequest {
   engine::Request options;                  // everything but the prompt, the same for all prompts
   bool stream = false;
   bool include_usage = false;
-  AnswerStyle style;  // of a chat
+  // Log-probabilities of the prompts' tokens. The engine is asked for the larger number.
+  std::int32_t echo_logprobs = -1;    // before those of the answer, as many alternatives as there; negative: none
+  std::int32_t prompt_logprobs = -1;  // in a field of their own; negative: none
+  AnswerStyle style;                  // of a chat
 };
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;
@@ -47,6 +52,9 @@ using CompletionResult = std::expected<CompletionRequest, ApiError>;
 CompletionResult parse_completion(boost::json::object&& body, const TextModel& model);
 CompletionResult parse_chat(boost::json::object&& body, const TextModel& model);
 
+class Fields;
+// The error if a request names a model that is not served.
+std::optional<ApiError> check_model(Fields& fields, const TextModel& model);
 // Parses a body, which must be a JSON object.
 std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
 

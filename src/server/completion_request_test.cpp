@@ -1,12 +1,15 @@
 #include "quire/server/completion_request.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "quire/gguf/writer.h"
 
 namespace quire::server {
 namespace {
@@ -17,7 +20,7 @@ class CompletionRequests : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     file_ = std::make_unique<gguf::File>(*gguf::File::open(QUIRE_SOURCE_DIR "/models/quire-demo-llama-q8_0.gguf"));
-    auto model = TextModel::create(*file_, 2048, 1536, "demo");
+    auto model = TextModel::create(*file_, 2048, 1536, {.alias = "demo"});
     ASSERT_TRUE(model.has_value()) << model.error().message;
     model_ = std::move(*model);
   }
@@ -61,7 +64,7 @@ TEST_F(CompletionRequests, FillInTheDefaultsOfOpenAi) {
 TEST_F(CompletionRequests, TakeWhatIsAskedFor) {
   const auto request = completion(
       R"({"model": "demo", "prompt": "Once", "max_tokens": 5.0, "n": 2, "best_of": 3, "temperature": 0, "top_p": 0.5,
-          "top_k": 7, "min_p": 0.1, "seed": -1, "presence_penalty": 0.5, "frequency_penalty": -0.5,
+          "top_k": 7, "min_p": 0.1, "seed": -2, "presence_penalty": 0.5, "frequency_penalty": -0.5,
           "repetition_penalty": 1.1, "logprobs": 3, "logit_bias": {"5": -100, "6": 2.5}, "stop": ["a", "b"],
           "stop_token_ids": [9], "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
           "priority": 2, "cache_prompt": false, "user": "me"})");
@@ -72,7 +75,7 @@ TEST_F(CompletionRequests, TakeWhatIsAskedFor) {
   EXPECT_EQ(options.best_of, 3u);
   EXPECT_EQ(options.sampling.temperature, 0);
   EXPECT_EQ(options.sampling.top_k, 7u);
-  EXPECT_EQ(options.sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(options.sampling.seed, ~std::uint64_t{1});
   EXPECT_EQ(options.sampling.logit_bias, (std::vector<std::pair<Token, float>>{{5, -100.0f}, {6, 2.5f}}));
   EXPECT_EQ(options.stop_strings, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(options.stop_tokens, std::vector<Token>{9});
@@ -80,6 +83,80 @@ TEST_F(CompletionRequests, TakeWhatIsAskedFor) {
   EXPECT_EQ(options.priority, 2);
   EXPECT_FALSE(options.reuse);
   EXPECT_TRUE(request->stream && request->include_usage);
+}
+
+TEST_F(CompletionRequests, ASeedOfMinusOneIsRandom) {
+  const auto one = completion(R"({"prompt": "Once", "seed": -1})"),
+             other = completion(R"({"prompt": "Once", "seed": -1})");
+  EXPECT_NE(one->options.sampling.seed, other->options.sampling.seed);
+}
+
+TEST_F(CompletionRequests, TakeBiasesAsAListOfTokensAndTexts) {
+  const auto request = completion(R"({"prompt": "Once", "logit_bias": [[5, 2.5], ["Once upon", -3], [7, false]]})");
+  ASSERT_TRUE(request.has_value()) << request.error().message;
+  std::vector<std::pair<Token, float>> expected = {{5, 2.5f}};
+  const auto words = model_->tokenizer().encode("Once upon", {.add_special = false});
+  ASSERT_GT(words->size(), 1u);
+  for (const Token token : *words) expected.emplace_back(token, -3.0f);
+  expected.emplace_back(7, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(request->options.sampling.logit_bias, expected);
+}
+
+TEST_F(CompletionRequests, AskForTheLogprobsOfPromptsOnlyWhereTheyAreWanted) {
+  EXPECT_EQ(completion(R"({"prompt": "Once", "logprobs": 3})")->options.prompt_logprobs, -1);
+  EXPECT_EQ(completion(R"({"prompt": "Once", "echo": true})")->options.prompt_logprobs, -1);
+  const auto scored = completion(R"({"prompt": "Once", "echo": true, "logprobs": 3, "max_tokens": 0})");
+  EXPECT_EQ(scored->options.prompt_logprobs, 3);
+  EXPECT_EQ(scored->echo_logprobs, 3);
+  EXPECT_EQ(
+      completion(R"({"prompt": "Once", "echo": true, "logprobs": 3, "prompt_logprobs": 5})")->options.prompt_logprobs,
+      5);
+  EXPECT_EQ(chat(R"({"messages": [{"role": "user", "content": "hi"}], "prompt_logprobs": 0})")->options.prompt_logprobs,
+            0);
+  std::string ids = "1";
+  for (int i = 0; i < 1500; ++i) ids += ",1";
+  const auto many = completion(fmt::format(R"({{"prompt": [{}], "prompt_logprobs": 20, "n": 10}})", ids));
+  ASSERT_FALSE(many.has_value());
+  EXPECT_EQ(many.error().message,
+            "'prompt_logprobs' reports 315210 log-probabilities of prompts, and 262144 is the most");
+}
+
+// A copy of the demo model's metadata, with three tokens named for filling in the middle.
+TEST_F(CompletionRequests, ASuffixIsPutBehindThePromptWithTheModelsTokens) {
+  gguf::Writer writer;
+  for (std::size_t i = 0; i < file_->entry_count(); ++i) writer.add_value(file_->entry(i).key, file_->entry(i).value);
+  writer.add("tokenizer.ggml.fim_pre_token_id", std::uint32_t{900});
+  writer.add("tokenizer.ggml.fim_suf_token_id", std::uint32_t{901});
+  writer.add("tokenizer.ggml.fim_mid_token_id", std::uint32_t{902});
+  writer.add("tokenizer.ggml.fim_pad_token_id", std::uint32_t{903});
+  const auto image = writer.to_memory();
+  ASSERT_TRUE(image.has_value());
+  const auto file = gguf::File::from_memory(*image, "fim.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto model = std::move(*TextModel::create(*file, 2048, 1536, {}));
+  const auto parsed = [&](std::string_view body) { return parse_completion(json::parse(body).as_object(), *model); };
+  const auto plain = parsed(R"({"prompt": "Once upon"})");
+  const auto gap = parsed(R"({"prompt": "Once upon", "suffix": " a time"})");
+  ASSERT_TRUE(gap.has_value()) << gap.error().message;
+  std::vector<Token> expected = plain->prompts[0];
+  const bool begins = model->tokenizer().adds_bos();
+  expected.insert(expected.begin() + (begins ? 1 : 0), 900);
+  expected.push_back(901);
+  const auto behind = model->tokenizer().encode(" a time", {.add_special = false});
+  expected.insert(expected.end(), behind->begin(), behind->end());
+  expected.push_back(902);
+  EXPECT_EQ(gap->prompts[0], expected);
+  EXPECT_TRUE(std::ranges::binary_search(gap->options.stop_tokens, 903));
+  EXPECT_FALSE(std::ranges::binary_search(plain->options.stop_tokens, 903));
+  EXPECT_EQ(parsed(R"({"prompt": "a", "suffix": "b", "echo": true, "logprobs": 1})").error().message,
+            "'suffix' cannot be used together with 'echo' and 'logprobs'");
+}
+
+TEST_F(CompletionRequests, AModelThatAnswersToAnyNameIsNotAskedForIt) {
+  const auto model = std::move(*TextModel::create(*file_, 2048, 1536, {.alias = "demo", .any_name = true}));
+  EXPECT_TRUE(parse_completion(json::parse(R"({"model": "gpt-4", "prompt": "x"})").as_object(), *model).has_value());
+  EXPECT_FALSE(parse_completion(json::parse(R"({"model": 7, "prompt": "x"})").as_object(), *model).has_value());
+  EXPECT_EQ(model->name(), "demo");
 }
 
 TEST_F(CompletionRequests, TakePromptsInEveryForm) {
@@ -115,11 +192,18 @@ TEST_F(CompletionRequests, RefuseWrongTypesByName) {
       {R"("logit_bias": {"x": 1})", "'logit_bias' must have token ids of the model as keys"},
       {R"("logit_bias": {"1536": 1})", "'logit_bias' must have token ids of the model as keys"},
       {R"("logit_bias": {"5": "much"})", "'logit_bias' must have numbers from -100 to 100 as values"},
-      {R"("logit_bias": [])", "'logit_bias' must be an object"},
+      {R"("logit_bias": "x")", "'logit_bias' must be an object"},
+      {R"("logit_bias": [5])",
+       "'logit_bias' must be an object, or a list of pairs of a token id or a text and a number"},
+      {R"("logit_bias": [[1536, 1]])", "'logit_bias' must have token ids of the model, or texts, in its pairs"},
+      {R"("logit_bias": [[5, 101]])", "'logit_bias' must have numbers from -100 to 100, or false, as values"},
+      {R"("logit_bias": [[5, true]])", "'logit_bias' must have numbers from -100 to 100, or false, as values"},
       {R"("logprobs": true)", "'logprobs' must be a whole number"},
-      {R"("suffix": "end")", "'suffix' is not supported, except as \"\": this server only continues texts"},
-      {R"("echo": true, "logprobs": 1)",
-       "'echo' cannot be used together with 'logprobs': log-probabilities of a prompt are not computed"},
+      {R"("suffix": "end")", "'suffix' is not possible with this model: it has no tokens to fill in the middle"},
+      {R"("min_tokens": 17)", "'min_tokens' must be at most the number of tokens that may come: 16"},
+      {R"("min_tokens": -1)", "'min_tokens' must be from 0 to 2147483647"},
+      {R"("prompt_logprobs": 21)", "'prompt_logprobs' must be from 0 to 20"},
+      {R"("prompt_logprobs": 1, "stream": true)", "'prompt_logprobs' cannot be used together with 'stream'"},
       {R"("model": 7)", "'model' must be a string"},
       {R"("model": "gpt-4")", "the model 'gpt-4' does not exist; this server has 'demo'"},
   };
@@ -171,8 +255,10 @@ TEST_F(CompletionRequests, RefuseConversationsThatAreNone) {
        "'parallel_tool_calls' must be true or false"},
       {R"({"messages": [{"role": "user", "content": "hi"}], "top_logprobs": 2})",
        "'top_logprobs' needs 'logprobs' to be true"},
-      {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_object"}})",
-       "'response_format' is not supported, except as {\"type\":\"text\"}"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "xml"}})",
+       "'response_format.type' must be 'text', 'json_object' or 'json_schema', not 'xml'"},
+      {R"({"messages": [{"role": "user", "content": "hi"}], "guided_regex": "(a"})",
+       "'guided_regex' cannot be enforced: regular expression, byte 0: \"(\" without \")\""},
   };
   for (const auto& [body, message] : cases) {
     const auto request = chat(body);

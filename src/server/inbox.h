@@ -23,12 +23,15 @@ struct Arrival {
   engine::Event::Kind kind = engine::Event::Kind::Token;
   std::uint32_t prompt = 0;  // index among the prompts of the call
   std::uint32_t choice = 0;
+  std::uint32_t rank = 0;  // of a token of the prompt
   Token token = 0;
   std::string text;
   float logprob = 0;
   std::vector<engine::TokenLogprob> alternatives;
+  std::vector<float> vector;  // Embedding
   engine::Finish finish = engine::Finish::Stop;
   std::string error;  // if the answer failed
+  std::string stop;   // the stop string that ended it
   bool last = false;
   engine::Usage usage;
   std::optional<engine::Refusal> refusal;
@@ -38,14 +41,17 @@ struct Arrival {
       : kind(event.kind),
         prompt(of_prompt),
         choice(event.choice),
+        rank(event.rank),
         token(event.token),
         text(event.text),
         logprob(event.logprob),
         alternatives(event.alternatives.begin(), event.alternatives.end()),
         finish(event.finish),
         error(event.error),
+        stop(event.stop),
         last(event.last),
         at(engine::Clock::now()) {
+    if (event.kind == engine::Event::Kind::Embedding) vector.assign(event.logits.begin(), event.logits.end());
     if (event.usage != nullptr) usage = *event.usage;
     if (event.refusal != nullptr) refusal = *event.refusal;
   }

@@ -102,7 +102,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   if (!keys) return std::unexpected(keys.error());
   impl->grace = options.grace;
   auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
-                                options.alias);
+                                {.alias = options.alias, .any_name = options.any_model, .pooling = options.pooling});
   if (!text) return std::unexpected(text.error());
   impl->text = std::move(*text);
   impl->host = std::move(host);
@@ -129,7 +129,8 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                                                .stream_keep_alive = options.stream_keep_alive,
                                                .stream_buffer = options.stream_buffer,
                                                .parse_queue = options.parse_queue,
-                                               .parse_bytes = options.parse_bytes},
+                                               .parse_bytes = options.parse_bytes,
+                                               .slots = impl->host->pool().config().max_sequences},
                                     [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

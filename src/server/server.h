@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,12 @@ namespace quire::server {
 
 struct ServerOptions {
   HttpOptions http;
-  std::vector<std::string> keys;     // plain keys. Neither these nor a file: everybody is admitted
-  std::string key_file;              // see key_file.h; reload() reads it again
-  std::vector<std::string> origins;  // other origins whose pages may call; "*": all
-  std::string alias;                 // the model's name; empty: its file's
+  std::vector<std::string> keys;           // plain keys. Neither these nor a file: everybody is admitted
+  std::string key_file;                    // see key_file.h; reload() reads it again
+  std::vector<std::string> origins;        // other origins whose pages may call; "*": all
+  std::string alias;                       // the model's name; empty: its file's
+  bool any_model = false;                  // answer whatever model a request names
+  std::optional<engine::Pooling> pooling;  // of embeddings; empty: as the model's file says
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds stream_keep_alive{10'000};  // a comment in a stream that is silent this long; 0: none

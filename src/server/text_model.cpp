@@ -24,10 +24,45 @@ class Decoding final : public engine::TextStream {
   text::StreamDecoder decoder_;
 };
 
+// Metadata may be any bytes, and JSON is UTF-8.
+std::string repaired(std::string_view text) {
+  std::string out;
+  append_repaired(out, text);
+  return out;
+}
+
+// The numbers of the key. A model that says nothing, or that it does not pool, was trained to predict tokens: what it
+// knows of a text is in its last position.
+engine::Pooling pooling_of(const gguf::File& file, const std::string& architecture) {
+  enum : std::uint32_t { kNone, kMean, kCls, kLast, kRank };
+  switch (file.get_or<std::uint32_t>(architecture + ".pooling_type", kNone).value_or(kNone)) {
+    case kMean: return engine::Pooling::Mean;
+    case kCls: return engine::Pooling::First;
+    case kRank: return engine::Pooling::None;
+    default: return engine::Pooling::Last;
+  }
+}
+
+ModelFacts facts_of(const gguf::File& file) {
+  ModelFacts facts;
+  facts.file = repaired(std::filesystem::path(file.path()).filename().string());
+  facts.architecture = repaired(file.get_or<std::string_view>("general.architecture", "").value_or(""));
+  facts.context = file.get_or<std::uint32_t>(facts.architecture + ".context_length", 0).value_or(0);
+  facts.embedding = file.get_or<std::uint32_t>(facts.architecture + ".embedding_length", 0).value_or(0);
+  facts.pooling = pooling_of(file, facts.architecture);
+  facts.chat_template = repaired(file.get_or<std::string_view>("tokenizer.chat_template", "").value_or(""));
+  for (std::size_t i = 0; i < file.tensor_count(); ++i) {
+    const gguf::Tensor tensor = file.tensor(i);
+    facts.parameters += tensor.elements();
+    facts.bytes += tensor.data.size();
+  }
+  return facts;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std::uint32_t context,
-                                                     std::uint32_t vocabulary, const std::string& alias) {
+                                                     std::uint32_t vocabulary, const TextModelOptions& options) {
   auto tokenizer = text::Tokenizer::from_gguf(file);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<TextModel> model(new TextModel(std::move(*tokenizer)));
@@ -43,13 +78,17 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   }
   // Names are sent as JSON, which is UTF-8. The name of a file may be any bytes.
   const std::filesystem::path path(file.path());
-  for (const std::string& name : {alias, path.stem().string(), path.filename().string(), std::string("default")}) {
-    std::string repaired;
-    append_repaired(repaired, name);
-    if (!repaired.empty()) model->names_.push_back(std::move(repaired));
+  for (const std::string& name :
+       {options.alias, path.stem().string(), path.filename().string(), std::string("default")}) {
+    if (!name.empty()) model->names_.push_back(repaired(name));
   }
+  model->any_name_ = options.any_name;
+  model->facts_ = facts_of(file);
+  if (options.pooling) model->facts_.pooling = *options.pooling;
+  model->infill_ = text::find_infill_tokens(file, model->tokenizer_);
   model->context_ = context;
   model->vocabulary_ = vocabulary;
+  model->constraints_ = std::make_unique<GrammarConstraints>(model->tokenizer_, vocabulary);
   if (const std::size_t bytes = model->tokenizer_.max_token_bytes(); bytes > 0) model->most_bytes_ = bytes * context;
   model->created_ = std::time(nullptr);
   return model;
@@ -82,9 +121,7 @@ void TextModel::detect_style() {
 bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
 
 std::string TextModel::token_text(Token token) const {
-  std::string out;
-  append_repaired(out, tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
-  return out;
+  return repaired(tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
 }
 
 std::unique_ptr<engine::TextStream> TextModel::text_stream(bool at_start, bool render_special, Marks marks) const {

@@ -16,17 +16,37 @@
 #include "quire/base/error.h"
 #include "quire/engine/request.h"
 #include "quire/gguf/gguf.h"
+#include "quire/server/grammar_constraints.h"
 #include "quire/text/chat_prompt.h"
+#include "quire/text/infill.h"
 #include "quire/text/tokenizer.h"
 #include "quire/tools/detect.h"
 
 namespace quire::server {
 
+// What the model's file says of itself, for /props and /v1/models.
+struct ModelFacts {
+  std::string file;           // its name, without folders
+  std::string architecture;   // "llama"
+  std::uint32_t context = 0;  // that it was trained for; 0: the file does not say
+  std::uint32_t embedding = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;    // of its tensors
+  std::string chat_template;  // as the file has it
+  // How a text becomes a vector: as the file says, or else that of the last position. None: it has no embeddings.
+  engine::Pooling pooling = engine::Pooling::Last;
+};
+
+struct TextModelOptions {
+  std::string alias = {};                       // the model's name; empty: the name of its file
+  bool any_name = false;                        // it answers whatever model a request names
+  std::optional<engine::Pooling> pooling = {};  // of embeddings; empty: as its file says
+};
+
 class TextModel {
  public:
-  // `alias`: the model's name; empty: the name of its file.
   static Result<std::unique_ptr<TextModel>> create(const gguf::File& file, std::uint32_t context,
-                                                   std::uint32_t vocabulary, const std::string& alias);
+                                                   std::uint32_t vocabulary, const TextModelOptions& options);
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }
@@ -35,7 +55,11 @@ class TextModel {
   // For clients: it names no file.
   const std::string& why_no_chat() const { return why_no_chat_; }
   const std::string& name() const { return names_.front(); }
-  bool answers_to(std::string_view name) const;
+  bool answers_to(std::string_view name) const;  // whether this is one of its names
+  bool any_name() const { return any_name_; }
+  const ModelFacts& facts() const { return facts_; }
+  // Null: it cannot fill in the middle.
+  const text::InfillTokens* infill() const { return infill_ ? &*infill_ : nullptr; }
   std::uint32_t context() const { return context_; }
   std::uint32_t vocabulary() const { return vocabulary_; }
   std::int64_t created() const { return created_; }  // when the server started, in Unix time
@@ -44,6 +68,9 @@ class TextModel {
   std::size_t most_bytes() const { return most_bytes_; }
   // The text of a token as well-formed UTF-8.
   std::string token_text(Token token) const;
+
+  // Constraints of answers, made for this vocabulary. It locks by itself.
+  GrammarConstraints& constraints() const { return *constraints_; }
 
   // For a Request: turns tokens into well-formed text as they come. `at_start`: the answer begins a new text; it does
   // not continue one. `marks`: the control tokens that are text even so, for who reads calls or reasoning.
@@ -60,6 +87,10 @@ class TextModel {
   tools::Detected style_;
   std::vector<Token> reasoning_marks_, all_marks_;  // control tokens; sorted
   std::vector<std::string> names_;
+  bool any_name_ = false;
+  ModelFacts facts_;
+  std::optional<text::InfillTokens> infill_;
+  std::unique_ptr<GrammarConstraints> constraints_;  // refers to the tokenizer
   std::uint32_t context_ = 0;
   std::uint32_t vocabulary_ = 0;
   std::size_t most_bytes_ = std::numeric_limits<std::size_t>::max();

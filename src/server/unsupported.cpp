@@ -20,16 +20,7 @@ constexpr std::string_view kTemplateVariable = "put it into 'chat_template_kwarg
 
 constexpr UnsupportedField kFields[] = {
     // The answer follows a grammar.
-    {.name = "response_format", .neutral = R"([{"type": "text"}])"},
-    {.name = "grammar", .neutral = R"([""])"},
-    {.name = "json_schema"},
-    {.name = "guided_json"},
-    {.name = "guided_regex"},
-    {.name = "guided_choice"},
-    {.name = "guided_grammar"},
-    {.name = "structured_outputs"},
     {.name = "structural_tag"},
-    {.name = "regex"},
     {.name = "ebnf"},
     // Other ways to sample.
     {.name = "mirostat", .neutral = "[0]"},
@@ -59,14 +50,13 @@ constexpr UnsupportedField kFields[] = {
     {.name = "early_stopping", .neutral = "[false]"},
     // How long the answer is, and where it ends.
     {.name = "n_predict", .neutral = "[-1]", .instead = "send 'max_tokens'"},
-    {.name = "min_tokens", .neutral = "[0]"},
     {.name = "min_new_tokens", .neutral = "[0]"},
     {.name = "n_indent", .neutral = "[0]"},
     {.name = "t_max_predict_ms", .neutral = "[-1, 0]"},
     {.name = "stop_regex", .neutral = "[[]]"},
     {.name = "include_stop_str_in_output", .neutral = "[false]"},
     // Another prompt.
-    {.name = "suffix", .neutral = R"([""])", .instead = "this server only continues texts"},
+    {.name = "suffix", .neutral = R"([""])", .instead = "it belongs to /v1/completions", .in = In::Chats},
     {.name = "truncate_prompt_tokens"},
     {.name = "add_special_tokens", .neutral = "[true]", .in = In::Completions},
     {.name = "add_special_tokens", .neutral = "[false]", .in = In::Chats},
@@ -88,7 +78,6 @@ constexpr UnsupportedField kFields[] = {
     {.name = "web_search_options"},
     {.name = "echo", .neutral = "[false]", .in = In::Chats},
     {.name = "n_probs", .neutral = "[0]", .instead = "send 'logprobs'"},
-    {.name = "prompt_logprobs"},
     // Another model, another place for it.
     {.name = "lora", .neutral = "[[]]"},
     {.name = "lora_path"},

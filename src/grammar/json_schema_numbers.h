@@ -1,0 +1,53 @@
+// Decimal numbers of JSON as regular expressions: ranges and multiples, exact for any number of digits.
+//
+// What holds: bounds are decimal digits, not floating point. A number that has bounds or must be a multiple is written
+//   without an exponent; one that has none may have an exponent of up to three digits.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include <boost/json/value.hpp>
+
+#include "quire/grammar/regex_set.h"
+
+namespace quire::grammar {
+
+struct Decimal {
+  bool negative = false;
+  std::string whole = "0";  // no leading zeros, except for "0"
+  std::string fraction;     // no trailing zeros
+
+  bool is_integer() const { return fraction.empty(); }
+  bool is_zero() const { return whole == "0" && fraction.empty(); }
+  bool operator==(const Decimal&) const = default;
+};
+
+// The shortest decimal number that is read back as this one. Nothing if it is not a number.
+std::optional<Decimal> decimal(const boost::json::value& value);
+int compare(const Decimal& a, const Decimal& b);
+std::string to_text(const Decimal& value);
+
+struct NumberRange {
+  struct End {
+    Decimal value;
+    bool exclusive = false;
+  };
+  std::optional<End> least, most;
+
+  void at_least(const Decimal& value, bool exclusive);
+  void at_most(const Decimal& value, bool exclusive);
+  bool bounded() const { return least.has_value() || most.has_value(); }
+  // No number is in it; `integers`: no integer.
+  bool empty(bool integers) const;
+};
+
+// `integers`, `fractions`: which numbers are meant, by value.
+RegexId number_text(RegexSet& regexes, const NumberRange& range, bool integers, bool fractions, bool exponents);
+// Multiples of `of`, without exponents. Nothing if it cannot be written as a regular expression of bearable size.
+std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of);
+// All spellings without an exponent of this number.
+RegexId equal_text(RegexSet& regexes, const Decimal& value);
+
+}  // namespace quire::grammar

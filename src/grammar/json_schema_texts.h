@@ -1,0 +1,60 @@
+// The regular expressions of a schema's scalars: strings, numbers, literal values, keys.
+//
+// What holds: keys, enum and const are written in one spelling only (what must not be escaped is not), so that keys can
+//   be compared by their text, and what is decided needs no choice. Other strings may use every escape of JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <boost/json/value.hpp>
+
+#include "quire/base/error.h"
+#include "quire/grammar/json_schema_document.h"
+#include "quire/grammar/json_schema_facts.h"
+#include "quire/grammar/regex_set.h"
+
+namespace quire::grammar {
+
+class SchemaTexts {
+ public:
+  SchemaTexts(RegexSet& regexes, const SchemaDocument& document, bool compact);
+
+  RegexSet& regexes() { return regexes_; }
+  RegexId space() const { return space_; }
+  // The punctuation with white space around it; brackets and braces have it inside.
+  RegexId open(char c) const { return c == '{' ? open_object_ : open_array_; }
+  RegexId close(char c) const { return c == '}' ? close_object_ : close_array_; }
+  RegexId comma() const { return comma_; }
+  RegexId colon() const { return colon_; }
+  RegexId between(RegexId content);  // quotation marks
+
+  // RegexSet::matches_nothing(). Derivatives that are new cost more than the set counts for them.
+  bool matches_nothing(RegexId regex);
+
+  // What stands between the quotation marks.
+  static std::string spelling(std::string_view text);
+  // Any string in the one spelling of keys.
+  RegexId key_content();
+  Result<RegexId> pattern(const boost::json::object& schema, std::string_view keyword, std::string_view pattern);
+  Result<RegexId> string_content(const Facts& facts);
+  Result<RegexId> number(const Facts& facts);
+  RegexId literal(const boost::json::value& value);
+
+  Error not_enforced(const boost::json::object& schema, std::string_view keyword, std::string_view why) const;
+
+ private:
+  Result<RegexId> text_keyword(const LazyKeyword& keyword);
+
+  RegexSet& regexes_;
+  const SchemaDocument& document_;
+  RegexId space_, open_object_, close_object_, open_array_, close_array_, comma_, colon_;
+  RegexId character_;  // of a string
+  RegexId key_content_ = RegexSet::kNothing;
+  std::array<RegexId, 4> plain_numbers_{};  // without bounds, by the types
+  std::unordered_map<std::string, RegexId> patterns_;
+  std::unordered_map<std::string, RegexId> formats_;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,150 @@
+// Answers with a shape, from the real server and the demo model.
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/server/server_testing.h"
+
+namespace quire::server {
+namespace {
+
+using testing::events;
+using ::testing::HasSubstr;
+using testing::Reply;
+using testing::Running;
+namespace json = boost::json;
+
+constexpr const char* kFormat =
+    R"("response_format": {"type": "json_schema", "json_schema": {"name": "note", "schema": {
+    "type": "object",
+    "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 12},
+                   "age": {"type": "integer", "minimum": 3, "maximum": 120},
+                   "colour": {"enum": ["red", "green", "dark blue"]},
+                   "notes": {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}},
+    "required": ["name", "age", "colour", "notes"], "additionalProperties": false}}})";
+
+std::string chat(std::uint64_t seed, std::string_view more = "") {
+  return fmt::format(R"({{"messages": [{{"role": "user", "content": "Write about Mia."}}], "seed": {}, {}{}}})", seed,
+                     kFormat, more);
+}
+
+std::string content(const Reply& reply) {
+  EXPECT_EQ(reply.status, 200U) << reply.body;
+  return std::string(reply.parsed().at("choices").at(0).at("message").at("content").as_string());
+}
+
+void expect_a_note(const std::string& text) {
+  json::error_code error;
+  const json::value note = json::parse(text, error);
+  ASSERT_FALSE(error) << text;
+  ASSERT_EQ(note.as_object().size(), 4U) << text;
+  EXPECT_TRUE(note.at("name").is_string());
+  EXPECT_GE(note.at("age").as_int64(), 3);
+  EXPECT_LE(note.at("age").as_int64(), 120);
+  EXPECT_THAT((std::vector<json::string>{"red", "green", "dark blue"}),
+              ::testing::Contains(note.at("colour").as_string()));
+  EXPECT_GE(note.at("notes").as_array().size(), 1U);
+  EXPECT_LE(note.at("notes").as_array().size(), 3U);
+  for (const json::value& each : note.at("notes").as_array()) EXPECT_TRUE(each.is_bool());
+}
+
+TEST(ServerConstraint, EveryAnswerFitsItsSchemaWhateverTheSeed) {
+  Running server;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Reply reply = server.post("/v1/chat/completions", chat(seed, R"(, "temperature": 1.5)"));
+    expect_a_note(content(reply));
+    EXPECT_EQ(reply.parsed().at("choices").at(0).at("finish_reason").as_string(), "stop");
+  }
+}
+
+TEST(ServerConstraint, AStreamAndLogprobsHaveTheSameAnswer) {
+  Running server;
+  const std::string whole = content(server.post("/v1/chat/completions", chat(5)));
+  const Reply scored = server.post("/v1/chat/completions", chat(5, R"(, "logprobs": true, "top_logprobs": 2)"));
+  EXPECT_EQ(content(scored), whole);
+  std::string spelled;
+  const json::value answer = scored.parsed();
+  for (const json::value& token : answer.at("choices").at(0).at("logprobs").at("content").as_array()) {
+    spelled += token.at("token").as_string();
+  }
+  EXPECT_EQ(spelled, whole);
+  const Reply streamed = server.post("/v1/chat/completions", chat(5, R"(, "stream": true)"));
+  std::string together;
+  for (const std::string& event : events(streamed.body)) {
+    if (event == "[DONE]") continue;
+    const json::value parsed = json::parse(event);
+    const json::object& delta = parsed.at("choices").at(0).at("delta").as_object();
+    if (const json::value* const text = delta.if_contains("content")) together += text->as_string();
+  }
+  EXPECT_EQ(together, whole);
+}
+
+// Many at once, constrained and not, in a pool that must suspend: the answers are those given alone.
+TEST(ServerConstraint, AnswersAreTheSameUnderLoad) {
+  std::vector<std::string> alone;
+  constexpr std::uint64_t kAsked = 24;
+  const auto body = [](std::uint64_t i) {
+    return i % 3 == 2 ? fmt::format(R"({{"messages": [{{"role": "user", "content": "Write about Mia."}}], "seed": {},
+                                       "max_tokens": 120}})",
+                                    i)
+                      : chat(i);
+  };
+  {
+    Running server;
+    for (std::uint64_t i = 0; i < kAsked; ++i) alone.push_back(content(server.post("/v1/chat/completions", body(i))));
+  }
+  Running server({}, {.context = 512, .memory = 2 << 20});
+  std::vector<std::string> loaded(kAsked);
+  std::vector<std::thread> clients;
+  for (std::uint64_t i = 0; i < kAsked; ++i) {
+    clients.emplace_back([&, i] { loaded[i] = content(server.post("/v1/chat/completions", body(i))); });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(loaded, alone);
+  const json::value pool = server.pool();
+  EXPECT_GT(pool.at("stats").at("suspensions_by_copy").to_number<int>() +
+                pool.at("stats").at("suspensions_by_recompute").to_number<int>(),
+            0);
+}
+
+TEST(ServerConstraint, EveryWayToAskForAShapeIsKept) {
+  Running server;
+  const auto text = [&](std::string_view field, std::uint64_t seed) {
+    const Reply reply = server.post(
+        "/v1/completions", fmt::format(R"({{"prompt": "Once", "seed": {}, "max_tokens": 200, {}}})", seed, field));
+    EXPECT_EQ(reply.status, 200U) << reply.body;
+    EXPECT_EQ(reply.parsed().at("choices").at(0).at("finish_reason").as_string(), "stop") << reply.body;
+    return std::string(reply.parsed().at("choices").at(0).at("text").as_string());
+  };
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    EXPECT_TRUE(std::regex_match(text(R"("guided_regex": "[0-9]{3}-[a-f]+x")", seed), std::regex("[0-9]{3}-[a-f]+x")));
+    EXPECT_THAT((std::vector<std::string>{"yes", "no", "maybe so"}),
+                ::testing::Contains(text(R"("guided_choice": ["yes", "no", "maybe so"])", seed)));
+    EXPECT_TRUE(
+        std::regex_match(text(R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\" \".\"+ \"!\"")", seed),
+                         std::regex("The (cat|dog) sat\\.+!")));
+    EXPECT_TRUE(std::regex_match(text(R"("structured_outputs": {"grammar": "start: \"a\" B+ \"c\"\nB: /[xy]/"})", seed),
+                                 std::regex("a[xy]+c")));
+    const std::string flag = text(R"("guided_json": {"type": "boolean"})", seed);
+    EXPECT_TRUE(flag == "true" || flag == "false") << flag;
+  }
+}
+
+TEST(ServerConstraint, WhatCannotBeEnforcedIsRefusedByItsName) {
+  Running server;
+  const Reply reply = server.post("/v1/completions", R"({"prompt": "Once", "guided_json":
+      {"type": "array", "items": {"type": "object", "properties": {"a": {"contains": {"type": "string"}}}}}})");
+  EXPECT_EQ(reply.status, 400U);
+  EXPECT_THAT(reply.error_message(), HasSubstr("'guided_json' cannot be enforced"));
+  EXPECT_THAT(reply.error_message(), HasSubstr("contains"));
+}
+
+}  // namespace
+}  // namespace quire::server

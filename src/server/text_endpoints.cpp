@@ -1,0 +1,138 @@
+#include "quire/server/text_endpoints.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/chat_messages.h"
+#include "quire/server/completion_format.h"
+#include "quire/server/completion_request.h"
+#include "quire/server/fields.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMostPieces = std::size_t{1} << 18;     // tokens of /tokenize with their text
+constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;  // that /detokenize answers with
+
+}  // namespace
+
+json::object model_object(const TextModel& model) {
+  const ModelFacts& facts = model.facts();
+  return {{"id", model.name()},
+          {"object", "model"},
+          {"created", model.created()},
+          {"owned_by", "quire"},
+          {"context_length", model.context()},
+          {"max_model_len", model.context()},
+          {"vocabulary", model.vocabulary()},
+          {"chat", model.chat() != nullptr},
+          {"meta",
+           {{"n_vocab", model.vocabulary()},
+            {"n_ctx_train", facts.context},
+            {"n_embd", facts.embedding},
+            {"n_params", facts.parameters},
+            {"size", facts.bytes}}}};
+}
+
+std::expected<std::string, ApiError> tokenized(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const auto content = fields.string("content");
+  const auto prompt = fields.string("prompt");
+  const bool add_special = fields.boolean("add_special").value_or(false);
+  const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+  if (!content && !prompt) fields.refuse("content", "is missing");
+  if (fields.error()) return std::unexpected(*fields.error());
+  const auto ids = model.tokenizer().encode(content ? *content : *prompt, {.add_special = add_special});
+  if (!ids) return std::unexpected(invalid(ids.error().message, "content"));
+  if (with_pieces && ids->size() > kMostPieces) {
+    fields.refuse("with_pieces",
+                  fmt::format("takes at most {} tokens, and this text has {}", kMostPieces, ids->size()));
+    return std::unexpected(*fields.error());
+  }
+  // Millions of tokens are written as text at once: as JSON values they would take twenty times the memory.
+  std::string out = "{\"tokens\":[";
+  for (const text::TokenId id : *ids) {
+    if (out.back() != '[') out += ',';
+    if (!with_pieces) {
+      fmt::format_to(std::back_inserter(out), "{}", id);
+      continue;
+    }
+    fmt::format_to(std::back_inserter(out), "{{\"id\":{},\"piece\":", id);
+    append_json_string(out, model.token_text(id));
+    out += '}';
+  }
+  fmt::format_to(std::back_inserter(out), "],\"count\":{},\"max_model_len\":{}}}", ids->size(), model.context());
+  return out;
+}
+
+std::expected<std::string, ApiError> detokenized(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const json::array* const tokens = fields.array("tokens");
+  const bool special = fields.boolean("special").value_or(false);
+  if (tokens == nullptr) fields.refuse("tokens", "is missing");
+  if (fields.error()) return std::unexpected(*fields.error());
+  const auto ids = token_ids(*tokens, model, "tokens");
+  if (!ids) return std::unexpected(ids.error());
+  std::size_t bytes = 0;
+  for (const Token id : *ids) bytes += model.tokenizer().piece(id).size();
+  if (bytes > kMostTextBytes) {
+    fields.refuse("tokens", fmt::format("are a text of {} bytes, and {} is the most", bytes, kMostTextBytes));
+    return std::unexpected(*fields.error());
+  }
+  std::string text;
+  append_json_string(text, model.tokenizer().decode(*ids, {.render_special = special, .repair_utf8 = true}));
+  return fmt::format("{{\"content\":{},\"prompt\":{}}}", text, text);
+}
+
+std::expected<std::string, ApiError> templated(const json::object& body, const TextModel& model) {
+  const auto rendered = rendered_chat(body, model);
+  if (!rendered) return std::unexpected(rendered.error());
+  std::string out = "{\"prompt\":";
+  append_json_string(out, rendered->text);
+  out += '}';
+  return out;
+}
+
+json::object props(const TextModel& model, std::uint32_t slots) {
+  // What a request gets that says nothing: so these are the defaults, not a copy of them.
+  const auto request = parse_completion({{"prompt", json::array{0}}}, model);
+  json::object params;
+  if (request) {
+    const engine::Request& options = request->options;
+    const engine::SamplerOptions& sampling = options.sampling;
+    params = {{"temperature", sampling.temperature},
+              {"top_k", sampling.top_k},
+              {"top_p", sampling.top_p},
+              {"min_p", sampling.min_p},
+              {"repeat_penalty", sampling.repetition_penalty},
+              {"presence_penalty", sampling.presence_penalty},
+              {"frequency_penalty", sampling.frequency_penalty},
+              {"seed", -1},
+              {"max_tokens", options.max_tokens},
+              {"min_tokens", options.min_tokens},
+              {"n_probs", std::max(options.logprobs, 0)},
+              {"stream", request->stream}};
+  }
+  const text::Tokenizer& tokenizer = model.tokenizer();
+  const auto spelled = [&](std::optional<text::TokenId> id) { return id ? model.token_text(*id) : std::string(); };
+  return {{"default_generation_settings",
+           {{"n_ctx", model.context()}, {"params", std::move(params)}, {"speculative", false}}},
+          {"total_slots", slots},
+          {"model_alias", model.name()},
+          {"model_path", model.facts().file},
+          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"chat_template", model.facts().chat_template},
+          {"bos_token", spelled(tokenizer.bos())},
+          {"eos_token", spelled(tokenizer.eos())},
+          {"build_info", "quire " QUIRE_VERSION}};
+}
+
+}  // namespace quire::server
