@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/engine/constraint.h"
 #include "quire/engine/hosted_model.h"
 #include "quire/engine/sampler.h"
 #include "quire/text/tokenizer.h"
@@ -45,6 +47,7 @@ struct Question {
   bool at_start = false;           // the answer begins a new text instead of continuing the prompt
   std::vector<std::string> stops;  // strings that end the answer and are not part of it
   engine::SamplerOptions sampling;
+  std::function<std::unique_ptr<engine::Constraint>()> constraint = {};  // what the answer must look like; empty: free
 };
 
 struct Answered {

@@ -66,6 +66,12 @@ Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Con
   }();
   if (!prompt) return std::unexpected(prompt.error());
   chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
+  chat->constraints_ =
+      std::make_unique<server::GrammarConstraints>(chat->tokenizer_, chat->host_->model().hyperparameters().vocabulary);
+  // A constraint that cannot be enforced is said at once, not after the first question.
+  if (auto usable = make_constraint(options.constraint, *chat->constraints_); !usable) {
+    return std::unexpected(usable.error());
+  }
   chat->reset();
   return chat;
 }
@@ -121,6 +127,12 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
   }
 
   opened_thinking_ = ends_with_think(tokenizer_, *ids);
+  auto constraint = make_constraint(options_.constraint, *constraints_,
+                                    {.begin = "<think>", .end = opened_thinking_ ? "</think>" : "", .opened = true});
+  if (!constraint) {
+    take_back();
+    return std::unexpected(constraint.error());
+  }
   std::string answer;
   const auto turn = [&] {
     Progress progress(console_.err, console_.err_style, "prefill");
@@ -130,7 +142,8 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
          .limit = options_.limit,
          .at_start = true,
          .stops = options_.stops,
-         .sampling = options_.sampler},
+         .sampling = options_.sampler,
+         .constraint = std::move(*constraint)},
         [&](std::uint32_t done, std::uint32_t total) {
           if (done < total) progress.update(done, total);
           return !stop();

@@ -22,6 +22,7 @@
 #include "quire/base/error.h"
 #include "quire/cli/ask.h"
 #include "quire/cli/console.h"
+#include "quire/cli/constraint_options.h"
 #include "quire/cli/load.h"
 #include "quire/engine/sampler.h"
 #include "quire/text/chat_prompt.h"
@@ -34,6 +35,7 @@ struct ChatOptions {
   std::uint32_t limit = 0;  // tokens of an answer; 0: no limit
   engine::SamplerOptions sampler;
   std::vector<std::string> stops;  // end an answer and are not part of it
+  ConstraintOptions constraint;    // what every answer must look like
   std::string template_path;       // a file with another chat template; empty: the model's
 };
 
@@ -80,7 +82,8 @@ class Chat {
   Console console_;
   std::unique_ptr<engine::HostedModel> host_;
   text::Tokenizer tokenizer_;
-  std::unique_ptr<text::ChatPrompt> prompt_;  // refers to the tokenizer
+  std::unique_ptr<text::ChatPrompt> prompt_;                 // refers to the tokenizer
+  std::unique_ptr<server::GrammarConstraints> constraints_;  // the same
   std::uint32_t length_ = 0;
   bool opened_thinking_ = false;
   boost::json::array messages_;

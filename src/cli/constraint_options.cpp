@@ -55,4 +55,17 @@ Result<std::optional<grammar::ConstraintSpec>> read_constraint(const ConstraintO
   return spec;
 }
 
+Result<server::ConstraintFactory> make_constraint(const ConstraintOptions& options,
+                                                  server::GrammarConstraints& constraints,
+                                                  const grammar::ConstraintSpec::Reasoning& reasoning) {
+  auto spec = read_constraint(options);
+  if (!spec) return std::unexpected(spec.error());
+  if (!*spec) return server::ConstraintFactory();
+  (*spec)->reasoning = reasoning;
+  auto made = constraints.make(**spec);
+  if (made) return made;
+  const std::string& name = !options.schema.empty() ? options.schema : options.grammar;
+  return fail(fmt::format("{}: {}", options.has_regex ? "--regex" : name, made.error().message));
+}
+
 }  // namespace quire::cli

@@ -9,6 +9,7 @@
 
 #include "quire/base/error.h"
 #include "quire/grammar/constraint.h"
+#include "quire/server/grammar_constraints.h"
 
 namespace CLI {
 class App;
@@ -32,5 +33,9 @@ void add_constraint_options(CLI::App& command, ConstraintOptions& options);
 
 // Nothing if no constraint is given.
 Result<std::optional<grammar::ConstraintSpec>> read_constraint(const ConstraintOptions& options);
+// The same for a model. An empty function if no constraint is given. `reasoning`: what may come before it.
+Result<server::ConstraintFactory> make_constraint(const ConstraintOptions& options,
+                                                  server::GrammarConstraints& constraints,
+                                                  const grammar::ConstraintSpec::Reasoning& reasoning = {});
 
 }  // namespace quire::cli

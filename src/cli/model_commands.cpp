@@ -82,6 +82,7 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
   add_number<std::uint32_t>(*command, "-n,--tokens", options->limit, {1},
                             "Write at most N tokens (default: until the model ends the text or\nthe context is full)");
   add_sampler_options(*command, options->sampler, options->stops);
+  add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
   command->add_flag("--special", options->special, "Read <|im_end|> and the like in the prompt as special tokens");
   command->add_flag("--echo", options->echo, "Print the prompt too");
@@ -129,6 +130,7 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
       *command, "-n,--tokens", options->limit, {1},
       "Write at most N tokens per answer (default: until the model ends\nthe answer or the context is full)");
   add_sampler_options(*command, options->sampler, options->stops);
+  add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
   command->footer(
       "/help lists the commands of a conversation. In a pipe, each line is a turn and\n"

@@ -13,6 +13,7 @@
 #include "quire/cli/progress.h"
 #include "quire/cli/report.h"
 #include "quire/cli/terminal_text.h"
+#include "quire/server/grammar_constraints.h"
 
 namespace quire::cli {
 
@@ -58,6 +59,10 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
   const auto ids = prompt_ids(options, *tokenizer);
   if (!ids) return std::unexpected(ids.error());
 
+  server::GrammarConstraints constraints(*tokenizer, (*host)->model().hyperparameters().vocabulary);
+  auto constraint = make_constraint(options.constraint, constraints);
+  if (!constraint) return std::unexpected(constraint.error());
+
   Sink sink{.console = console, .keep = options.json};
   if (options.echo) (void)sink(text::kNoToken, options.prompt);
   Progress progress(console.err, console.err_style, "prefill");
@@ -66,7 +71,8 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
       {.prompt = {ids->begin(), ids->end()},
        .limit = options.limit,
        .stops = options.stops,
-       .sampling = options.sampler},
+       .sampling = options.sampler,
+       .constraint = std::move(*constraint)},
       [&](std::uint32_t done, std::uint32_t total) {
         if (done < total) progress.update(done, total);
         return true;

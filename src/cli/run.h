@@ -12,6 +12,7 @@
 
 #include "quire/base/error.h"
 #include "quire/cli/console.h"
+#include "quire/cli/constraint_options.h"
 #include "quire/cli/load.h"
 #include "quire/engine/sampler.h"
 
@@ -27,6 +28,7 @@ struct RunOptions {
   std::uint32_t limit = 0;  // tokens; 0: none
   engine::SamplerOptions sampler;
   std::vector<std::string> stops;  // end the text and are not part of it
+  ConstraintOptions constraint;    // what the text must look like
   bool json = false;
 };
 

@@ -51,6 +51,16 @@ Result<SymbolId> add(Grammar& grammar, const ConstraintSpec& spec) {
   return fail("an unknown kind of constraint");
 }
 
+// Reasoning before the constraint, where the model wants it or the prompt has begun it; then a few line breaks.
+SymbolId after_reasoning(Grammar& grammar, const ConstraintSpec::Reasoning& reasoning, SymbolId body) {
+  const std::string marks[] = {reasoning.end};
+  const RegexId blank = grammar.regexes().bytes(ByteSet::range(' ', ' ') | ByteSet::range('\n', '\n'));
+  const SymbolId rest = grammar.sequence({grammar.free_text(marks), grammar.token(reasoning.end),
+                                          grammar.terminal(grammar.regexes().repeat(blank, 0, 4))});
+  if (reasoning.opened) return grammar.sequence({rest, body});
+  return grammar.sequence({grammar.optional(grammar.sequence({grammar.token(reasoning.begin), rest})), body});
+}
+
 }  // namespace
 
 Result<Grammar> build(const ConstraintSpec& spec, const Limits& limits) {
@@ -58,7 +68,7 @@ Result<Grammar> build(const ConstraintSpec& spec, const Limits& limits) {
   const auto start = add(grammar, spec);
   if (grammar.budget().exhausted()) return fail("the constraint is too large");
   if (!start) return std::unexpected(start.error());
-  grammar.set_start(*start);
+  grammar.set_start(spec.reasoning.end.empty() ? *start : after_reasoning(grammar, spec.reasoning, *start));
   if (auto usable = grammar.check(); !usable) return std::unexpected(usable.error());
   return grammar;
 }
@@ -71,6 +81,9 @@ std::string content_key(const ConstraintSpec& spec) {
   if (spec.kind == Kind::JsonSchema) part(boost::json::serialize(spec.schema));
   part(spec.text);
   for (const std::string& choice : spec.choices) part(choice);
+  part(spec.reasoning.begin);
+  part(spec.reasoning.end);
+  part(spec.reasoning.opened ? "opened" : "");
   return to_hex(hash.finish());
 }
 

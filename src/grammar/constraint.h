@@ -36,6 +36,14 @@ struct ConstraintSpec {
   std::string text;
   std::vector<std::string> choices;
   bool compact = false;  // JSON without white space between its tokens
+
+  // What may come before: reasoning, free text between two marks. The constraint begins behind it. Without an end there
+  // is none.
+  struct Reasoning {
+    std::string begin, end;
+    bool opened = false;  // the prompt has written `begin` already
+  };
+  Reasoning reasoning = {};
 };
 
 Result<Grammar> build(const ConstraintSpec& spec, const Limits& limits = {});

@@ -184,15 +184,22 @@ void read_common(Fields& fields, const TextModel& model, CompletionRequest& requ
 }
 
 // The shape that the answer must have.
-std::optional<ApiError> add_constraint(const json::object& body, const TextModel& model, engine::Request& options) {
-  const auto asked = read_constraint(body);
-  if (!asked) return asked.error();
-  if (!*asked) return std::nullopt;
-  const std::string& field = (*asked)->field;
-  auto factory = model.constraints().make((*asked)->spec);
-  if (!factory) return invalid(fmt::format("'{}' cannot be enforced: {}", field, factory.error().message), field);
+std::optional<ApiError> add_constraint(const AskedConstraint& asked, const TextModel& model, engine::Request& options) {
+  auto factory = model.constraints().make(asked.spec);
+  if (!factory) {
+    return invalid(fmt::format("'{}' cannot be enforced: {}", asked.field, factory.error().message), asked.field);
+  }
   options.constraint = std::move(*factory);
   return std::nullopt;
+}
+
+// What the model may think before it answers. Formats with more than two marks have no such place.
+grammar::ConstraintSpec::Reasoning reasoning_of(const AnswerStyle& style) {
+  const tools::Reasoning* const reasoning = style.reasoning;
+  if (reasoning == nullptr || reasoning->anywhere || !reasoning->silent.empty()) return {};
+  return {.begin = std::string(reasoning->begin),
+          .end = std::string(reasoning->end),
+          .opened = style.primer.starts_with(reasoning->begin)};
 }
 
 std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model, bool echo,
@@ -380,7 +387,8 @@ CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
-  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
+  auto asked = read_constraint(body);
+  if (!asked) return std::unexpected(std::move(asked.error()));
   request.options.max_tokens = static_cast<std::uint32_t>(fields.integer("max_tokens", 0, kMostTokens).value_or(16));
   request.options.logprobs = static_cast<std::int32_t>(fields.integer("logprobs", 0, kMostLogprobs).value_or(-1));
   const bool echo = fields.boolean("echo").value_or(false);
@@ -398,6 +406,9 @@ CompletionResult parse_completion(json::object&& body, const TextModel& model) {
     if (auto ok = add_suffix(suffix, model, request); !ok) return std::unexpected(ok.error());
   }
   if (auto error = check_size(request)) return std::unexpected(std::move(*error));
+  if (*asked) {
+    if (auto error = add_constraint(**asked, model, request.options)) return std::unexpected(std::move(*error));
+  }
   if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));
   return request;
 }
@@ -409,7 +420,8 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
   if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
-  if (auto error = add_constraint(body, model, request.options)) return std::unexpected(std::move(*error));
+  auto asked = read_constraint(body);
+  if (!asked) return std::unexpected(std::move(asked.error()));
   // The newer name wins. Without either, only the context limits the answer.
   const auto older = fields.integer("max_tokens", 0, kMostTokens);
   const auto newer = fields.integer("max_completion_tokens", 0, kMostTokens);
@@ -434,6 +446,10 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   };
   request.prompts.push_back(std::move(*prompt));
   request.echoes.emplace_back();
+  if (*asked) {
+    (*asked)->spec.reasoning = reasoning_of(request.style);
+    if (auto error = add_constraint(**asked, model, request.options)) return std::unexpected(std::move(*error));
+  }
   if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));
   return request;
 }
