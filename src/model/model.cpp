@@ -226,7 +226,7 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
     const Product product{.out = logits, .weight = &tensors_.output, .bias = tensors_.output_bias};
     backend_->matmul({&product, 1}, normed(last, tensors_.norm, tensors_.norm_bias));
     backend_->cap_and_scale(logits, constants_.logit_cap, constants_.logit_scale);
-    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs);
+    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs, wants.masks);
     if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
