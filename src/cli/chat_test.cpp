@@ -237,7 +237,7 @@ TEST(Chat, CommandsAreObeyedAndUnknownOnesNamed) {
   ASSERT_TRUE(talked.left);
   EXPECT_EQ(talked.out, "") << "nothing was asked before the end";
   EXPECT_THAT(talked.err, StartsWith("quire-demo-llama-q8_0.gguf, context 2048 tokens. /help lists commands.\n"));
-  EXPECT_THAT(talked.err, HasSubstr("/reset   start a new conversation"));
+  EXPECT_THAT(talked.err, HasSubstr("/reset             start a new conversation"));
   EXPECT_THAT(talked.err, HasSubstr("context  0 of 2048 tokens\n  pool     nothing held, 0 bytes of 8.0 MiB"));
   EXPECT_THAT(talked.err, HasSubstr("/nothing is not a command; /help lists them"));
 }

@@ -31,10 +31,10 @@ constexpr std::string_view kHelp =
     "  /edit [TEXT]       send another text in place of the last message; without a text: in $EDITOR\n"
     "  /save FILE         write the conversation to a file\n"
     "  /load FILE         go on with the conversation of a file\n"
-    "  /reset   start a new conversation; /clear is the same\n"
-    "  /stats   show the figures of the last turn and of the pool\n"
-    "  /help    show this list\n"
-    "  /quit    end the conversation; so do /exit, Ctrl-D, and Ctrl-C twice\n"
+    "  /reset             start a new conversation; /clear is the same\n"
+    "  /stats             show the figures of the last turn and of the pool\n"
+    "  /help              show this list\n"
+    "  /quit              end the conversation; so do /exit, Ctrl-D, and Ctrl-C twice\n"
     "Ctrl-C stops an answer. Type // to begin a text with a slash. A line that ends in \\ goes on in\n"
     "the next one; \"\"\" begins and ends a text of several lines.\n";
 

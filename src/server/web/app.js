@@ -16,9 +16,9 @@ import { conversation } from './conversation.js';
 import { $, make } from './dom.js';
 import { feed, follow } from './feed.js';
 import { keeping, resume, save } from './keeping.js';
-import { startLibrary, tellProblem } from './library_view.js';
+import { startLibrary } from './library_view.js';
 import { actions, notice, showAll, watchScrolling } from './messages_view.js';
-import { askForModel, ideas } from './model.js';
+import { askForModel, ideas, model } from './model.js';
 import { startRates } from './rates.js';
 import { startKeyForm } from './server.js';
 import { settings } from './settings.js';
@@ -28,13 +28,14 @@ import { startTheme } from './theme.js';
 import { startTokenPanel } from './token_panel.js';
 
 function showIdeas() {
+  if (!model.chat) $('welcome-about').textContent = 'This model has no chat template, so it cannot be talked to here. It continues texts: POST /v1/completions.';
   $('ideas').replaceChildren(...ideas().map((idea) => make('li', {},
     make('button', { type: 'button', textContent: idea, onclick: () => { send(idea); $('prompt').focus(); } }))));
 }
 
 function startConversation() {
   Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult });
-  keeping.onProblem = tellProblem;
+  keeping.onProblem = notice;
   running.onChange = () => {
     $('send').hidden = running.stoppers.size > 0;
     $('stop').hidden = running.stoppers.size === 0;

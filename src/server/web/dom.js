@@ -7,3 +7,8 @@ export function make(tag, properties = {}, ...children) {
   element.append(...children.filter((child) => child != null));
   return element;
 }
+
+// A click beside a dialog closes it.
+export function closeOnBackdrop(dialog) {
+  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
+}

@@ -6,8 +6,8 @@ import { inTab } from './storage.js';
 const SAVE_MS = 500;
 let savedAt = 0;
 
-// Called with a sentence when the browser does not keep it, and after each save. app.js sets them.
-export const keeping = { onProblem: () => {}, onSaved: () => {} };
+// `onProblem` is called with a sentence when the browser does not keep it. app.js sets it.
+export const keeping = { onProblem: () => {} };
 
 // If `now` is false, it saves only if the last save is some time ago.
 export function save(now = true) {
@@ -16,7 +16,6 @@ export function save(now = true) {
   const problem = library.save(conversation);
   inTab.set('quire.current', conversation.id);
   if (problem) keeping.onProblem(problem);
-  keeping.onSaved();
 }
 
 // Shows this conversation from now on. False: it is not there.

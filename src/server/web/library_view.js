@@ -1,11 +1,9 @@
 // The dialog with the list of conversations: open, rename, delete, export, import.
 import { turnTo } from './chat.js';
 import { conversation } from './conversation.js';
-import { $, make } from './dom.js';
+import { $, closeOnBackdrop, make } from './dom.js';
 import { save } from './keeping.js';
 import { library } from './library.js';
-import { notice } from './messages_view.js';
-import { closeOnBackdrop } from './settings_view.js';
 import { ImportError, exported, imported } from './transfer.js';
 import { ago, count } from './words.js';
 
@@ -114,5 +112,3 @@ export function startLibrary() {
   // Another tab has changed the list.
   addEventListener('storage', (event) => { if (dialog.open && event.key?.startsWith('quire.about.')) showList(); });
 }
-
-export const tellProblem = (text) => notice(text);

@@ -1,6 +1,6 @@
 // The dialog with the settings: the system prompt, the sampling fields, tools, theme.
 import { conversation } from './conversation.js';
-import { $, make } from './dom.js';
+import { $, closeOnBackdrop, make } from './dom.js';
 import { save } from './keeping.js';
 import { FIELDS, readField, readStops, readTools, saveSettings, settings, writeStops } from './settings.js';
 import { chooseTheme, themeChoice } from './theme.js';
@@ -60,9 +60,4 @@ export function startSettings() {
   };
   $('settings-close').onclick = () => dialog.close();
   closeOnBackdrop(dialog);
-}
-
-// A click beside a dialog closes it.
-export function closeOnBackdrop(dialog) {
-  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
 }
