@@ -63,11 +63,11 @@ class RandomPatterns {
     while (below(4) == 0) out += "|" + sequence(depth, top);
     return out;
   }
-  // `top`: not inside of a repetition.
+  // `top`: not inside of a repetition, where a look-ahead would be refused.
   std::string sequence(int depth, bool top) {
     std::string out;
     for (std::size_t i = below(4); i > 0; --i) {
-      if (top && below(8) == 0) {
+      if (below(top ? 8 : 24) == 0) {
         static const std::vector<std::string> anchors = {"^", "$"};
         out += anchors[below(2)];
         continue;

@@ -1,5 +1,6 @@
 #include "quire/grammar/regex_syntax.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -140,8 +141,49 @@ class Builder {
       if (!tempered) return std::unexpected(tempered.error());
       return **tempered;
     }
-    return fail("regular expression: an anchor or a look-ahead inside of a repetition is not supported");
+    if (has(inside, Kind::Look)) {
+      return fail("regular expression: a look-ahead inside of a repetition is not supported");
+    }
+    return before_anchored(node, rest);
   }
+
+  static bool has(const Node& node, Kind kind) {
+    return node.kind == kind || std::ranges::any_of(node.parts, [&](const auto& part) { return has(*part, kind); });
+  }
+
+  // A repetition of something with anchors in it. "$" can hold only in the last time that is not empty, "^" only in the
+  // first.
+  Result<Rest> before_anchored(const Node& node, Rest rest) {
+    // What is inside is built three times, so nested repetitions take many steps.
+    if (!regexes_.budget().take(100)) return fail("the regular expression is too large");
+    const Node& inside = *node.parts[0];
+    const Rest nothing_more{RegexSet::kEmpty, RegexSet::kEmpty};
+    const auto at_end = before(inside, nothing_more);
+    if (!at_end) return at_end;
+    const bool held = std::exchange(ends_hold_, false);
+    const auto within = before(inside, nothing_more);
+    ends_hold_ = held;
+    if (!within) return within;
+    const auto later = [&](std::uint32_t least, std::uint32_t most) {
+      const RegexId through = regexes_.concat({regexes_.repeat(within->later, least, most), rest.later});
+      if (most == 0 || !regexes_.matches_empty(rest.later)) return through;
+      // At the end of the text, times that are empty may follow if there can be any.
+      const std::uint32_t before_last = regexes_.matches_empty(at_end->later) || least == 0 ? 0 : least - 1;
+      const RegexId times = regexes_.repeat(within->later, before_last, fewer(most));
+      return regexes_.any_of({through, regexes_.concat({times, at_end->later})});
+    };
+    const RegexId anywhere = later(node.least, node.most);
+    if (rest.at_start == rest.later && !has(inside, Kind::Start)) return Rest{anywhere, anywhere};
+    if (regexes_.matches_empty(at_end->at_start)) {
+      return fail("regular expression: an anchor inside of a repetition that may be empty is not supported");
+    }
+    const RegexId others = later(node.least == 0 ? 0 : node.least - 1, fewer(node.most));
+    const auto first = before(inside, {RegexSet::kNothing, others});
+    if (!first) return first;
+    const RegexId none = node.least == 0 ? rest.at_start : RegexSet::kNothing;
+    return Rest{regexes_.any_of({none, first->at_start}), anywhere};
+  }
+  static std::uint32_t fewer(std::uint32_t times) { return times == kUnbounded ? kUnbounded : times - 1; }
 
   // "((?!x)[set])*" at the end of a text: characters of the set, without x anywhere.
   Result<std::optional<Rest>> before_tempered(const Node& node, Rest rest) {
@@ -165,6 +207,7 @@ class Builder {
 
   RegexSet& regexes_;
   bool json_string_;
+  bool ends_hold_ = true;  // false: "$" does not match
   std::map<CharSet, RegexId> sets_;
 };
 

@@ -5,8 +5,8 @@
 // - Understood: classes, escapes (\d \w \s by ECMAScript: \d and \w are ASCII), groups (capturing or not, names
 //   ignored), alternatives, greedy and lazy quantifiers (the language is the same), anchors, Unicode escapes and
 //   \p{..}, the flags (?i) by ASCII and (?s). "." is any character but line ends (\n \r U+2028 U+2029).
-// - Look-ahead is exact outside of repetitions, and as the text that a repeated character must not begin:
-//   "^((?!x).)*$". Anchors are exact outside of repetitions.
+// - Anchors are exact wherever they stand. Look-ahead is exact outside of repetitions, and as the text that a repeated
+//   character must not begin: "^((?!x).)*$".
 // - Refused by name: look-behind, back-references, \b, and what ECMAScript, Python and Rust read differently ({,n},
 //   [:alpha:], octal numbers).
 // How it fails: with one line that says what is not understood and at which byte. An expression that is too large shows

@@ -71,6 +71,17 @@ TEST_F(RegexSyntaxTest, AnchorsHoldWhereverTheyStand) {
   EXPECT_TRUE(matches("\\Aa\\z", "a"));
 }
 
+TEST_F(RegexSyntaxTest, AnchorsHoldInsideOfRepetitions) {
+  EXPECT_TRUE(found("^([^,]+(,|$)){3,}$", "a,b,c"));
+  EXPECT_TRUE(found("^([^,]+(,|$)){3,}$", "a,b,c,"));
+  EXPECT_FALSE(found("^([^,]+(,|$)){3,}$", "a,b"));
+  EXPECT_FALSE(found("^([^,]+(,|$)){3,}$", "a,,b,c"));
+  EXPECT_TRUE(found("^(/?([a-z]*)($|/))*$", "/ab/c"));
+  EXPECT_FALSE(found("^(/?([a-z]*)($|/))*$", "ab c"));
+  EXPECT_TRUE(found("^((^\\*|[a-z])\\.)*x$", "*.a.x"));
+  EXPECT_FALSE(found("^((^\\*|[a-z])\\.)*x$", "a.*.x"));
+}
+
 TEST_F(RegexSyntaxTest, ClassesAreThoseOfEcmaScript) {
   EXPECT_TRUE(matches("[a-c\\d_-]+", "b7_-"));
   EXPECT_FALSE(matches("[a-c]", "d"));
@@ -158,7 +169,7 @@ TEST_F(RegexSyntaxTest, WhatIsNotRegularOrNotCommonIsRefusedByName) {
   EXPECT_THAT(refusal("[[:alpha:]]"), HasSubstr("[:name:]"));
   EXPECT_THAT(refusal("\\012"), HasSubstr("octal"));
   EXPECT_THAT(refusal("(?m)a"), HasSubstr("flag \"m\""));
-  EXPECT_THAT(refusal("(a$|b)*c"), HasSubstr("inside of a repetition"));
+  EXPECT_THAT(refusal("(^a|^)*b^"), HasSubstr("inside of a repetition"));
   EXPECT_THAT(refusal("((?!a)b)*c"), HasSubstr("inside of a repetition"));
 }
 
@@ -279,6 +290,11 @@ TEST_F(RegexSyntaxTest, AnExpressionThatIsTooLargeExhaustsTheBudget) {
   for (int i = 0; i < 1000; ++i) pattern += "[a-z]x";
   const auto regex = parse_regex(regexes, pattern);
   EXPECT_TRUE(!regex || small.exhausted());
+  std::string nested = "a$";
+  for (int i = 0; i < 150; ++i) nested = "(" + nested + ")*";
+  Budget usual;
+  RegexSet others(usual);
+  EXPECT_TRUE(!parse_regex(others, nested) || usual.exhausted());
 }
 
 }  // namespace

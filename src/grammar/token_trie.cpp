@@ -13,8 +13,8 @@ Trie Trie::build(std::span<const std::pair<std::string_view, TokenId>> entries) 
   Trie trie;
   std::vector<std::uint32_t> open;  // the nodes of the current path
   std::string_view path;
-  const auto close = [&](std::size_t depth) {
-    for (; open.size() > depth; open.pop_back()) trie.end[open.back()] = trie.size();
+  const auto close = [&](std::size_t length) {
+    for (; open.size() > length; open.pop_back()) trie.end[open.back()] = trie.size();
   };
   for (const auto& [bytes, token] : entries) {
     std::size_t common = 0;
