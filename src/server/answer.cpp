@@ -22,13 +22,13 @@ void append_event(std::string& out, std::string_view name, std::string_view data
   out += "\n\n";
 }
 
-void AnswerShape::add(const AnswerDelta& delta, std::string& out) {
-  using Kind = AnswerDelta::Kind;
+void AnswerShape::add(const tools::Delta& delta, std::string& out) {
+  using Kind = tools::Delta::Kind;
   const Kind kind = delta.kind == Kind::Arguments ? Kind::Call : delta.kind;
   const bool begins = delta.kind == Kind::Call || !block_open_ || blocks_.back().kind != kind;
   if (begins) {
     close_block(out);
-    blocks_.push_back({.kind = kind, .text = {}, .name = std::string(delta.name), .id = std::string(delta.id)});
+    blocks_.push_back({.kind = kind, .text = {}, .name = delta.name, .id = delta.id});
     block_open_ = true;
     block_begins(out);
   }
@@ -62,6 +62,7 @@ void Answer::submit(Namespace name_space) {
     self->note("cancelled");
     self->context_.service.cancel(self->id_);
   };
+  if (request_.style.reads()) reader_ = std::make_unique<ChatAnswer>(request_.style);
   engine::Request asked = std::move(request_.options);
   asked.prompt = std::move(request_.prompts.front());
   asked.name_space = name_space;
@@ -119,8 +120,16 @@ void Answer::receive(const Arrival& arrival) {
   }
 }
 
+void Answer::add(const std::vector<tools::Delta>& deltas) {
+  for (const tools::Delta& delta : deltas) shape_->add(delta, scratch_);
+}
+
 void Answer::add_text(const std::string& text) {
-  if (!text.empty()) shape_->add({.text = text}, scratch_);
+  if (reader_) {
+    add(reader_->push(text));
+  } else if (!text.empty()) {
+    shape_->add({.text = text}, scratch_);
+  }
 }
 
 void Answer::token(const Arrival& arrival) {
@@ -134,18 +143,25 @@ void Answer::token(const Arrival& arrival) {
   scratch_.clear();
   add_text(arrival.text);
   if (request_.stream && !scratch_.empty()) stream(scratch_);
+  if (!over_ && reader_ && reader_->over()) context_.service.cancel(id_);
 }
 
 void Answer::finished(const Arrival& arrival) {
-  if (const auto failure = failure_of(arrival, context_.request_timeout)) return fail(failure->error, failure->outcome);
+  using engine::Finish;
+  // An answer that has its one call was cancelled here.
+  const bool has_its_call = arrival.finish == Finish::Cancelled && reader_ && reader_->over();
+  if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !has_its_call) {
+    return fail(failure->error, failure->outcome);
+  }
   scratch_.clear();
   add_text(arrival.text);
+  if (reader_) add(reader_->finish(arrival.finish == Finish::Length));
   over_ = true;
   usage_.add(arrival.usage, miss_reason(arrival.usage.hit.end, context_.has_keys));
   tokens_ = usage_.completion_tokens;
   context_.metrics.completed(Outcome::Finished);
-  const AnswerEnd end{.cut = arrival.finish == engine::Finish::Length, .stop = arrival.stop};
-  note(end.cut ? "length" : "stop");
+  const AnswerEnd end{.cut = arrival.finish == Finish::Length, .stop = arrival.stop};
+  note(end.cut ? "length" : reader_ && !reader_->calls().empty() ? "tool_calls" : "stop");
   if (request_.stream) {
     shape_->end(end, usage_, scratch_);
     responder_->write(scratch_);

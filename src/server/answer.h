@@ -13,28 +13,17 @@
 #include <vector>
 
 #include "quire/engine/service.h"
+#include "quire/server/chat_answer.h"
 #include "quire/server/completion.h"
 #include "quire/server/completion_request.h"
+#include "quire/tools/answer_parser.h"
 
 namespace quire::server {
 
-struct AnswerDelta {
-  enum class Kind : std::uint8_t {
-    Content,    // text
-    Reasoning,  // text
-    Call,       // a call begins: name and id
-    Arguments,  // text: the next piece of the JSON of its arguments
-  };
-  Kind kind = Kind::Content;
-  std::string_view text = {};
-  std::string_view name = {};
-  std::string_view id = {};
-};
-
 // Deltas of one kind that follow each other, put together.
 struct AnswerBlock {
-  AnswerDelta::Kind kind = AnswerDelta::Kind::Content;  // never Arguments: they belong to their call
-  std::string text;                                     // of a call: its arguments
+  tools::Delta::Kind kind = tools::Delta::Kind::Content;  // never Arguments: they belong to their call
+  std::string text;                                       // of a call: its arguments
   std::string name = {};
   std::string id = {};
 };
@@ -53,7 +42,7 @@ class AnswerShape {
   // The answer has an id from now on, and so many tokens of prompt.
   virtual void open(std::string id, std::uint64_t prompt_tokens) = 0;
   virtual void begin(std::string& out) = 0;
-  void add(const AnswerDelta& delta, std::string& out);
+  void add(const tools::Delta& delta, std::string& out);
   virtual void end(const AnswerEnd& end, const UsageSum& usage, std::string& out) = 0;
   virtual std::string whole(const AnswerEnd& end, const UsageSum& usage) = 0;
 
@@ -96,6 +85,7 @@ class Answer final : public Receiver, public std::enable_shared_from_this<Answer
  private:
   void submit(Namespace name_space);
   void begin();
+  void add(const std::vector<tools::Delta>& deltas);
   void add_text(const std::string& text);
   void token(const Arrival& arrival);
   void finished(const Arrival& arrival);
@@ -106,6 +96,7 @@ class Answer final : public Receiver, public std::enable_shared_from_this<Answer
 
   const CompletionContext& context_;
   CompletionRequest request_;
+  std::unique_ptr<ChatAnswer> reader_;  // null: the answer is one text
   std::shared_ptr<AnswerShape> shape_;
   std::shared_ptr<Responder> responder_;
   RequestId id_ = 0;

@@ -8,6 +8,7 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 #include <boost/json/value_to.hpp>
@@ -15,6 +16,7 @@
 
 #include "quire/server/completion_request.h"
 #include "quire/server/fields.h"
+#include "quire/server/tool_choice.h"
 
 namespace quire::server {
 namespace {
@@ -68,16 +70,18 @@ Checked join_parts(json::value& content, const std::string& path) {
   return {};
 }
 
-// Templates expect the arguments of a call as an object. Clients send them as a string of JSON. Returns how many values
-// that adds.
-std::size_t open_arguments(json::value& calls) {
+// Clients send the arguments of a call as a string of JSON. Most templates expect an object, some that string. Returns
+// how many values an object adds.
+std::size_t open_arguments(json::value& calls, bool as_text) {
   if (!calls.is_array()) return 0;
   std::size_t added = 0;
   for (json::value& call : calls.get_array()) {
     json::value* const function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     json::value* const arguments =
         function != nullptr && function->is_object() ? function->get_object().if_contains("arguments") : nullptr;
-    if (arguments == nullptr || !arguments->is_string()) continue;
+    if (arguments == nullptr) continue;
+    if (as_text && arguments->is_object()) *arguments = json::serialize(*arguments);
+    if (as_text || !arguments->is_string()) continue;
     json::error_code error;
     json::value opened = json::parse(arguments->get_string(), error);
     if (error || !opened.is_object()) continue;
@@ -88,7 +92,8 @@ std::size_t open_arguments(json::value& calls) {
 }
 
 // Checks a message and turns it into what templates expect. `values` counts what that adds.
-Checked prepare_message(json::value& message, const std::string& path, std::size_t& values) {
+Checked prepare_message(json::value& message, const std::string& path, const tools::Detected& style,
+                        std::size_t& values) {
   static constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                              "assistant", "tool",      "function"};
   if (!message.is_object()) return std::unexpected(invalid(fmt::format("'{}' must be an object", path), path));
@@ -114,27 +119,32 @@ Checked prepare_message(json::value& message, const std::string& path, std::size
   // "developer" is OpenAI's newer name for "system". Templates know only the older name.
   if (developer) object["role"] = "system";
   for (auto it = object.begin(); it != object.end();) it = it->value().is_null() ? object.stable_erase(it) : it + 1;
-  if (json::value* const tool_calls = object.if_contains("tool_calls")) values += open_arguments(*tool_calls);
+  if (json::value* const tool_calls = object.if_contains("tool_calls")) {
+    values += open_arguments(*tool_calls, style.arguments_as_text);
+    if (style.null_content && object.at("content") == "") object["content"] = nullptr;
+  }
+  // The reasoning of an earlier answer, under the name that the template knows.
+  if (!style.reasoning_key.empty() && !object.contains(style.reasoning_key)) {
+    if (const json::value* const reasoning = object.if_contains("reasoning_content")) {
+      object[style.reasoning_key] = json::value(*reasoning);
+    }
+  }
   return check_count(values);
 }
 
 // The template's variables, taken out of the body.
-std::expected<json::object, ApiError> take_variables(json::object& body) {
+std::expected<json::object, ApiError> take_variables(json::object& body, const tools::Detected& style) {
   Fields fields(body);
   const json::array* const messages = fields.array("messages");
   if (messages == nullptr && !fields.error()) fields.refuse("messages", "is missing");
   if (messages != nullptr && messages->empty()) fields.refuse("messages", "must have at least one message");
   const json::array* const tools = fields.array("tools");
   const json::object* const extra = fields.object("chat_template_kwargs");
-  bool with_tools = tools != nullptr && !tools->empty();
-  if (const json::value* const choice = fields.any("tool_choice")) {
-    if (*choice == "none") {
-      with_tools = false;
-    } else if (*choice != "auto") {
-      fields.refuse("tool_choice", "can only be \"auto\" or \"none\" here");
-    }
-  }
+  const auto effort = fields.string("reasoning_effort");
   if (fields.error()) return std::unexpected(*fields.error());
+  const auto choice = read_tool_choice(body);
+  if (!choice) return std::unexpected(choice.error());
+  const bool with_tools = tools != nullptr && !tools->empty() && choice->kind != ToolChoice::Kind::None;
   std::size_t values = count_values(body.at("messages"));
   for (const char* const name : {"tools", "chat_template_kwargs"}) {
     if (const json::value* const value = body.if_contains(name)) values += count_values(*value);
@@ -143,9 +153,13 @@ std::expected<json::object, ApiError> take_variables(json::object& body) {
 
   json::object variables;
   if (extra != nullptr) variables = std::move(body.at("chat_template_kwargs").get_object());
+  if (effort) {
+    variables.emplace("reasoning_effort", *effort);
+    if (*effort == "none") variables.emplace("enable_thinking", false);
+  }
   json::array& taken = (variables["messages"] = std::move(body.at("messages"))).get_array();
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    const auto ok = prepare_message(taken[i], fmt::format("messages[{}]", i), values);
+    const auto ok = prepare_message(taken[i], fmt::format("messages[{}]", i), style, values);
     if (!ok) return std::unexpected(ok.error());
   }
   // The spellings of control tokens are the model's, not the client's.
@@ -189,7 +203,7 @@ std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(json::object b
   if (continues && generates)
     fields.refuse("continue_final_message", "cannot be used together with 'add_generation_prompt'");
   if (fields.error()) return std::unexpected(*fields.error());
-  auto variables = take_variables(body);
+  auto variables = take_variables(body, model.style());
   if (!variables) return std::unexpected(variables.error());
   (*variables)["add_generation_prompt"] = generates;
   const std::string last = continues
@@ -207,13 +221,17 @@ std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(json::object b
 
 std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const TextModel& model) {
   const auto rendered = rendered_chat(std::move(body), model);
-  if (!rendered) return std::unexpected(rendered.error());
-  if (rendered->text.size() > model.most_bytes()) {
-    return std::unexpected(too_long("messages", fmt::format("{} bytes", rendered->text.size()), model));
+  return rendered ? chat_tokens(*rendered, model) : std::unexpected(rendered.error());
+}
+
+std::expected<std::vector<Token>, ApiError> chat_tokens(const text::ChatPrompt::Rendered& rendered,
+                                                        const TextModel& model) {
+  if (rendered.text.size() > model.most_bytes()) {
+    return std::unexpected(too_long("messages", fmt::format("{} bytes", rendered.text.size()), model));
   }
   // The template writes BOS itself if the model needs it.
-  auto ids = model.tokenizer().encode(rendered->text,
-                                      {.add_special = false, .parse_special = true, .literal = rendered->literal});
+  auto ids = model.tokenizer().encode(rendered.text,
+                                      {.add_special = false, .parse_special = true, .literal = rendered.literal});
   if (!ids) return std::unexpected(invalid(ids.error().message, "messages"));
   return std::move(*ids);
 }

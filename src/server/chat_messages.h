@@ -20,10 +20,13 @@ namespace quire::server {
 // interpreter, which takes far more memory than its text.
 inline constexpr std::size_t kMostChatValues = std::size_t{1} << 18;
 
-// Reads "messages", "tools", "tool_choice", "chat_template_kwargs", "add_generation_prompt" and
+// Reads "messages", "tools", "tool_choice", "reasoning_effort", "chat_template_kwargs", "add_generation_prompt" and
 // "continue_final_message" (the last message is the beginning of the answer, and the model continues it).
 std::expected<std::vector<Token>, ApiError> chat_prompt(boost::json::object body, const TextModel& model);
 // The same as text, with the ranges that came from the client.
 std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(boost::json::object body, const TextModel& model);
+// That text as tokens.
+std::expected<std::vector<Token>, ApiError> chat_tokens(const text::ChatPrompt::Rendered& rendered,
+                                                        const TextModel& model);
 
 }  // namespace quire::server

@@ -29,6 +29,7 @@ void Completion::submit(Namespace name_space) {
   open_ = request_.prompts.size();
   for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
     choices_.push_back({.text = {}, .logprobs = LogprobsFormat(context_.model, request_.chat)});
+    if (request_.style.reads()) choices_.back().answer = std::make_unique<ChatAnswer>(request_.style);
   }
   for (std::size_t i = 0; request_.options.prompt_logprobs >= 0 && i < request_.prompts.size(); ++i) {
     prompts_.push_back({.echo = LogprobsFormat(context_.model, false),
@@ -184,7 +185,10 @@ void Completion::token(const Arrival& arrival, std::uint32_t index) {
   choice.last_token = arrival.at;
   const bool logprobs = request_.options.logprobs >= 0;
   if (logprobs) choice.logprobs.add(arrival.token, arrival.logprob, arrival.alternatives);
-  if (!request_.stream) {
+  if (choice.answer) {
+    if (!choice.answer->over()) add(choice.answer->push(arrival.text), index);
+    if (!over_ && one_call_came(index)) context_.service.cancel(ids_[arrival.prompt]);
+  } else if (!request_.stream) {
     choice.text += arrival.text;
   } else if (logprobs || !arrival.text.empty()) {
     const std::string taken = logprobs ? choice.logprobs.take() : std::string();
@@ -194,15 +198,46 @@ void Completion::token(const Arrival& arrival, std::uint32_t index) {
   }
 }
 
+// Streams what an answer has got. Log-probabilities come with the first of it, or alone.
+void Completion::add(const std::vector<tools::Delta>& deltas, std::uint32_t index) {
+  if (!request_.stream) return;
+  std::string taken = request_.options.logprobs >= 0 ? choices_[index].logprobs.take() : std::string();
+  scratch_.clear();
+  if (deltas.empty() && !taken.empty()) format_->chunk(scratch_, {.index = index, .logprobs = taken});
+  for (const tools::Delta& delta : deltas) {
+    format_->chunk(scratch_, {.index = index, .logprobs = taken, .object = delta_json(delta)});
+    taken.clear();
+  }
+  if (!scratch_.empty()) stream(scratch_);
+}
+
+// Whether no choice of this prompt needs more text.
+bool Completion::one_call_came(std::uint32_t index) {
+  const std::uint32_t first = index - index % request_.options.n;
+  return std::ranges::all_of(std::span(choices_).subspan(first, request_.options.n),
+                             [](const Choice& each) { return each.answer && each.answer->over(); });
+}
+
 void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   Choice& choice = choices_[index];
-  if (const auto failure = failure_of(arrival, context_.request_timeout)) return fail(failure->error, failure->outcome);
-  choice.finish = arrival.finish == engine::Finish::Stop ? "stop" : "length";
+  using engine::Finish;
+  // An answer that has its one call was cancelled here.
+  const bool has_its_call = arrival.finish == Finish::Cancelled && choice.answer && choice.answer->over();
+  if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !has_its_call) {
+    return fail(failure->error, failure->outcome);
+  }
+  if (!has_its_call) choice.finish = arrival.finish == Finish::Stop ? "stop" : "length";
   echo_scores(index);
   if (over_) return;
+  if (choice.answer) {
+    add(choice.answer->push(arrival.text), index);
+    if (!over_) add(choice.answer->finish(arrival.finish == Finish::Length), index);
+    if (over_) return;
+    if (!choice.answer->calls().empty() && arrival.finish != Finish::Length) choice.finish = "tool_calls";
+  }
   if (request_.stream) {
     scratch_.clear();
-    if (!arrival.text.empty()) format_->chunk(scratch_, {.index = index, .text = arrival.text});
+    if (!choice.answer && !arrival.text.empty()) format_->chunk(scratch_, {.index = index, .text = arrival.text});
     format_->chunk(scratch_, {.index = index, .finish = choice.finish});
     stream(scratch_);
     if (over_) return;
@@ -229,12 +264,14 @@ void Completion::complete() {
     responder_->write(end);
     return responder_->end();
   }
-  std::vector<std::string> logprobs, scores;
+  std::vector<std::string> logprobs, scores, messages;
   std::vector<ChoiceAnswer> answers;
   logprobs.reserve(choices_.size());
+  messages.reserve(choices_.size());
   for (const Prompt& prompt : prompts_) scores.push_back(prompt.scores.json());
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     logprobs.push_back(request_.options.logprobs >= 0 ? choices_[i].logprobs.take() : std::string());
+    messages.push_back(choices_[i].answer ? message_json(*choices_[i].answer) : std::string());
     answers.push_back({.index = i,
                        .echo = request_.echoes[i / request_.options.n],
                        .text = choices_[i].text,
@@ -242,7 +279,8 @@ void Completion::complete() {
                        .finish = choices_[i].finish,
                        .prompt_logprobs = request_.prompt_logprobs >= 0
                                               ? std::string_view(scores[i / request_.options.n])
-                                              : std::string_view()});
+                                              : std::string_view(),
+                       .object = messages.back()});
   }
   context_.metrics.answered(200);
   responder_->send({.body = format_->whole(answers, usage_)});

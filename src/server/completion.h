@@ -49,7 +49,8 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
     LogprobsFormat logprobs;
     const char* finish = "";
     engine::Clock::time_point last_token{};
-    bool echoed = false;  // the prompt with its log-probabilities stands before the answer
+    bool echoed = false;                 // the prompt with its log-probabilities stands before the answer
+    std::unique_ptr<ChatAnswer> answer;  // null: the answer is one text
   };
   // What is to be told of a prompt's tokens.
   struct Prompt {
@@ -65,6 +66,8 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   void token(const Arrival& arrival, std::uint32_t index);
   void finished(const Arrival& arrival, std::uint32_t index);
   void complete();
+  void add(const std::vector<tools::Delta>& deltas, std::uint32_t index);
+  bool one_call_came(std::uint32_t index);
   void fail(const ApiError& error, Outcome outcome);
   void cancel();
   void stream(std::string_view events);

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "quire/server/json_text.h"
+
 namespace quire::server {
 namespace {
 
@@ -211,12 +213,16 @@ std::string CompletionFormat::whole(std::span<const ChoiceAnswer> choices, const
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const ChoiceAnswer& choice = choices[i];
     fmt::format_to(std::back_inserter(out), R"({}{{"index":{},)", i == 0 ? "" : ",", choice.index);
-    out += chat_ ? R"("message":{"role":"assistant","content":)" : R"("text":)";
-    out += '"';
-    append_escaped(out, choice.echo);
-    append_escaped(out, choice.text);
-    out += '"';
-    if (chat_) out += ",\"refusal\":null}";
+    if (!choice.object.empty()) {
+      put(out, R"("message":{})", choice.object);
+    } else {
+      out += chat_ ? R"("message":{"role":"assistant","content":)" : R"("text":)";
+      out += '"';
+      append_escaped(out, choice.echo);
+      append_escaped(out, choice.text);
+      out += '"';
+      if (chat_) out += ",\"refusal\":null}";
+    }
     fmt::format_to(std::back_inserter(out), R"(,"logprobs":{},"finish_reason":"{}")",
                    choice.logprobs.empty() ? "null" : choice.logprobs, choice.finish);
     if (!chat_) append_prompt_logprobs(out, choice.prompt_logprobs);
@@ -234,7 +240,9 @@ void CompletionFormat::chunk(std::string& out, const ChoiceAnswer& choice) const
   out += "data: ";
   out += head_;
   fmt::format_to(std::back_inserter(out), R"({{"index":{},)", choice.index);
-  if (chat_) {
+  if (!choice.object.empty()) {
+    put(out, R"("delta":{})", choice.object);
+  } else if (chat_) {
     out += R"("delta":{)";
     if (!choice.text.empty() || choice.finish.empty()) {
       out += R"("content":)";

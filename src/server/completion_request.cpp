@@ -405,8 +405,18 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   request.options.logprobs = logprobs ? static_cast<std::int32_t>(top.value_or(0)) : -1;
   check_lengths(fields, request);
   if (fields.error()) return std::unexpected(*fields.error());
-  auto prompt = chat_prompt(std::move(body), model);
+  auto style = answer_style(body, model);
+  if (!style) return std::unexpected(style.error());
+  const bool render_special = !fields.boolean("skip_special_tokens").value_or(true);
+  const auto rendered = rendered_chat(std::move(body), model);
+  if (!rendered) return std::unexpected(rendered.error());
+  auto prompt = chat_tokens(*rendered, model);
   if (!prompt) return std::unexpected(prompt.error());
+  request.style = std::move(*style);
+  request.style.primer = tools::primer(request.style.format, request.style.reasoning, rendered->text);
+  request.options.text = [&model, render_special, marks = request.style.marks()] {
+    return model.text_stream(true, render_special, marks);
+  };
   request.prompts.push_back(std::move(*prompt));
   request.echoes.emplace_back();
   if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));

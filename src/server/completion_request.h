@@ -20,6 +20,7 @@
 
 #include "quire/engine/request.h"
 #include "quire/server/api_error.h"
+#include "quire/server/chat_answer.h"
 #include "quire/server/text_model.h"
 
 namespace quire::server {
@@ -42,6 +43,7 @@ struct CompletionRequest {
   // Log-probabilities of the prompts' tokens. The engine is asked for the larger number.
   std::int32_t echo_logprobs = -1;    // before those of the answer, as many alternatives as there; negative: none
   std::int32_t prompt_logprobs = -1;  // in a field of their own; negative: none
+  AnswerStyle style;                  // of a chat
 };
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;

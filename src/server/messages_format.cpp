@@ -13,7 +13,7 @@ namespace quire::server {
 namespace {
 
 namespace json = boost::json;
-using Kind = AnswerDelta::Kind;
+using Kind = tools::Delta::Kind;
 
 std::string_view error_type(const ApiError& error) {
   switch (error.status) {

@@ -14,7 +14,7 @@ namespace quire::server {
 namespace {
 
 namespace json = boost::json;
-using Kind = AnswerDelta::Kind;
+using Kind = tools::Delta::Kind;
 
 // Nobody can guess the ids of others, and they are not the same again after a restart.
 std::string random_id() {

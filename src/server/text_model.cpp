@@ -11,6 +11,9 @@
 namespace quire::server {
 namespace {
 
+// Templates of published models take a few thousand steps for a probe.
+constexpr std::uint64_t kMostProbeSteps = 100'000;
+
 class Decoding final : public engine::TextStream {
  public:
   Decoding(const text::Tokenizer& tokenizer, text::DecodeOptions options) : decoder_(tokenizer, options) {}
@@ -66,6 +69,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   auto chat = text::ChatPrompt::create(file, model->tokenizer_);
   if (chat) {
     model->chat_.emplace(std::move(*chat));
+    model->detect_style();
   } else {
     std::string_view why = chat.error().message;
     const std::string place = file.path() + ": ";
@@ -89,15 +93,40 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   return model;
 }
 
+void TextModel::detect_style() {
+  style_ = tools::detect(
+      [this](boost::json::object variables) -> std::optional<std::string> {
+        auto rendered = chat_->render(std::move(variables), {}, kMostProbeSteps);
+        return rendered ? std::optional(std::move(rendered->text)) : std::nullopt;
+      },
+      [this](std::string_view spelling) { return tokenizer_.find(spelling).has_value(); });
+  // Control tokens that are spelled in a mark.
+  const auto spelled = [this](const std::vector<std::string_view>& marks) {
+    std::vector<Token> ids;
+    for (std::size_t id = 0; id < tokenizer_.size(); ++id) {
+      const auto token = static_cast<Token>(id);
+      const std::string_view spelling = tokenizer_.spelling(token);
+      if (!tokenizer_.is_special(token) || spelling.empty()) continue;
+      if (std::ranges::any_of(marks, [&](std::string_view mark) { return mark.find(spelling) != mark.npos; })) {
+        ids.push_back(token);
+      }
+    }
+    return ids;
+  };
+  reasoning_marks_ = spelled(tools::marks(nullptr, style_.reasoning));
+  all_marks_ = spelled(tools::marks(style_.format, style_.reasoning));
+}
+
 bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
 
 std::string TextModel::token_text(Token token) const {
   return repaired(tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));
 }
 
-std::unique_ptr<engine::TextStream> TextModel::text_stream(bool at_start, bool render_special) const {
-  return std::make_unique<Decoding>(
-      tokenizer_, text::DecodeOptions{.render_special = render_special, .at_start = at_start, .repair_utf8 = true});
+std::unique_ptr<engine::TextStream> TextModel::text_stream(bool at_start, bool render_special, Marks marks) const {
+  text::DecodeOptions options{.render_special = render_special, .at_start = at_start, .repair_utf8 = true};
+  if (marks != Marks::None) options.shown = marks == Marks::All ? all_marks_ : reasoning_marks_;
+  return std::make_unique<Decoding>(tokenizer_, options);
 }
 
 }  // namespace quire::server

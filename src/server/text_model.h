@@ -19,6 +19,7 @@
 #include "quire/text/chat_prompt.h"
 #include "quire/text/infill.h"
 #include "quire/text/tokenizer.h"
+#include "quire/tools/detect.h"
 
 namespace quire::server {
 
@@ -48,6 +49,8 @@ class TextModel {
 
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }
+  // How it writes calls of tools and reasoning. Only if it can chat.
+  const tools::Detected& style() const { return style_; }
   // For clients: it names no file.
   const std::string& why_no_chat() const { return why_no_chat_; }
   const std::string& name() const { return names_.front(); }
@@ -66,15 +69,19 @@ class TextModel {
   std::string token_text(Token token) const;
 
   // For a Request: turns tokens into well-formed text as they come. `at_start`: the answer begins a new text; it does
-  // not continue one.
-  std::unique_ptr<engine::TextStream> text_stream(bool at_start, bool render_special) const;
+  // not continue one. `marks`: the control tokens that are text even so, for who reads calls or reasoning.
+  enum class Marks : std::uint8_t { None, Reasoning, All };
+  std::unique_ptr<engine::TextStream> text_stream(bool at_start, bool render_special, Marks marks = Marks::None) const;
 
  private:
   TextModel(text::Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  void detect_style();
 
   text::Tokenizer tokenizer_;
   std::optional<text::ChatPrompt> chat_;  // refers to the tokenizer
   std::string why_no_chat_;
+  tools::Detected style_;
+  std::vector<Token> reasoning_marks_, all_marks_;  // control tokens; sorted
   std::vector<std::string> names_;
   bool any_name_ = false;
   ModelFacts facts_;

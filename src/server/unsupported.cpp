@@ -71,7 +71,7 @@ constexpr UnsupportedField kFields[] = {
     {.name = "add_special_tokens", .neutral = "[false]", .in = In::Chats},
     {.name = "chat_template", .neutral = R"([""])", .instead = "the model's own template is used"},
     {.name = "documents", .neutral = "[[]]", .instead = kTemplateVariable, .in = In::Chats},
-    {.name = "reasoning_effort", .instead = kTemplateVariable},
+    {.name = "reasoning_effort", .in = In::Completions},
     {.name = "enable_thinking", .instead = kTemplateVariable},
     {.name = "thinking", .neutral = R"([{"type": "disabled"}])", .instead = kTemplateVariable},
     {.name = "reasoning"},
@@ -81,7 +81,6 @@ constexpr UnsupportedField kFields[] = {
     // Another answer.
     {.name = "functions", .neutral = "[[]]", .instead = "send 'tools'"},
     {.name = "function_call", .neutral = R"(["none", "auto"])", .instead = "send 'tools' and 'tool_choice'"},
-    {.name = "parallel_tool_calls", .neutral = "[true]", .only_with = "tools"},
     {.name = "modalities", .neutral = R"([["text"]])"},
     {.name = "audio"},
     {.name = "prediction"},

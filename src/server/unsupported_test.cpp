@@ -60,15 +60,14 @@ TEST_F(Unsupported, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
        "'response_format' is not supported, except as {\"type\":\"text\"}"},
       {R"("response_format": "text")", "'response_format' is not supported, except as {\"type\":\"text\"}"},
       {R"("modalities": ["text", "audio"])", "'modalities' is not supported, except as [\"text\"]"},
-      {R"("reasoning_effort": "high")",
-       "'reasoning_effort' is not supported: put it into 'chat_template_kwargs' if the model's template knows it"},
-      {R"("parallel_tool_calls": false, "tools": [{"type": "function", "function": {"name": "f"}}])",
-       "'parallel_tool_calls' is not supported, except as true"},
+      {R"("enable_thinking": true)",
+       "'enable_thinking' is not supported: put it into 'chat_template_kwargs' if the model's template knows it"},
   };
   for (const auto& [field, message] : cases) {
     EXPECT_EQ(completion(field), message);
     EXPECT_EQ(chat(field), message);
   }
+  EXPECT_EQ(completion(R"("reasoning_effort": "high")"), "'reasoning_effort' is not supported");
   EXPECT_EQ(chat(R"("echo": true)"), "'echo' is not supported, except as false");
   EXPECT_EQ(chat(R"("add_special_tokens": true)"), "'add_special_tokens' is not supported, except as false");
   EXPECT_EQ(completion(R"("add_special_tokens": false)"), "'add_special_tokens' is not supported, except as true");

@@ -47,9 +47,10 @@ void ChatPrompt::set_defaults(json::object& variables) const {
   variables.emplace("documents", nullptr);
 }
 
-Result<ChatPrompt::Rendered> ChatPrompt::render(json::object variables, std::chrono::local_seconds now) const {
+Result<ChatPrompt::Rendered> ChatPrompt::render(json::object variables, std::chrono::local_seconds now,
+                                                std::uint64_t max_steps) const {
   set_defaults(variables);
-  auto rendered = template_.render(variables, {.now = now, .own = kOwn});
+  auto rendered = template_.render(variables, {.now = now, .max_steps = max_steps, .own = kOwn});
   if (rendered) return Rendered{std::move(rendered->text), std::move(rendered->outside)};
   const jinja::TemplateError& error = rendered.error();
   return fail(error.kind == jinja::TemplateError::Kind::raised

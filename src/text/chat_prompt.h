@@ -42,7 +42,9 @@ class ChatPrompt {
     std::string text;
     std::vector<TextRange> literal;  // from variables: no control token is parsed there
   };
-  Result<Rendered> render(boost::json::object variables, std::chrono::local_seconds now) const;
+  // `max_steps`: less than a rendering may take, for who only tries something.
+  Result<Rendered> render(boost::json::object variables, std::chrono::local_seconds now,
+                          std::uint64_t max_steps = jinja::RenderOptions().max_steps) const;
 
  private:
   ChatPrompt(jinja::Template parsed, const Tokenizer& tokenizer)

@@ -1,5 +1,6 @@
 #include "quire/text/stream_decoder.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "quire/base/utf8.h"
@@ -17,7 +18,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, DecodeOptions options)
     : tokenizer_(&tokenizer), options_(options), strip_space_(strips_space(tokenizer, options)) {}
 
 void StreamDecoder::push(TokenId id, std::string& out) {
-  if (!options_.render_special && tokenizer_->is_special(id)) return;
+  if (!options_.render_special && tokenizer_->is_special(id) && !std::ranges::binary_search(options_.shown, id)) return;
   std::string_view piece = tokenizer_->piece(id);
   if (piece.empty()) return;
   if (strip_space_ && piece[0] == ' ') piece.remove_prefix(1);

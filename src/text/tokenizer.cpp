@@ -31,6 +31,8 @@ constexpr std::string_view kEndNames[] = {
     "<|file_sep|>",                             // ... next file
     "<EOT>",                                    // CodeLlama
     "<end_of_utterance>",                       // SmolVLM
+    "<|return|>",                               // gpt-oss: the end of an answer ...
+    "<|call|>",                                 // ... and of a call of a tool
     "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",  // DeepSeek
 };
 
@@ -92,9 +94,11 @@ void Tokenizer::Impl::find_ends() {
     end_of_generation.push_back(id);
     if (type_of(id) == TokenType::user_defined) type_of(id) = TokenType::control;
   }
+  // In gpt-oss "<|end|>" ends a message, and an answer has several messages.
+  const bool messages = spelled.find("<|return|>") != kNoToken && spelled.find("<|call|>") != kNoToken;
   for (const std::string_view name : kEndNames) {
     const TokenId id = spelled.find(name);
-    if (id == kNoToken) continue;
+    if (id == kNoToken || (messages && name == "<|end|>")) continue;
     end_of_generation.push_back(id);
     type_of(id) = TokenType::control;
   }

@@ -48,6 +48,8 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool render_special = false;  // include control, unknown and unused tokens; otherwise they are left out
+  // Those that are included even so: the marks of tool calls, for example. Sorted; must outlive a StreamDecoder.
+  std::span<const TokenId> shown = {};
   // The ids begin a text: the space that encode() added before it is removed.
   bool at_start = true;
   // Replace invalid UTF-8 by U+FFFD, for JSON and terminals. Otherwise bytes are unchanged.

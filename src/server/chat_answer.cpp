@@ -1,0 +1,146 @@
+#include "quire/server/chat_answer.h"
+
+#include <random>
+#include <utility>
+
+#include "quire/server/completion_format.h"
+#include "quire/server/fields.h"
+#include "quire/server/json_text.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+using Kind = tools::Delta::Kind;
+
+// Nine letters and digits: some templates take no other ids.
+std::string new_id() {
+  static constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  thread_local std::mt19937_64 random{std::random_device()()};
+  std::uniform_int_distribution<std::size_t> any(0, kLetters.size() - 1);
+  std::string id(9, ' ');
+  for (char& c : id) c = kLetters[any(random)];
+  return id;
+}
+
+void append_call(std::string& out, const tools::Call& call) {
+  out += R"("id":)";
+  append_json_string(out, call.id);
+  out += R"(,"type":"function","function":{"name":)";
+  append_json_string(out, call.name);
+  out += R"(,"arguments":)";
+  append_json_string(out, call.arguments);
+  out += '}';
+}
+
+}  // namespace
+
+TextModel::Marks AnswerStyle::marks() const {
+  if (format != nullptr) return TextModel::Marks::All;
+  return reasoning != nullptr ? TextModel::Marks::Reasoning : TextModel::Marks::None;
+}
+
+std::expected<AnswerStyle, ApiError> answer_style(const json::object& body, const TextModel& model) {
+  Fields fields(body);
+  const json::array* const listed = fields.array("tools");
+  const bool parallel = fields.boolean("parallel_tool_calls").value_or(true);
+  if (fields.error()) return std::unexpected(*fields.error());
+  auto tools = tools::ToolList::parse(listed != nullptr ? *listed : json::array());
+  if (!tools) return std::unexpected(invalid(tools.error().message, "tools"));
+  const auto choice = read_tool_choice(body);
+  if (!choice) return std::unexpected(choice.error());
+  if (auto error = check_enforceable(*choice, *tools)) return std::unexpected(std::move(*error));
+  AnswerStyle style;
+  if (model.chat() == nullptr) return style;
+  style.reasoning = model.style().reasoning;
+  if (tools->empty() || choice->kind == ToolChoice::Kind::None) return style;
+  style.format = model.style().format;
+  style.tools = std::make_shared<const tools::ToolList>(std::move(*tools));
+  style.one_call = !parallel;
+  return style;
+}
+
+ChatAnswer::ChatAnswer(const AnswerStyle& style)
+    : parser_({.format = style.format,
+               .reasoning = style.reasoning,
+               .tools = style.tools.get(),
+               .one_call = style.one_call}) {
+  if (!style.primer.empty()) push(style.primer);
+}
+
+const std::vector<tools::Delta>& ChatAnswer::push(std::string_view text) {
+  deltas_.clear();
+  parser_.push(text, deltas_);
+  return collect();
+}
+
+const std::vector<tools::Delta>& ChatAnswer::finish(bool cut) {
+  deltas_.clear();
+  parser_.finish(cut, deltas_);
+  return collect();
+}
+
+const std::vector<tools::Delta>& ChatAnswer::collect() {
+  for (tools::Delta& delta : deltas_) {
+    switch (delta.kind) {
+      case Kind::Content: content_ += delta.text; break;
+      case Kind::Reasoning: reasoning_ += delta.text; break;
+      case Kind::Call:
+        if (delta.id.empty()) delta.id = new_id();
+        calls_.push_back({.name = delta.name, .id = delta.id, .arguments = {}});
+        break;
+      case Kind::Arguments: calls_.back().arguments += delta.text; break;
+    }
+  }
+  return deltas_;
+}
+
+std::string delta_json(const tools::Delta& delta) {
+  std::string out = "{";
+  switch (delta.kind) {
+    case Kind::Content:
+      out += R"("content":)";
+      append_json_string(out, delta.text);
+      break;
+    case Kind::Reasoning:
+      out += R"("reasoning_content":)";
+      append_json_string(out, delta.text);
+      break;
+    case Kind::Call:
+      put(out, R"("tool_calls":[{{"index":{},)", delta.call);
+      append_call(out, {.name = delta.name, .id = delta.id, .arguments = {}});
+      out += "}]";
+      break;
+    case Kind::Arguments:
+      put(out, R"("tool_calls":[{{"index":{},"function":{{"arguments":)", delta.call);
+      append_json_string(out, delta.text);
+      out += "}}]";
+      break;
+  }
+  return out + '}';
+}
+
+std::string message_json(const ChatAnswer& answer) {
+  std::string out = R"({"role":"assistant","content":)";
+  if (answer.content().empty() && !answer.calls().empty()) {
+    out += "null";
+  } else {
+    append_json_string(out, answer.content());
+  }
+  out += R"(,"refusal":null)";
+  if (!answer.reasoning().empty()) {
+    out += R"(,"reasoning_content":)";
+    append_json_string(out, answer.reasoning());
+  }
+  if (!answer.calls().empty()) {
+    out += R"(,"tool_calls":)";
+    JsonList list(out);
+    for (const tools::Call& call : answer.calls()) {
+      append_call(list.next() += '{', call);
+      out += '}';
+    }
+  }
+  return out + '}';
+}
+
+}  // namespace quire::server

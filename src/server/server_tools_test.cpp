@@ -1,0 +1,264 @@
+// Tools and reasoning over HTTP, with models that write given texts.
+#include <unistd.h>
+
+#include "quire/server/scripted_model_testing.h"
+#include "quire/server/server_testing.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+using testing::Reply;
+using testing::Running;
+using testing::ScriptedModel;
+
+// The last message chooses the script: its role, and of users' messages also the first word.
+constexpr std::string_view kTemplate =
+    "{% for t in tools or [] %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}]{% if m.tool_calls "
+    "%}{% for c in "
+    "m.tool_calls %}<tool_call>\n{{ '{\"name\": \"' + c.function.name + '\", \"arguments\": ' + "
+    "c.function.arguments|tojson + '}' "
+    "}}\n</tool_call>\n{% endfor %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}{{ reasoning_effort }}{% if "
+    "add_generation_prompt "
+    "%}{% set last = messages[-1] %}{% if last.role == 'tool' %}<|result|>{% elif last.content.startswith('two') "
+    "%}<|two|>{% elif "
+    "last.content.startswith('broken') %}<|broken|>{% elif last.content.startswith('think') %}<|think|>{% else "
+    "%}<|call|>{% endif "
+    "%}{% endif %}";
+
+const std::map<std::string, std::string> kScripts = {
+    {"<|call|>",
+     "Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
+     "3}}\n</tool_call>"},
+    {"<|two|>",
+     "<tool_call>{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Oslo\"}}</tool_call>\n <tool_call>{ \"name\" : "
+     "\"get_weather\" , "
+     "\"arguments\" : { \"city\" : \"Cairo\" } } </tool_call>"},
+    {"<|broken|>", "<tool_call> {name: get_weather} </tool_call>. Sorry?"},
+    {"<|think|>", "<think>Hmm, Rome; it is warm there, surely\n\t</think>\n\nIt will be warm!"},
+    {"<|result|>", "It is sunny in Rome, 24 degrees."},
+};
+
+json::value script(const char* name) { return json::value(kScripts.at(name)); }
+
+constexpr const char* kTools =
+    R"("tools": [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": {"type":
+       "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}}])";
+
+class ServerTools : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    server_ = serve(kScripts, std::string(kTemplate) + "{# <think></think> #}", {"<think>", "</think>"});
+  }
+  static void TearDownTestSuite() { server_.reset(); }
+
+  static std::unique_ptr<Running> serve(const std::map<std::string, std::string>& scripts,
+                                        std::string_view chat_template, const std::vector<std::string>& controls = {}) {
+    const ScriptedModel model(scripts, chat_template, controls);
+    const auto path =
+        std::filesystem::temp_directory_path() / fmt::format("quire-scripted-{}-{}.gguf", ::getpid(), count_++);
+    const auto written = model.file().write(path.string());
+    EXPECT_TRUE(written) << written.error().message;
+    auto running = std::make_unique<Running>(ServerOptions{}, engine::HostOptions{},
+                                             std::filesystem::relative(path, testing::models_dir()).string());
+    std::filesystem::remove(path);
+    return running;
+  }
+
+  static json::value ask(std::string_view content, std::string_view more = {}, const Running* server = nullptr) {
+    const Reply reply =
+        (server != nullptr ? server : server_.get())
+            ->post("/v1/chat/completions", fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}]{}{}}})",
+                                                       content, more.empty() ? "" : ", ", more));
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    return reply.status == 200 ? reply.parsed().at("choices").at(0) : json::value();
+  }
+
+  static inline std::unique_ptr<Running> server_;
+  static inline int count_ = 0;
+};
+
+// What the chunks of a stream make together.
+struct Gathered {
+  std::string content, reasoning, finish;
+  std::vector<std::string> names, ids, arguments;
+};
+Gathered gather(const Reply& reply) {
+  Gathered out;
+  for (const std::string& event : testing::events(reply.body)) {
+    if (event == "[DONE]") continue;
+    const json::value chunk = json::parse(event);
+    const json::object& choice = chunk.at("choices").at(0).as_object();
+    const json::object& delta = choice.at("delta").as_object();
+    if (const auto* content = delta.if_contains("content")) out.content += content->as_string();
+    if (const auto* reasoning = delta.if_contains("reasoning_content")) out.reasoning += reasoning->as_string();
+    if (const auto* calls = delta.if_contains("tool_calls")) {
+      for (const json::value& call : calls->as_array()) {
+        const auto index = static_cast<std::size_t>(call.at("index").as_int64());
+        if (const auto* id = call.as_object().if_contains("id")) {
+          EXPECT_EQ(index, out.ids.size());
+          EXPECT_EQ(call.at("type"), "function");
+          out.ids.emplace_back(id->as_string());
+          out.names.emplace_back(call.at("function").at("name").as_string());
+          out.arguments.emplace_back();
+        }
+        out.arguments.at(index) += call.at("function").at("arguments").as_string();
+      }
+    }
+    if (!choice.at("finish_reason").is_null()) out.finish = choice.at("finish_reason").as_string();
+  }
+  return out;
+}
+
+TEST_F(ServerTools, ACallBecomesToolCalls) {
+  const json::value choice = ask("weather?", kTools);
+  EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+  const json::value& message = choice.at("message");
+  EXPECT_EQ(message.at("content"), "Let me look.");
+  ASSERT_EQ(message.at("tool_calls").as_array().size(), 1u);
+  const json::value& call = message.at("tool_calls").at(0);
+  EXPECT_EQ(call.at("type"), "function");
+  EXPECT_EQ(call.at("id").as_string().size(), 9u);
+  EXPECT_EQ(call.at("function").at("name"), "get_weather");
+  EXPECT_EQ(call.at("function").at("arguments"), R"({"city": "Rome", "days": 3})");
+}
+
+TEST_F(ServerTools, ContentIsNullIfThereAreOnlyCalls) {
+  const json::value choice = ask("two", kTools);
+  EXPECT_TRUE(choice.at("message").at("content").is_null());
+  EXPECT_EQ(choice.at("message").at("tool_calls").as_array().size(), 2u);
+  EXPECT_NE(choice.at("message").at("tool_calls").at(0).at("id"), choice.at("message").at("tool_calls").at(1).at("id"));
+}
+
+TEST_F(ServerTools, StreamedTheDeltasMakeTheSame) {
+  for (const char* const content : {"weather?", "two", "broken", "think"}) {
+    const json::value whole = ask(content, kTools);
+    const Gathered streamed = gather(server_->post(
+        "/v1/chat/completions",
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}], {}, "stream": true}})", content, kTools)));
+    EXPECT_EQ(streamed.finish, whole.at("finish_reason").as_string());
+    const json::object& message = whole.at("message").as_object();
+    EXPECT_EQ(streamed.content, message.at("content").is_null() ? "" : message.at("content").as_string());
+    EXPECT_EQ(streamed.reasoning,
+              message.contains("reasoning_content") ? message.at("reasoning_content").as_string() : "");
+    const std::size_t calls = message.contains("tool_calls") ? message.at("tool_calls").as_array().size() : 0;
+    ASSERT_EQ(streamed.names.size(), calls);
+    for (std::size_t i = 0; i < calls; ++i) {
+      EXPECT_EQ(streamed.arguments[i], message.at("tool_calls").at(i).at("function").at("arguments").as_string());
+    }
+  }
+}
+
+TEST_F(ServerTools, WithoutToolsOrWithToolChoiceNoneTheTextIsContent) {
+  for (const std::string& more :
+       {std::string(), std::string(R"("tools": [])"), fmt::format(R"({}, "tool_choice": "none")", kTools)}) {
+    const json::value choice = ask("weather?", more);
+    EXPECT_EQ(choice.at("finish_reason"), "stop");
+    EXPECT_EQ(choice.at("message").at("content"), script("<|call|>"));
+    EXPECT_FALSE(choice.at("message").as_object().contains("tool_calls"));
+  }
+}
+
+TEST_F(ServerTools, ABrokenCallIsContent) {
+  const json::value choice = ask("broken", kTools);
+  EXPECT_EQ(choice.at("finish_reason"), "stop");
+  EXPECT_EQ(choice.at("message").at("content"), script("<|broken|>"));
+}
+
+TEST_F(ServerTools, ACallCutAtTheLimitIsToldWithWhatIsKnown) {
+  bool partial = false;
+  for (int limit = 1; limit < 40; ++limit) {
+    const json::value choice = ask("weather?", fmt::format(R"({}, "max_tokens": {})", kTools, limit));
+    const json::object& message = choice.at("message").as_object();
+    if (choice.at("finish_reason") == "tool_calls" || choice.at("finish_reason") == "stop") break;
+    EXPECT_EQ(choice.at("finish_reason"), "length");
+    if (!message.contains("tool_calls")) continue;
+    partial = true;
+    const std::string_view arguments = message.at("tool_calls").at(0).at("function").at("arguments").as_string();
+    EXPECT_TRUE(std::string_view(R"({"city": "Rome", "days": 3})").starts_with(arguments)) << arguments;
+  }
+  EXPECT_TRUE(partial);
+}
+
+TEST_F(ServerTools, WithoutParallelCallsTheAnswerEndsWithTheFirst) {
+  const std::string one = fmt::format(R"({}, "parallel_tool_calls": false)", kTools);
+  const json::value choice = ask("two", one);
+  EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+  EXPECT_EQ(choice.at("message").at("tool_calls").as_array().size(), 1u);
+  const Gathered streamed = gather(
+      server_->post("/v1/chat/completions",
+                    fmt::format(R"({{"messages": [{{"role": "user", "content": "two"}}], {}, "stream": true}})", one)));
+  EXPECT_EQ(streamed.finish, "tool_calls");
+  EXPECT_EQ(streamed.names.size(), 1u);
+  EXPECT_TRUE(server_->comes_to_rest());
+}
+
+TEST_F(ServerTools, ReasoningIsSplitOffAndItsControlTokensAreSeen) {
+  const json::value choice = ask("think");
+  EXPECT_EQ(choice.at("message").at("content"), "It will be warm!");
+  EXPECT_EQ(choice.at("message").at("reasoning_content"), "Hmm, Rome; it is warm there, surely");
+  // They stay control tokens: in log-probabilities each is one token.
+  const json::value with = ask("think", R"("logprobs": true)");
+  EXPECT_EQ(with.at("logprobs").at("content").at(0).at("token"), "<think>");
+  EXPECT_EQ(with.at("message").at("content"), "It will be warm!");
+}
+
+TEST_F(ServerTools, ACallAndItsResultGoBackToTheTemplate) {
+  const Reply reply =
+      server_->post("/v1/chat/completions", fmt::format(R"({{"messages": [{{"role": "user", "content": "weather?"}},
+        {{"role": "assistant", "content": null, "tool_calls": [{{"id": "abcdefghi", "type": "function",
+           "function": {{"name": "get_weather", "arguments": "{{\"city\": \"Rome\"}}"}}}}]}},
+        {{"role": "tool", "tool_call_id": "abcdefghi", "content": "24 degrees"}}], {}}})",
+                                                        kTools));
+  ASSERT_EQ(reply.status, 200u) << reply.body;
+  EXPECT_EQ(reply.parsed().at("choices").at(0).at("message").at("content"), script("<|result|>"));
+}
+
+TEST_F(ServerTools, ReasoningEffortReachesTheTemplate) {
+  const auto prompt = [&](std::string_view more) {
+    const Reply reply = server_->post("/v1/chat/completions",
+                                      fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}]{}}})", more));
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    return reply.parsed().at("usage").at("prompt_tokens").as_int64();
+  };
+  const std::int64_t without = prompt("");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "high")"), without + 4);
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "high", "chat_template_kwargs": {"reasoning_effort": "medium"})"),
+            without + 6);
+}
+
+TEST_F(ServerTools, WhatCannotBeEnforcedYetIsRefused) {
+  for (const char* const choice : {R"("required")", R"({"type": "function", "function": {"name": "get_weather"}})"}) {
+    const Reply reply = server_->post(
+        "/v1/chat/completions",
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "tool_choice": {}}})", kTools, choice));
+    EXPECT_EQ(reply.status, 400u);
+    EXPECT_EQ(reply.error_message(),
+              "'tool_choice' can only be \"auto\" or \"none\": to enforce a call is not supported yet");
+  }
+  const Reply strict =
+      server_->post("/v1/chat/completions",
+                    R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function":
+          {"name": "f", "strict": true}}]})");
+  EXPECT_EQ(strict.status, 400u);
+  EXPECT_EQ(strict.error_message(), "'strict' of the function 'f' is not supported yet");
+}
+
+// A format whose marks are control tokens, which the text of an answer usually leaves out.
+TEST_F(ServerTools, MarksThatAreControlTokensAreSeenByTheParserOnly) {
+  const auto server = serve(
+      {{"<|go|>", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}]"}},
+      "{{ tools|tojson }}{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS] [{% for "
+      "c in m.tool_calls %}{{ '{\"name\": \"' + c.function.name + '\", \"arguments\": ' + c.function.arguments|tojson "
+      "+ "
+      "'}' }}{% if not loop.last %}, {% endif %}{% endfor %}]{% endif %}{% endfor %}<|go|>",
+      {"[TOOL_CALLS]"});
+  const json::value choice = ask("weather?", kTools, server.get());
+  EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+  EXPECT_EQ(choice.at("message").at("tool_calls").at(0).at("function").at("arguments"), R"({"city": "Rome"})");
+  const json::value plain = ask("weather?", "", server.get());
+  EXPECT_EQ(plain.at("message").at("content"), R"([{"name": "get_weather", "arguments": {"city": "Rome"}}])");
+}
+
+}  // namespace
+}  // namespace quire::server

@@ -1,0 +1,129 @@
+#include "quire/tools/detect.h"
+
+#include <gtest/gtest.h>
+
+#include "quire/jinja/template.h"
+#include "quire/tools/formats_testing.h"
+
+namespace quire::tools {
+namespace {
+
+Detected detect_in(const std::string& source, const std::vector<std::string_view>& tokens = {}) {
+  const auto parsed = jinja::Template::parse(source);
+  EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
+  if (!parsed) return {.format = &fallback_format()};
+  return detect(
+      [&](boost::json::object variables) -> std::optional<std::string> {
+        auto rendered = parsed->render(variables);
+        return rendered ? std::optional(std::move(rendered->text)) : std::nullopt;
+      },
+      [&](std::string_view spelling) { return std::ranges::find(tokens, spelling) != tokens.end(); });
+}
+
+// A template of turns with `calls` for messages that call tools.
+std::string turns(const std::string& calls, const std::string& prompt = "") {
+  return "{% for t in tools or [] %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{% if "
+         "m.tool_calls "
+         "%}" +
+         calls +
+         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt "
+         "%}<|im_start|>assistant\n" +
+         prompt + "{% endif %}";
+}
+
+TEST(Detect, ReadsEveryFormatOffWhatATemplateWrites) {
+  for (const testing::Example& example : testing::examples()) {
+    if (example.calls.empty()) continue;
+    const Detected found = detect_in(turns(example.calls));
+    EXPECT_EQ(found.format->name, example.format) << example.calls;
+    EXPECT_TRUE(found.reads_back) << example.format;
+    EXPECT_TRUE(found.tells_tools);
+    EXPECT_TRUE(found.several) << example.format;
+    EXPECT_EQ(found.reasoning, nullptr);
+    EXPECT_EQ(found.arguments_as_text, example.format.starts_with("deepseek")) << example.format;
+  }
+}
+
+TEST(Detect, TheWordsOfTheInstructionsDoNotMatter) {
+  const std::string misleading =
+      "Write [TOOL_CALLS] [{\"name\": \"x\", \"arguments\": {}}] or <|tool_call|> or <function=x>.\n";
+  EXPECT_EQ(detect_in(misleading + turns(testing::examples()[0].calls)).format->name, "hermes");
+}
+
+TEST(Detect, TemplatesThatTakeOneCallOnly) {
+  const std::string one =
+      "{% if m.tool_calls|length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}{% set f = "
+      "m.tool_calls[0].function "
+      "%}<|python_tag|>{{ '{\"name\": \"' + f.name + '\", \"parameters\": ' + f.arguments|tojson + '}' }}";
+  const Detected found = detect_in(turns(one));
+  EXPECT_EQ(found.format->name, "llama3");
+  EXPECT_FALSE(found.several);
+}
+
+TEST(Detect, TemplatesThatWantNoContentAsNull) {
+  std::string source = turns(testing::examples()[0].calls);
+  source.replace(source.find("{% if m.tool_calls %}"), 21, "{% if m.tool_calls and m.content is none %}");
+  const Detected found = detect_in(source);
+  EXPECT_EQ(found.format->name, "hermes");
+  EXPECT_TRUE(found.null_content);
+}
+
+TEST(Detect, WithoutCallsInTheTemplateTheFallbackIsUsed) {
+  const Detected found = detect_in("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:");
+  EXPECT_EQ(found.format, &fallback_format());
+  EXPECT_FALSE(found.reads_back);
+  EXPECT_FALSE(found.tells_tools);
+  const Detected refusing = detect_in("{{ raise_exception('no') }}");
+  EXPECT_EQ(refusing.format, &fallback_format());
+  EXPECT_EQ(refusing.reasoning, nullptr);
+}
+
+TEST(Detect, WithoutCallsInTheTemplateTokensOfTheVocabularyDecide) {
+  const std::string plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+  EXPECT_EQ(detect_in(plain, {"<|tool_call_start|>", "<|tool_call_end|>"}).format->name, "lfm2");
+  EXPECT_EQ(detect_in(plain, {"<|tool_call|>"}).format->name, "granite");
+  EXPECT_EQ(detect_in(plain, {"{", "[", "```json"}).format, &fallback_format());
+  EXPECT_EQ(detect_in(plain, {"[THINK]"}).reasoning, nullptr);
+  EXPECT_EQ(detect_in(plain, {"[THINK]", "[/THINK]"}).reasoning->name, "mistral");
+  // What the template writes comes first.
+  EXPECT_EQ(detect_in(turns(testing::examples()[0].calls), {"[TOOL_CALLS]"}).format->name, "hermes");
+}
+
+TEST(Detect, ReasoningOfAMessage) {
+  const std::string kept =
+      "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>\n{{ m.reasoning_content "
+      "}}\n</think>\n\n{% endif "
+      "%}{{ m.content }}{% endfor %}";
+  Detected found = detect_in(kept);
+  ASSERT_NE(found.reasoning, nullptr);
+  EXPECT_EQ(found.reasoning->name, "think");
+  EXPECT_EQ(found.reasoning_key, "reasoning_content");
+  const std::string channels =
+      "{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis<|message|>{{ m.thinking "
+      "}}<|end|>"
+      "<|start|>assistant{% endif %}<|channel|>final<|message|>{{ m.content }}<|end|>{% endfor %}";
+  found = detect_in(channels);
+  ASSERT_NE(found.reasoning, nullptr);
+  EXPECT_EQ(found.reasoning->name, "channels");
+  EXPECT_EQ(found.reasoning_key, "thinking");
+}
+
+TEST(Detect, ReasoningThatThePromptOpens) {
+  for (const char* const prompt : {"<think>\n", "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}",
+                                   "{% if thinking %}<think>{% else %}</think>{% endif %}"}) {
+    const Detected found = detect_in(turns(testing::examples()[0].calls, prompt));
+    ASSERT_NE(found.reasoning, nullptr) << prompt;
+    EXPECT_EQ(found.reasoning->name, "think");
+    EXPECT_EQ(found.reasoning_key, "");
+  }
+}
+
+TEST(Detect, ReasoningThatIsTakenOutOfEarlierAnswers) {
+  const Detected found =
+      detect_in("{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1] }}{% endfor %}");
+  ASSERT_NE(found.reasoning, nullptr);
+  EXPECT_EQ(found.reasoning->name, "think");
+}
+
+}  // namespace
+}  // namespace quire::tools
