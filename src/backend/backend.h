@@ -106,7 +106,7 @@ struct Input {
     GatedNormed,  // rms_norm(x * silu(gate)) * weight, over each of `groups` equal parts of a row
     NormedGated,  // silu(gate) * (rms_norm(x) * weight), over the same parts
     LayerNormed,  // (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias
-    Activated     // act(x)
+    Activated     // act(x); Silu or GeluTanh
   };
   Kind kind = Kind::Plain;
   Tensor x;
@@ -196,8 +196,8 @@ struct AttentionShape {
   float scale = 1;
   float soft_cap = 0;        // 0: none
   std::uint32_t window = 0;  // positions that a token sees, itself included; 0: all
-  // [heads], or none: a score per head that no position has. It is neither scaled nor capped. Its weight is part of the
-  // sum that the weights are divided by, and nothing else.
+  // [heads], or none. Attention sinks: a score per head that takes part in the softmax like one more position, whose
+  // value is zero. It is neither scaled nor capped.
   Tensor sinks = {};
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
   bool latent() const { return value_dim != 0; }
@@ -225,8 +225,8 @@ struct HeadChanges {
 
 // A product for each head of a row, with a matrix of its own:
 //   out[i][h][n] = sum over k of weight[h][n][k] * x[i][h][k]
-// Heads of x and of out are next to each other. Both may be longer than the matrix says: then the elements behind the
-// inputs of a head are copied behind its outputs, and there are as many in x as in out.
+// Heads of x and of out are next to each other. A head of x may have more elements than the matrix has columns. They
+// are copied behind the head's outputs.
 struct HeadProducts {
   Tensor out;                      // [rows][heads * (weight.rows + copied)]
   Tensor x;                        // [rows][heads * (weight.cols + copied)]
@@ -337,8 +337,13 @@ class Backend {
   // Picks a token from a row of logits for each job. The answers are in the order of the jobs, valid after finish() and
   // until the next begin(). They do not depend on the device: the same logits give the same answer, to the last bit.
   // At most once in a step, within Sizes::sampling. What the jobs point to must stay until finish(), and no later
-  // operation of this step may write to the logits.
-  virtual std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) = 0;
+  // operation of this step may write to the logits. `masks`: the words of the masks are complete only after its wait().
+  // Null: they are complete now.
+  virtual std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                                   sampling::MaskGate* masks) = 0;
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) {
+    return sample(logits, jobs, nullptr);
+  }
   // Waits for all work since begin(), and reports the error if any of it failed.
   virtual PoolResult<void> finish() = 0;
 

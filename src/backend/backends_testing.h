@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quire/backend/factory.h"
+#include "quire/base/check.h"
 
 namespace quire::testing {
 
@@ -34,7 +35,9 @@ inline std::vector<BackendKind> backend_kinds() {
     if (only != "cuda" && make_backend(options)) kinds.push_back({variant, options});
   }
   const BackendOptions cuda{.device = "cuda"};
-  if (only != "cpu" && make_backend(cuda)) kinds.push_back({"cuda", cuda, true});
+  const bool has_gpu = only != "cpu" && make_backend(cuda).has_value();
+  QUIRE_CHECK(only != "cuda" || has_gpu, "QUIRE_BACKENDS=cuda, but this machine has no GPU that can be used");
+  if (has_gpu) kinds.push_back({"cuda", cuda, true});
   return kinds;
 }
 

@@ -245,6 +245,36 @@ TEST_P(ConformanceOfSampling, SamplingComesAfterTheOperationsOfItsStep) {
   }
 }
 
+// The words are all zero until the backend waits for them.
+TEST_P(ConformanceOfSampling, MasksAreReadAfterTheirGateHasOpened) {
+  struct Gate final : sampling::MaskGate {
+    std::vector<std::uint32_t>* words = nullptr;
+    std::uint32_t allowed = 0;
+    std::uint32_t waits = 0;
+    void wait() override {
+      ++waits;
+      (*words)[allowed / 32] = 1U << (allowed % 32);
+    }
+  };
+  constexpr std::uint32_t kTokens = 700;
+  Matrix values(1, kTokens, 0.0f);
+  for (std::uint32_t i = 0; i < kTokens; ++i) values.values[i] = static_cast<float>(i);
+  const Tensor logits = tensors().put(values);
+  std::vector<std::uint32_t> words((kTokens + 31) / 32);
+  for (const std::uint32_t allowed : {3U, 33U, 699U}) {
+    std::ranges::fill(words, 0);
+    Gate gate;
+    gate.words = &words;
+    gate.allowed = allowed;
+    const std::vector<Job> jobs = {{.row = 0, .mask = words}, {.row = 0}};
+    std::span<const Picked> picked;
+    step(rows_alone(1), [&] { picked = backend().sample(logits, jobs, &gate); });
+    EXPECT_GE(gate.waits, 1U);
+    EXPECT_EQ(picked[0].token, static_cast<std::int32_t>(allowed));
+    EXPECT_EQ(picked[1].token, static_cast<std::int32_t>(kTokens - 1));
+  }
+}
+
 TEST_P(ConformanceOfSampling, AllocatesNothingInAStep) {
   std::mt19937 random(4);
   const Matrix logits = any_logits(random, 10, kLimits.vocabulary);

@@ -26,6 +26,16 @@ struct Job {
   std::int32_t logprobs = -1;
 };
 
+// The masks of jobs may still be computed while a step runs. A backend calls wait() before it looks at the words of a
+// mask: as late as possible, when all work before the sampling is under way.
+class MaskGate {
+ public:
+  virtual void wait() = 0;
+
+ protected:
+  ~MaskGate() = default;
+};
+
 // Log-probabilities follow from logit, sum and places (engine/sampler.h: Sampler::told). All three are the model's own,
 // before penalties, bias and mask.
 struct Picked {

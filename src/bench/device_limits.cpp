@@ -25,7 +25,8 @@ PoolResult<double> seconds_of_a_copy(Device& device, DeviceBuffer& to, const Dev
 Result<MachineLimits> measure_device(Device& device, std::size_t bytes) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   auto from = DeviceBuffer::create(device, bytes), to = DeviceBuffer::create(device, bytes);
-  if (!from || !to) return fail("not enough memory to measure it: " + (from ? to : from).error().message());
+  if (!from || !to)
+    return fail("not enough memory on the device to measure its speed: " + (from ? to : from).error().message());
   double best = kInfinite;
   for (int round = 0; round < kRounds; ++round) {
     const auto seconds = seconds_of_a_copy(device, *to, *from, bytes);

@@ -20,7 +20,8 @@ TEST(DeviceLimits, TooLittleMemoryIsSaid) {
   HostDevice device;
   const auto limits = measure_device(device, std::size_t{1} << 60);
   ASSERT_FALSE(limits);
-  EXPECT_TRUE(limits.error().message.starts_with("not enough memory to measure it: ")) << limits.error().message;
+  EXPECT_TRUE(limits.error().message.starts_with("not enough memory on the device to measure its speed: "))
+      << limits.error().message;
 }
 
 }  // namespace

@@ -3,29 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 #include <string>
 
 namespace quire::bench {
 namespace {
 
-// The matrices of a layer, without "blk.7.". The other tensors of a layer are small (norms, biases, ...).
-constexpr std::string_view kMatrices[] = {
-    "attn_q.weight",   "attn_k.weight",       "attn_v.weight",         "attn_qkv.weight",     "attn_output.weight",
-    "ffn_gate.weight", "ffn_up.weight",       "ffn_down.weight",       "ssm_in.weight",       "ssm_out.weight",
-    "attn_q_a.weight", "attn_q_b.weight",     "attn_kv_a_mqa.weight",  "attn_kv_b.weight",    "attn_k_b.weight",
-    "attn_v_b.weight", "ffn_gate_inp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight",
-};
-// Those of all experts of a layer. A token uses some of them.
-constexpr std::string_view kExperts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight",
-                                         "ffn_down_exps.weight"};
-
-bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
-  constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return false;
-  name.remove_prefix(kPrefix.size());
-  return std::ranges::find(names, name.substr(name.find('.') + 1)) != names.end();
+// Whether a token is multiplied by it, or by a part of it. The other tensors of a layer are small: norms, biases and
+// the weights of convolutions.
+bool is_matrix(const gguf::Tensor& tensor) {
+  const std::string_view name = tensor.name;
+  const bool convolution = name.ends_with("conv1d.weight") || name.ends_with(".conv.weight");
+  return name.starts_with("blk.") && name.ends_with(".weight") && !name.ends_with("_norm.weight") && !convolution &&
+         tensor.rows() > 1;
 }
+// Those of all experts of a layer. A token uses some of them.
+bool is_of_experts(const gguf::Tensor& tensor) { return tensor.name.ends_with("_exps.weight"); }
 
 // The share of a layer's experts that a token uses.
 double share_of_experts(const gguf::File& file) {
@@ -53,8 +45,7 @@ ModelCost cost_of(const gguf::File& file, const StateLayout& layout) {
   ModelCost cost;
   for (std::size_t i = 0; i < file.tensor_count(); ++i) {
     const gguf::Tensor tensor = file.tensor(i);
-    if (is_one_of(kMatrices, tensor.name)) count(cost.layers, tensor);
-    if (is_one_of(kExperts, tensor.name)) count(cost.experts, tensor);
+    if (is_matrix(tensor)) count(is_of_experts(tensor) ? cost.experts : cost.layers, tensor);
   }
   cost.expert_share = share_of_experts(file);
   auto output = file.find_tensor("output.weight");

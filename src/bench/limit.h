@@ -1,8 +1,7 @@
 // The most that a machine could reach with a model, so that a measured rate can be given as a share of it. The limit
 // follows from the work that a phase cannot avoid:
-// - It reads the weight matrices once, at their size in the file. It reads the keys and values that its tokens attend
-//   to. It reads and writes the recurrent states of its sequences.
-//   Of the experts of a mixture it reads those that some token has chosen.
+// - It reads the weight matrices once, at their size in the file; of the experts only those that some token chose. It
+//   reads the keys and values that its tokens attend to. It reads and writes the recurrent states of its sequences.
 // - It multiplies every token by the matrices of the layers, and by the output matrix if its logits are wanted. That is
 //   two operations per element, on bytes if the matrix is quantised, otherwise on floats.
 // Everything else (embedding lookup, norms, the arithmetic of attention and of recurrences) counts as free.

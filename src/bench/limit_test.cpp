@@ -8,6 +8,7 @@
 
 #include "quire/gguf/writer.h"
 #include "quire/model/model.h"
+#include "quire/model/model_files_testing.h"
 
 namespace quire::bench {
 namespace {
@@ -111,6 +112,27 @@ TEST(BenchLimit, NearlyAllOfARealModelIsMultipliedBy) {
     EXPECT_EQ(cost.state_bytes > 0, std::string_view(kind) != "llama") << kind;
     EXPECT_EQ(cost.attention.empty(), std::string_view(kind) == "mamba2") << kind;
   }
+}
+
+class LimitOfGoldenModel : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, LimitOfGoldenModel, model::testing::golden_files(), model::testing::readable);
+
+// As above. In small models norms and decays (mamba) are a larger part.
+TEST_P(LimitOfGoldenModel, CountsNearlyAllOfIt) {
+  const auto model = model::Model::load(QUIRE_SOURCE_DIR "/" + GetParam());
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const gguf::File& file = (*model)->file();
+  const ModelCost cost = cost_of(file, *(*model)->layout(16, ElementType::F16));
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i < file.tensor_count(); ++i) {
+    const gguf::Tensor tensor = file.tensor(i);
+    if (tensor.name == "position_embd.weight") continue;  // looked up
+    if (tensor.name == "token_embd.weight" && file.find_tensor("output.weight")) continue;
+    all += tensor.data.size();
+  }
+  const std::uint64_t counted = cost.layers.bytes + cost.experts.bytes + cost.output.bytes;
+  EXPECT_LE(counted, all);
+  EXPECT_GT(counted, all - all / 6);
 }
 
 // A model with round numbers.

@@ -123,7 +123,7 @@ void add_positions(Page& page, const ModelFacts& facts) {
       page.line("rotary scaling",
                 scaling.long_factors
                     ? fmt::format("longrope, long factors (short ones with --ctx {} or less)", original)
-                    : fmt::format("longrope, short factors (long ones from {} tokens on)", original));
+                    : fmt::format("longrope, short factors (long ones with --ctx above {})", original));
       break;
   }
 }

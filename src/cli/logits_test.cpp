@@ -50,9 +50,6 @@ double spread(std::span<const float> logits) {
   return std::sqrt(squares / n - sum / n * sum / n);
 }
 
-// In parts of the spread of the logits. Falcon-H1 was rounded when it was converted: see golden_test.cpp.
-double tolerance_of(const std::string& path) { return path.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3; }
-
 class GoldenLogits : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
@@ -74,7 +71,7 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
       }
       ASSERT_EQ(ran.exit_code, 0) << ran.err;
       EXPECT_EQ(ran.out, "");
-      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), tolerance_of(golden) * spread)
+      EXPECT_LE(worst(floats_of(folder / "last.f32"), expected), model::testing::golden_tolerance(golden) * spread)
           << variant << ", " << ids.size() << " ids";
     }
   }

@@ -1,7 +1,6 @@
 // `quire serve`: the model behind an HTTP server, until a signal ends it.
 //
-// What holds: as soon as the server listens, it writes one line for each of its addresses to standard output, and
-// nothing
+// What holds: once the server listens, it writes one line for each of its addresses to standard output and nothing
 //   else. Its log goes to standard error. SIGINT and SIGTERM end it gracefully, a second signal ends it at once.
 // How it fails: with one line, before it listens; later only if the device is lost.
 #pragma once
@@ -40,7 +39,7 @@ struct ServeOptions {
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);
-// The same with a model that is loaded. The options of the model, the files of keys and the journal have been seen to.
+// The same with a model that is loaded. The key files and the journal are ready too: their options are not read.
 Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOptions options, const Console& console);
 
 // Adds the command to the program's command line; see model_commands.h.

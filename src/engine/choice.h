@@ -2,6 +2,7 @@
 // engine's own files include this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,8 +68,12 @@ struct Choice {
   Sampler sampler;
   std::unique_ptr<TextStream> text;
   StopMatcher stop;
-  std::optional<std::uint32_t> job;  // of this step's sampling; empty: the host samples
-  std::optional<Sampled> picked;     // sampled in this step, not committed yet
+  std::unique_ptr<Constraint> constraint;  // null: none
+  std::vector<std::uint32_t> mask;         // with a constraint: a bit for each token of the vocabulary
+  std::size_t masked_at = 0;               // `mask` is for the token after so many; 0: for none
+  std::vector<Token> forced;               // tokens that must come next; the next one is the last here
+  std::optional<std::uint32_t> job;        // of this step's sampling; empty: the host samples
+  std::optional<Sampled> picked;           // sampled in this step, not committed yet
   double logprob_sum = 0;
   bool done = false;
 
@@ -92,6 +97,10 @@ struct Choice {
   // Stop strings count now: see Request::min_tokens.
   bool may_stop(std::uint32_t min_tokens) const { return generated() > min_tokens || min_tokens == 0; }
   bool decodes() const { return state == State::Decode; }
+  void find_forced() {
+    constraint->forced(forced);
+    std::ranges::reverse(forced);
+  }
 };
 
 // A batch, and the choice that each entry belongs to.

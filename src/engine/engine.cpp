@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "quire/base/check.h"
+#include "quire/base/numbers.h"
 #include "quire/engine/choice.h"
 #include "quire/engine/job.h"
 #include "quire/engine/scheduler.h"
@@ -174,6 +175,7 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     std::ranges::sort(sorted);
     job->request.stop_tokens = std::move(sorted);
   }
+  if (job->request.constraint && !masks_) masks_ = std::make_unique<MaskWorker>(options_.mask_threads);
   job->listener = std::move(listener);
   job->submitted = now();
   const Request& asked = job->request;
@@ -227,6 +229,12 @@ void Engine::equip(const Job& job, Choice& choice) {
   if (asked.min_tokens > 0) choice.sampler.hold_back(asked.stop_tokens, choice.prompt_tokens + asked.min_tokens);
   if (asked.text) choice.text = asked.text();
   choice.stop = StopMatcher(asked.stop_strings);
+  if (!asked.constraint) return;
+  choice.constraint = asked.constraint();
+  choice.mask.assign(divide_up(executor_->vocabulary(), 32u), 0);
+  choice.masked_at = 0;
+  choice.forced.clear();
+  choice.find_forced();
 }
 
 bool Engine::cancel(RequestId id) {
@@ -281,6 +289,7 @@ bool Engine::step() {
     const model::StepWants wants = ask(step);
     const Clock::time_point computing = now();
     const auto output = executor_->forward(step.batch, wants);
+    if (masks_) masks_->wait();  // also after an error: the choices may go
     const double model_seconds = seconds(now() - computing);
     if (output) {
       scheduler_->measure(model_seconds);

@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "quire/engine/executor.h"
+#include "quire/engine/mask_worker.h"
 #include "quire/engine/request.h"
 #include "quire/engine/tenants.h"
 
@@ -63,7 +64,8 @@ struct EngineOptions {
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // of the host arena, for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
-  bool check_integrity = false;  // check the pool after every step (tests)
+  std::uint32_t mask_threads = 1;  // compute the masks of constraints, beside the thread that samples
+  bool check_integrity = false;    // check the pool after every step (tests)
   // The time, also for measuring how long a step took. Empty: Clock::now. A simulation has its own.
   std::function<Clock::time_point()> now = {};
 };
@@ -150,6 +152,7 @@ class Engine {
   void note_admissions(const Step& step);
   model::StepWants ask(const Step& step);
   bool ask_for_tokens(Choice& choice, std::uint32_t row);
+  std::span<const std::uint32_t> ask_for_mask(Choice& choice);
   void take(const Step& step, const model::StepOutput& output);
   void take_prompt(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const model::StepOutput& output);
   void tell_prompt_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> logits);
@@ -164,6 +167,8 @@ class Engine {
   void equip(const Job& job, Choice& choice);
   void start_siblings(Choice& first);
   void accept(Choice& choice);
+  bool append(Choice& choice, Token token, float logprob, std::span<const TokenLogprob> alternatives);
+  void follow_constraint(Choice& choice);
   struct Ending {  // how an answer ended, for the listener
     Finish why = Finish::Stop;
     std::string_view stop = {};
@@ -193,8 +198,9 @@ class Engine {
   std::vector<float> pooled_;                      // scratch
   std::vector<TokenLogprob> prompt_alternatives_;  // scratch
   sampling::Budget budget_;
-  SamplerScratch scratch_;  // for what the executor does not sample
-  EngineStats stats_;       // without what the scheduler counts
+  SamplerScratch scratch_;             // for what the executor does not sample
+  std::unique_ptr<MaskWorker> masks_;  // from the first request with a constraint on
+  EngineStats stats_;                  // without what the scheduler counts
 };
 
 }  // namespace quire::engine

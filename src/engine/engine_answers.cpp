@@ -36,7 +36,9 @@ void Engine::accept(Choice& choice) {
   if (!picked) return finish(choice, {.why = Finish::Length});  // max_tokens of the request is 0
   const Sampled& sampled = *picked;
   if (!sampled.token) {
-    return finish(choice, {.why = Finish::Failed, .error = "no token can be chosen: all logits of the model are NaN"});
+    const std::string why = choice.constraint ? choice.constraint->error() : "";
+    return finish(choice, {.why = Finish::Failed,
+                           .error = why.empty() ? "no token can be chosen: all logits of the model are NaN" : why});
   }
   const Token token = *sampled.token;
   ++job.usage.completion_tokens;
@@ -44,6 +46,37 @@ void Engine::accept(Choice& choice) {
   if (std::ranges::binary_search(job.request.stop_tokens, token)) {
     return finish(choice, {.why = Finish::Stop, .stop_token = token});
   }
+  if (choice.constraint && !choice.constraint->accept(token)) {
+    return finish(choice, {.why = Finish::Failed, .error = choice.constraint->error()});
+  }
+  if (!append(choice, token, sampled.logprob, sampled.alternatives)) return;
+  if (choice.constraint) follow_constraint(choice);
+}
+
+// What follows from the constraint after a token was sampled: the end of the answer, or tokens without an alternative.
+// They become part of the answer at once, and the next step computes them as it computes the chunk of a prompt. With
+// log-probabilities they are sampled one by one, where only they are allowed.
+void Engine::follow_constraint(Choice& choice) {
+  Job& job = *jobs_.at(choice.request);
+  if (!choice.forced.empty()) choice.forced.pop_back();  // it was sampled
+  for (;;) {
+    if (choice.forced.empty()) choice.find_forced();
+    if (choice.forced.empty() || choice.sampler.tells_logprobs()) break;
+    const Token token = choice.forced.back();
+    choice.forced.pop_back();
+    if (!choice.constraint->accept(token)) {
+      return finish(choice, {.why = Finish::Failed, .error = choice.constraint->error()});
+    }
+    ++job.usage.completion_tokens;
+    if (!append(choice, token, 0, {})) return;
+  }
+  if (choice.constraint->complete()) return finish(choice, {.why = Finish::Stop});
+  if (choice.decodes() && choice.pending() > 1) choice.state = Choice::State::Prefill;
+}
+
+// The answer grows by a token. False: it ended with it.
+bool Engine::append(Choice& choice, Token token, float logprob, std::span<const TokenLogprob> alternatives) {
+  Job& job = *jobs_.at(choice.request);
   choice.tokens.push_back(token);
   choice.sampler.see(token);
   job.text.clear();
@@ -56,16 +89,21 @@ void Engine::accept(Choice& choice) {
                .index = choice.generated() - 1,
                .token = token,
                .text = text,
-               .logprob = sampled.logprob,
-               .alternatives = sampled.alternatives});
+               .logprob = logprob,
+               .alternatives = alternatives});
   } else {
     choice.told_text += text;
-    choice.told_alternatives.insert(choice.told_alternatives.end(), sampled.alternatives.begin(),
-                                    sampled.alternatives.end());
-    choice.told.push_back({token, sampled.logprob, choice.told_text.size(), choice.told_alternatives.size()});
+    choice.told_alternatives.insert(choice.told_alternatives.end(), alternatives.begin(), alternatives.end());
+    choice.told.push_back({token, logprob, choice.told_text.size(), choice.told_alternatives.size()});
   }
-  if (choice.stop.matched()) return finish(choice, {.why = Finish::Stop, .stop = choice.stop.which()});
-  if (choice.tokens.size() == choice.max_tokens) return finish(choice, {.why = Finish::Length});
+  if (choice.stop.matched()) {
+    finish(choice, {.why = Finish::Stop, .stop = choice.stop.which()});
+  } else if (choice.tokens.size() == choice.max_tokens) {
+    // A constraint that is complete with the last token has its end.
+    const bool complete = choice.constraint && choice.constraint->complete();
+    finish(choice, {.why = complete ? Finish::Stop : Finish::Length});
+  }
+  return !choice.done;
 }
 
 void Engine::finish(Choice& choice, Ending ending) {

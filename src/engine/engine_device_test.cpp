@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/engine/constraint_testing.h"
 #include "quire/engine/weightless_testing.h"
 #include "quire/state/counting_device_testing.h"
 
@@ -32,7 +33,7 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
       for (int t = 0; t < 30 + 9 * i; ++t) request.prompt.push_back((seed * 7 + t * t) % 32);
       request.n = i == 2 ? 2 : 1;
       request.sampling = {.temperature = i % 2 == 0 ? 0.0 : 1.0, .seed = static_cast<std::uint64_t>(i)};
-      all.push_back(std::move(request));
+      all.push_back(i % 2 == 0 ? std::move(request) : with_rules(std::move(request)));
     }
     return all;
   }

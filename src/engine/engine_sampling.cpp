@@ -1,5 +1,7 @@
 // What a step wants of the executor, and what becomes of its output: tokens of answers, and logits and hidden states of
 // prompts.
+#include <algorithm>
+
 #include "quire/base/check.h"
 #include "quire/engine/choice.h"
 #include "quire/engine/engine.h"
@@ -42,7 +44,7 @@ model::StepWants Engine::ask(const Step& step) {
       if (job.embeds()) wanted_hidden_.push_back(i);
     }
   });
-  return {.jobs = wanted_jobs_, .logits = wanted_logits_, .hidden = wanted_hidden_};
+  return {.jobs = wanted_jobs_, .logits = wanted_logits_, .masks = masks_.get(), .hidden = wanted_hidden_};
 }
 
 // False: the host has to sample some of them.
@@ -52,7 +54,7 @@ bool Engine::ask_for_tokens(Choice& choice, std::uint32_t row) {
   // The other choices get what they need to begin.
   for (std::size_t i = 1; !job.siblings_started && i < job.choices.size(); ++i) equip(job, *job.choices[i]);
   job.each_picking(choice, [&](Choice& picks) {
-    sampling::Job wanted = picks.sampler.job(picks.tokens.size());
+    sampling::Job wanted = picks.sampler.job(picks.tokens.size(), ask_for_mask(picks));
     wanted.row = row;
     picks.job.reset();
     if (budget_.take(wanted)) {
@@ -65,6 +67,22 @@ bool Engine::ask_for_tokens(Choice& choice, std::uint32_t row) {
   return all;
 }
 
+// The words of the mask, which may still be computed. They stay valid until the answer grows: a step that is lost, or a
+// suspension, does not change them.
+std::span<const std::uint32_t> Engine::ask_for_mask(Choice& choice) {
+  if (!choice.constraint) return {};
+  if (choice.masked_at == choice.tokens.size()) return choice.mask;
+  choice.masked_at = choice.tokens.size();
+  if (choice.forced.empty()) {
+    masks_->add(*choice.constraint, choice.mask);
+  } else {
+    std::ranges::fill(choice.mask, 0);
+    const auto token = static_cast<std::uint32_t>(choice.forced.back());
+    choice.mask[token / 32] = 1U << (token % 32);
+  }
+  return choice.mask;
+}
+
 void Engine::take(const Step& step, const model::StepOutput& output) {
   QUIRE_CHECK(output.picked.size() == wanted_jobs_.size(), "an executor that samples answers every job");
   each_wanted(step, [&](Choice& choice, const BatchEntry& entry, std::uint32_t row) {
@@ -73,7 +91,8 @@ void Engine::take(const Step& step, const model::StepOutput& output) {
       job.each_picking(choice, [&](Choice& picks) {
         const std::uint32_t last = row + entry.wanted_rows() - 1;
         picks.picked = picks.job ? picks.sampler.told(output.picked[*picks.job])
-                                 : picks.sampler.sample(output.logits.row(last), picks.tokens.size(), scratch_);
+                                 : picks.sampler.sample(output.logits.row(last), picks.tokens.size(), scratch_,
+                                                        ask_for_mask(picks));
       });
     }
     if (job.tells_prompt_logits() || job.embeds()) take_prompt(choice, entry, row, output);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quire/base/shared_list.h"
+#include "quire/engine/constraint.h"
 #include "quire/engine/sampler.h"
 #include "quire/state/sequence_pool.h"
 
@@ -72,8 +73,11 @@ struct Request {
   SharedList<Token> stop_tokens;                      // end the answer and are not part of it
   SharedList<std::string> stop_strings;               // the same; may span several tokens; need `text`
   std::function<std::unique_ptr<TextStream>()> text;  // empty: events carry no text
-  Namespace name_space = 0;                           // prefixes are reused only within a namespace
-  bool reuse = true;                                  // use the prefix cache
+  // Limits the tokens of the answer: one object for each choice. Empty: none. Tokens without an alternative are put
+  // into the answer without sampling, except if log-probabilities are asked for; the tokens are the same.
+  std::function<std::unique_ptr<Constraint>()> constraint;
+  Namespace name_space = 0;  // prefixes are reused only within a namespace
+  bool reuse = true;         // use the prefix cache
   // Each level is worth EngineOptions::priority_worth of waiting time. A request that is one level higher goes before
   // requests that have waited up to that much longer, so no request waits forever. From -kMostPriority to
   // kMostPriority.

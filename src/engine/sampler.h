@@ -98,6 +98,7 @@ class Sampler {
   Sampled told(const sampling::Picked& picked);
 
   const SamplerOptions& options() const { return options_; }
+  bool tells_logprobs() const { return logprobs_ >= 0; }
 
  private:
   SamplerOptions options_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,7 @@ class Weightless final : public Executor {
       problem = before;  // the step is void, so what it read means nothing
       return std::unexpected(ok.error());
     }
+    if (wants.masks != nullptr) wants.masks->wait();
     sample(wants.jobs);
     hide(logits_, vocabulary_, rows, wants.logits);
     hide(hidden_, kHiddenWidth, rows, wants.hidden);
@@ -241,16 +243,33 @@ inline Answer right_answer(const Request& request, std::uint32_t choice, std::ui
   sampler.see_prompt(request.prompt);
   std::vector<float> logits(vocabulary);
   std::size_t length = request.prompt.size();
+  const std::unique_ptr<Constraint> constraint = request.constraint ? request.constraint() : nullptr;
+  std::vector<std::uint32_t> mask(constraint ? (vocabulary + 31) / 32 : 0);
+  std::vector<Token> forced;
   while (answer.tokens.size() < request.max_tokens && length < context) {
-    logits_after(memory, logits);
-    const Token token = *sampler.sample(logits, length++, scratch).token;
-    if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
+    if (constraint && forced.empty()) constraint->forced(forced);
+    std::optional<Token> token;
+    if (forced.empty()) {
+      if (constraint) constraint->mask(mask);
+      logits_after(memory, logits);
+      token = sampler.sample(logits, length, scratch, mask).token;
+    } else {
+      token = forced.front();
+      forced.erase(forced.begin());
+    }
+    ++length;
+    if (!token || std::ranges::find(request.stop_tokens, *token) != request.stop_tokens.end()) {
+      answer.finish = token ? Finish::Stop : Finish::Failed;
+      break;
+    }
+    if (constraint) constraint->accept(*token);
+    sampler.see(*token);
+    answer.tokens.push_back(*token);
+    memory = remember(memory, *token);
+    if (constraint && constraint->complete()) {
       answer.finish = Finish::Stop;
       break;
     }
-    sampler.see(token);
-    answer.tokens.push_back(token);
-    memory = remember(memory, token);
   }
   return answer;
 }

@@ -177,7 +177,8 @@ Result<void> read_rope(const gguf::File& file, const Reader& reader, const Hyper
     if (!*tuned) return {};
   }
   if (row.refuses_rope_sections && reader.has("rope.dimension_sections")) {
-    return reader.refuse("rope.dimension_sections", "rotary embeddings of images are not supported");
+    return reader.refuse("rope.dimension_sections",
+                         "a model that reads images: its order of rotary dimensions is not supported");
   }
   const auto dims = file.get_or<std::uint32_t>(reader.key("rope.dimension_count"), model.key_length);
   if (!dims) return std::unexpected(dims.error());

@@ -230,7 +230,7 @@ Expected with_keys(const char* model, ElementType kv_type, const std::array<int,
 }
 
 // Sanitizers are slow, and look at memory and not at knowledge: with QUIRE_PROPERTY_PERCENT below 100 a few questions
-// of each kind are enough, and half of the expected score.
+// of each kind are enough, and only kinds that are nearly always right are checked: half of the answers must be right.
 bool few_questions() {
   const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
   return percent != nullptr && std::strtoul(percent, nullptr, 10) < 100;
@@ -270,7 +270,9 @@ TEST_P(DemoScores, AreThoseOfTheReference) {
     // reference. A wrong kernel or a wrong state costs far more than two answers.
     const double of_forty = score * 40.0 / static_cast<double>(expected.asked);
     if (few_questions()) {
-      EXPECT_GE(of_forty, expected.scores[i] >= 38 ? 20 : 0) << expected << ", " << kinds[i].name << wrong;
+      if (expected.scores[i] >= 38) {
+        EXPECT_GE(of_forty, 20) << expected << ", " << kinds[i].name << wrong;
+      }
     } else {
       EXPECT_NEAR(of_forty, expected.scores[i], expected.tolerance) << expected << ", " << kinds[i].name << wrong;
     }

@@ -375,6 +375,8 @@ TEST(Hyperparameters, ExpertsThatMakeNoSenseAreRefused) {
               HasSubstr("1 of 8 groups have fewer than 2 experts"));
   EXPECT_THAT(with("expert_gating_func", 4U), HasSubstr("'llama.expert_gating_func': 4 is not supported"));
   EXPECT_THAT(with("expert_shared_count", 4097U), HasSubstr("4097 is out of range"));
+  EXPECT_THAT(refusal(with_experts().set("expert_feed_forward_length", 1024U).set("expert_shared_count", 2000U)),
+              HasSubstr("2000 experts of 1024 are too many"));
 }
 
 }  // namespace

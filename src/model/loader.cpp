@@ -46,20 +46,20 @@ Result<FileMatrix> source_of(const gguf::File& file, const Binding& binding, std
   if (binding.transposed) std::swap(made.rows, made.cols);
   made.row_bytes = made.cols * bytes;
   if (memory == nullptr) return made;
-  std::vector<float> floats(in_f32 ? std::size_t{matrix.rows} * matrix.cols : 0);
+  memory->resize(made.bytes());
+  made.data = memory->data();
+  const std::size_t elements = std::size_t{matrix.rows} * matrix.cols;
+  std::vector<float> before(in_f32 && binding.transposed ? elements : 0);  // it was transposed
   const std::byte* from = matrix.data;
   if (in_f32) {
+    const std::span<float> floats =
+        binding.transposed ? std::span(before) : std::span(reinterpret_cast<float*>(memory->data()), elements);
     if (const auto ok = gguf::dequantize(matrix.type, {matrix.data, matrix.bytes()}, floats); !ok) {
       return fail(fmt::format("{}: tensor '{}': {}", file.path(), binding.source.name, ok.error().message));
     }
     from = reinterpret_cast<const std::byte*>(floats.data());
   }
-  memory->resize(made.bytes());
-  made.data = memory->data();
-  if (!binding.transposed) {
-    std::memcpy(memory->data(), from, memory->size());
-    return made;
-  }
+  if (!binding.transposed) return made;
   for (std::uint32_t row = 0; row < matrix.rows; ++row) {
     for (std::uint32_t col = 0; col < matrix.cols; ++col, from += bytes) {
       std::memcpy(memory->data() + col * made.row_bytes + row * bytes, from, bytes);

@@ -230,7 +230,7 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
     }
     const bool only_hidden = !wants.hidden.empty() && wants.jobs.empty() && wants.logits.empty();
     if (!only_hidden) compute_logits(last, logits);
-    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs);
+    if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs, wants.masks);
     if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());

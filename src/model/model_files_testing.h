@@ -9,6 +9,13 @@
 
 namespace quire::model::testing {
 
+// How far the logits of a golden model may be from Hugging Face's on the CPU, in parts of their spread. The converter
+// multiplied the multipliers of Falcon-H1 into its weights and rounded those to halves: the file itself, computed in
+// double precision, is 1.06e-3 off.
+inline double golden_tolerance(const std::string& path) {
+  return path.find("falcon-h1") != std::string::npos ? 1.5e-3 : 1e-3;
+}
+
 inline auto golden_files() {
   return ::testing::Values("testdata/golden/cohere2/model.gguf",             //
                            "testdata/golden/deepseek2/model.gguf",           //

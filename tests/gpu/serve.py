@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A server on the GPU under load: 200 streams for 30 seconds, in a pool for about a dozen of them, so that answers are
-suspended and resumed (on the CPU, to try this script: 24 for 5 seconds). Every answer must equal the one that the same prompt gets alone.
+suspended and resumed (on the CPU, to try this script: 24 for 5 seconds). Every answer must equal the one that the same
+prompt gets alone, and the server must end with code 0.
 
     tests/gpu/serve.py FOLDER REPOSITORY [DEVICE]     FOLDER: where tests/gpu/run has unpacked the programs
 """
@@ -43,6 +44,7 @@ def ask(prompt, stream, priority=0):
 
 def main():
     server = subprocess.Popen(COMMAND, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    fine = False
     try:
         for _ in range(300):
             try:
@@ -76,10 +78,11 @@ def main():
         suspensions = sum(float(line.split()[1]) for line in metrics if line.startswith("quire_suspensions_total"))
         print(f"{STREAMS} streams, {SECONDS} s: {counts}, {suspensions:.0f} suspensions")
         fine = counts["same"] > 0 and counts["different"] == 0 and not counts["errors"] and suspensions > 0
-        return 0 if fine else 1
     finally:
         server.terminate()
-        print("the server's exit code:", server.wait())
+        code = server.wait()
+        print("the server's exit code:", code)
+    return 0 if fine and code == 0 else 1
 
 
 sys.exit(main())

@@ -31,10 +31,10 @@ struct CpuBackend::AttentionCall {
   const AttentionShape& shape;
   const cpu::AttentionPlan& plan;
   cpu::Heads heads;
-  std::uint32_t kv_heads;  // parts that threads take; several of them may go over the same KV head
-  std::uint32_t sharing;   // of these parts, for one KV head
-  std::uint32_t per_head;  // queries of a row for one part
-  std::uint32_t rows;      // of the step
+  std::uint32_t head_parts;  // which threads take; a KV head has one or more
+  std::uint32_t sharing;     // parts of one KV head
+  std::uint32_t per_head;    // queries of a row for one part
+  std::uint32_t rows;        // of the step
 };
 
 // A place for the queries of some rows: [heads][rows][per_head].
@@ -171,12 +171,12 @@ void CpuBackend::attention(Tensor out, Tensor q, const AttentionShape& shape) {
 void CpuBackend::attend_in_order(const AttentionCall& call, std::uint32_t heads_at_once) {
   const std::uint32_t dim = call.heads.value_dim, per_head = call.per_head;
   const auto items = static_cast<std::uint32_t>(call.plan.items().size());
-  const std::uint32_t groups = divide_up(call.kv_heads, heads_at_once);
+  const std::uint32_t groups = divide_up(call.head_parts, heads_at_once);
   const QueryPlace all{queries_.data(), nullptr, 0, call.rows}, parts{parts_.data(), part_sums_.data(), 0, call.rows};
   cpu::for_each_in_order(team_, items * groups, [&](std::uint32_t n) {
     const cpu::AttentionPlan::Item& item = call.plan.items()[n / groups];
     const std::uint32_t first_head = n % groups * heads_at_once;
-    const std::uint32_t last_head = std::min(first_head + heads_at_once, call.kv_heads);
+    const std::uint32_t last_head = std::min(first_head + heads_at_once, call.head_parts);
     for (std::uint32_t section = item.section_begin; section < item.section_end; ++section) {
       attend_section(call, item, section, first_head, last_head, parts, true);
       for (std::uint32_t head = first_head; head < last_head; ++head) {
@@ -206,7 +206,7 @@ void CpuBackend::attend_in_order(const AttentionCall& call, std::uint32_t heads_
 
 // A thread takes a section of an item and some heads. When all are done, the sections are merged in order.
 void CpuBackend::attend_spread(const AttentionCall& call) {
-  const std::uint32_t dim = call.heads.value_dim, per_head = call.per_head, kv_heads = call.kv_heads;
+  const std::uint32_t dim = call.heads.value_dim, per_head = call.per_head, kv_heads = call.head_parts;
   const auto place = [&](const cpu::AttentionPlan::Item& item, std::uint32_t section) {
     const std::uint32_t rows = item.row_end - item.row_begin;
     const std::size_t first =

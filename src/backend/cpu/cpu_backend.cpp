@@ -148,6 +148,8 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
       kernels_.layer_norm(to, x, vector_of(input.weight), vector_of(input.bias), input.epsilon, cols);
       return;
     case Input::Kind::Activated:
+      QUIRE_CHECK(input.activation == Activation::Silu || input.activation == Activation::GeluTanh,
+                  "an activation that no kernel has alone");
       (input.activation == Activation::Silu ? kernels_.activate_silu : kernels_.activate_gelu)(to, x, cols);
       return;
     case Input::Kind::GatedNormed:

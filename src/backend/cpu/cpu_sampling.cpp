@@ -16,7 +16,8 @@ void CpuBackend::prepare_sampling() {
   places_.resize(limits.reported);
 }
 
-std::span<const sampling::Picked> CpuBackend::sample(Tensor logits, std::span<const sampling::Job> jobs) {
+std::span<const sampling::Picked> CpuBackend::sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                                     sampling::MaskGate* masks) {
   QUIRE_CHECK(jobs.size() <= sizes_.sampling.jobs && logits.cols <= sizes_.sampling.vocabulary,
               "steps are as large as they were prepared for");
   // Where the places of each job go. Its thread fills them in.
@@ -28,6 +29,7 @@ std::span<const sampling::Picked> CpuBackend::sample(Tensor logits, std::span<co
     picked_.push_back({.places = {places_.data() + used, own}});
     used += own;
   }
+  if (masks != nullptr) masks->wait();  // the logits are there
   cpu::for_each_by_thread(team_, static_cast<std::uint32_t>(jobs.size()), 1,
                           [&](std::uint32_t i, std::uint32_t thread) {
                             const sampling::Job& job = jobs[i];

@@ -1,5 +1,5 @@
-// Unpacks rows of the types with grids (gguf/grids.h) and of those with three values. An element is an integer times a
-// scale in all of them, exactly: the eighth by which IQ1 moves its elements is taken into the integers.
+// Unpacks rows of the types with grids (gguf/grids.h) and of those with three values. In all of them an element is
+// exactly an integer times a scale. IQ1 shifts its elements by an eighth; its integers are eighths.
 
 // Eight elements of a point, with signs.
 template <int kNumbers>

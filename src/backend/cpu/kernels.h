@@ -162,7 +162,8 @@ struct Kernels {
                  std::uint32_t count, const Heads& heads);
   // Adds what a query saw of the next section to what it saw of those before.
   void (*merge)(Query& into, const Query& part, std::uint32_t dim);
-  // Divides by the sum of the weights. sinks: null, or the score without a position that query i has, at i % per_head.
+  // Divides by the sum of the weights. sinks: null, or one score per head (query i has that at i % per_head) that
+  // counts in the sum like a position without a value.
   void (*end_attention)(Query* queries, std::uint32_t count, std::uint32_t dim, const float* sinks,
                         std::uint32_t per_head);
   void (*store_kv)(ElementType type, std::byte* to, const float* from, std::uint32_t n);

@@ -23,7 +23,7 @@ class QuantRows {
   }
   std::uint32_t stride() const { return cols_; }
   QuantInput row(std::size_t i) { return part(i, 0); }
-  // From a column on that is a multiple of 32. For products of matrices without blocks it may be any.
+  // The row's columns from `first_col` on. It is a multiple of 32, or any number if the matrix has no blocks.
   QuantInput part(std::size_t i, std::uint32_t first_col) {
     const std::size_t at = i * cols_ + first_col;
     return {q_.data() + at,         scales_.data() + at / 32,      starts_.data() + at / 32,

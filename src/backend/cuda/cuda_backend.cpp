@@ -199,8 +199,9 @@ HostRows CudaBackend::read_rows(Tensor x, std::span<const std::uint32_t> rows) {
   return {reinterpret_cast<const float*>(to), x.rows, x.cols, x.cols};
 }
 
-std::span<const sampling::Picked> CudaBackend::sample(Tensor logits, std::span<const sampling::Job> jobs) {
-  return sampling_.sample(logits, jobs);
+std::span<const sampling::Picked> CudaBackend::sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                                      sampling::MaskGate* masks) {
+  return sampling_.sample(logits, jobs, masks);
 }
 
 PoolResult<void> CudaBackend::finish() {

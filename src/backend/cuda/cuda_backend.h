@@ -41,7 +41,9 @@ class CudaBackend final : public Backend {
   void begin(const Batch& batch) override;
   HostRows read(Tensor x) override;
   HostRows read_rows(Tensor x, std::span<const std::uint32_t> rows) override;
-  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs) override;
+  using Backend::sample;
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                           sampling::MaskGate* masks) override;
   PoolResult<void> finish() override;
 
   void embed(Tensor out, const Weight& table, float scale) override;

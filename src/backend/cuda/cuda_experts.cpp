@@ -11,8 +11,8 @@ namespace quire::cuda {
 namespace {
 
 constexpr std::uint64_t kAlignment = 256;
-// Choices of a block, and from how many choices per expert on: small blocks read the weights of an expert that many
-// rows chose more often, large ones multiply zeros where few did.
+// A block computes 8 or 32 choices of one expert; 32 from kManyChoices choices per expert on. Small blocks read the
+// weights of a popular expert several times; large blocks multiply zeros where few rows chose the expert.
 constexpr std::uint32_t kSmallBlock = 8, kLargeBlock = 32, kManyChoices = 8;
 
 // The scratch memory, cut in pieces.

@@ -46,6 +46,8 @@ InputKind kind_of(const Input& input) {
     case Input::Kind::NormedGated: return InputKind::NormedGated;
     case Input::Kind::LayerNormed: return InputKind::LayerNormed;
     case Input::Kind::Activated:
+      QUIRE_CHECK(input.activation == Activation::Silu || input.activation == Activation::GeluTanh,
+                  "an activation that no kernel has alone");
       return input.activation == Activation::Silu ? InputKind::ActivatedSilu : InputKind::ActivatedGelu;
   }
   return InputKind::Plain;

@@ -74,7 +74,8 @@ PoolResult<void> CudaSampling::prepare(CudaDevice& device, const sampling::Limit
   return {};
 }
 
-std::span<const sampling::Picked> CudaSampling::sample(Tensor logits, std::span<const sampling::Job> jobs) {
+std::span<const sampling::Picked> CudaSampling::sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                                       sampling::MaskGate* masks) {
   QUIRE_CHECK(job_count_ == 0, "a step samples once");
   QUIRE_CHECK(jobs.size() <= limits_.jobs && logits.cols <= limits_.vocabulary,
               "steps are as large as they were prepared for");
@@ -95,6 +96,9 @@ std::span<const sampling::Picked> CudaSampling::sample(Tensor logits, std::span<
     reported += reported_by(job, logits.cols);
   }
   const Places places = places_for(inputs_.job_count, seen, biases, mask_words);
+  jobs_ = jobs;
+  gate_ = masks;
+  places_ = places;
   QUIRE_CHECK(seen + biases <= limits_.listed && reported <= limits_.reported && places.end <= jobs_bytes_,
               "steps are as large as they were prepared for");
   pack(jobs, places);
@@ -109,7 +113,7 @@ std::span<const sampling::Picked> CudaSampling::sample(Tensor logits, std::span<
       .results = reinterpret_cast<SamplingResult*>(answers_device_.data()),
       .alternatives = reinterpret_cast<std::uint64_t*>(answers_device_.data() + answer_bytes(inputs_.job_count, 0))};
   if (!device_->lost()) {
-    device_->note(cudaMemcpyAsync(there, jobs_host_.get(), places.end, cudaMemcpyHostToDevice, device_->stream()));
+    device_->note(cudaMemcpyAsync(there, jobs_host_.get(), places.masks, cudaMemcpyHostToDevice, device_->stream()));
   }
   picked_.assign(job_count_, {});
   return picked_;
@@ -120,7 +124,6 @@ void CudaSampling::pack(std::span<const sampling::Job> jobs, const Places& place
   auto* const to = reinterpret_cast<SamplingJob*>(jobs_host_.get());
   auto* const seen = reinterpret_cast<sampling::Seen*>(jobs_host_.get() + places.seen);
   auto* const biases = reinterpret_cast<TokenBias*>(jobs_host_.get() + places.biases);
-  auto* const masks = reinterpret_cast<std::uint32_t*>(jobs_host_.get() + places.masks);
   const auto words = static_cast<std::uint32_t>(divide_up(std::uint64_t{inputs_.vocabulary}, kWordBits));
   std::uint32_t seen_count = 0, bias_count = 0, mask_words = 0, reported = 0, logprobs = job_count_;
   with_logprobs_.clear();
@@ -141,7 +144,6 @@ void CudaSampling::pack(std::span<const sampling::Job> jobs, const Places& place
     if (!job.mask.empty()) {
       QUIRE_CHECK(job.mask.size() >= words, "a mask has a bit for each token");
       own.mask = mask_words;
-      std::memcpy(masks + mask_words, job.mask.data(), words * sizeof(std::uint32_t));
       mask_words += words;
     }
     inputs_.any_cuts = inputs_.any_cuts || cuts(own.rule);
@@ -156,8 +158,24 @@ void CudaSampling::pack(std::span<const sampling::Job> jobs, const Places& place
   }
 }
 
+// In the order in which pack() has counted them.
+void CudaSampling::submit_masks() {
+  if (gate_ != nullptr) gate_->wait();
+  if (places_.masks == places_.end) return;
+  const std::uint64_t words = divide_up(std::uint64_t{inputs_.vocabulary}, kWordBits);
+  auto* to = reinterpret_cast<std::uint32_t*>(jobs_host_.get() + places_.masks);
+  for (const sampling::Job& job : jobs_) {
+    if (job.mask.empty()) continue;
+    std::memcpy(to, job.mask.data(), words * sizeof(std::uint32_t));
+    to += words;
+  }
+  device_->note(cudaMemcpyAsync(jobs_device_.data() + places_.masks, jobs_host_.get() + places_.masks,
+                                places_.end - places_.masks, cudaMemcpyHostToDevice, device_->stream()));
+}
+
 void CudaSampling::launch() {
   if (job_count_ == 0) return;
+  submit_masks();
   launch_sampling(device_->stream(), inputs_, outputs_, scratch_.data());
   device_->note(cudaMemcpyAsync(answers_host_.get(), answers_device_.data(), answer_bytes_, cudaMemcpyDeviceToHost,
                                 device_->stream()));

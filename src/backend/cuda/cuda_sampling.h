@@ -1,7 +1,8 @@
 // Sampling of a step on the GPU: the jobs on their way there, and the answers on their way back.
 //
-// The jobs of a step with all their lists and masks are one transfer, and so are the answers. The kernels are launched
-// after the operations of the step, outside its graph: what they do depends on the number of jobs.
+// The jobs of a step with all their lists are one transfer, their masks another one, and the answers a third. The
+// kernels are launched after the operations of the step, outside its graph: what they do depends on the number of jobs.
+// The masks are copied then too, so that the host may compute them while the GPU computes the step.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,10 @@ class CudaSampling {
   PoolResult<void> prepare(CudaDevice& device, const sampling::Limits& limits);
 
   void begin() { job_count_ = 0; }
-  // Submits the jobs. The answers are there after launch(), a fence and collect().
-  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs);
-  // Submits the kernels and the way back. The logits are complete on the stream by now.
+  // Submits the jobs. The answers are there after launch(), a fence and collect(). Jobs and gate stay until then.
+  std::span<const sampling::Picked> sample(Tensor logits, std::span<const sampling::Job> jobs,
+                                           sampling::MaskGate* masks);
+  // Waits for the masks, and submits them, the kernels and the way back. The logits are complete on the stream by now.
   void launch();
   void collect();
 
@@ -42,6 +44,7 @@ class CudaSampling {
   };
   static Places places_for(std::uint64_t jobs, std::uint64_t seen, std::uint64_t biases, std::uint64_t mask_words);
   void pack(std::span<const sampling::Job> jobs, const Places& places);
+  void submit_masks();
 
   CudaDevice* device_ = nullptr;
   sampling::Limits limits_;
@@ -51,6 +54,9 @@ class CudaSampling {
 
   // Of this step
   std::uint32_t job_count_ = 0;  // the caller's; the kernels have one more for each with log-probabilities
+  std::span<const sampling::Job> jobs_;
+  sampling::MaskGate* gate_ = nullptr;
+  Places places_;
   std::uint64_t answer_bytes_ = 0;
   SamplingInputs inputs_;
   SamplingOutputs outputs_;

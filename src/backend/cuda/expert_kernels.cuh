@@ -1,6 +1,6 @@
 // Products with the matrices of experts. As stream_kernels.cuh: a warp has 16 rows and one part of the columns, a block
 // has all parts of its rows and adds them in order. The tokens of a block are choices of one expert, wherever their
-// inputs are. An element has the same bits as from any other kernel of products.
+// inputs are. An element's bits do not depend on the block that computes it, nor on how many choices there are.
 #pragma once
 
 #include "quire/backend/cuda/expert_kernels.h"

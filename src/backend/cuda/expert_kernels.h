@@ -61,9 +61,10 @@ struct ExpertSet {
 // `blocks.block` is 8 or 32.
 void launch_experts(cudaStream_t stream, Packing packing, ExpertSet set, const ChoiceBlocks& blocks,
                     const PreparedInput& in);
-cudaError_t prepare_experts();  // once, before the first launch
-// By packing: each in a file of its own, so that they compile side by side.
+// Once, before the first launch.
+cudaError_t prepare_experts();
 cudaError_t prepare_routes();
+// By packing: each in a file of its own, so that they compile side by side.
 cudaError_t prepare_experts_4_bits();
 cudaError_t prepare_experts_8_bits();
 cudaError_t prepare_experts_floats();

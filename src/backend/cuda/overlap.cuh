@@ -29,8 +29,8 @@ cudaError_t want_shared_memory(void (*kernel)(Parameters...)) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
 }
 
-// For kernels that read the same memory again and again: a quarter is shared memory, the rest a cache. (Without a wish
-// they would run with what the kernel before them had.)
+// For kernels that read the same memory again and again: a quarter is shared memory, the rest cache. (A kernel that
+// sets no preference keeps the split of the kernel before it.)
 template <typename... Parameters>
 cudaError_t want_cache(void (*kernel)(Parameters...)) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 25);

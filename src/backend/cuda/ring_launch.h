@@ -1,6 +1,6 @@
-// Products of very few tokens on compute capability 9.0a: as many bytes of weights on their way as a multiprocessor has
-// shared memory, and no pause between one row tile and the next. While the kernels before still run, the first weights
-// arrive already; small matrices come whole.
+// Products of one to four tokens on compute capability 9.0a. Weights go through a ring in shared memory: as many bytes
+// are in flight as a multiprocessor has shared memory, and there is no pause between one row tile and the next. The
+// first weights (all of a small matrix) are copied while the kernels before still run.
 #pragma once
 
 #include "quire/backend/cuda/product_kernels.h"

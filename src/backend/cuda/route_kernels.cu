@@ -233,8 +233,9 @@ cudaError_t prepare_routes() {
 void launch_route(cudaStream_t stream, bool overlap, Tensor numbers, Tensor weights, Tensor logits,
                   Tensor selection_bias, const RouterArgs& router) {
   if (logits.rows == 0) return;
-  launch(overlap, stream, logits.rows, 32, (2 * router.experts + router.groups + router.used) * sizeof(float), route_kernel, numbers,
-         weights, logits, reinterpret_cast<const float*>(selection_bias.data), router);
+  const std::size_t shared = (2 * router.experts + router.groups + router.used) * sizeof(float);
+  launch(overlap, stream, logits.rows, 32, shared, route_kernel, numbers, weights, logits,
+         reinterpret_cast<const float*>(selection_bias.data), router);
 }
 
 void launch_sort(cudaStream_t stream, bool overlap, Tensor numbers, std::uint32_t experts, const ChoiceBlocks& to) {

@@ -106,7 +106,7 @@ void start_stream(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, con
   launch(in.overlap, stream, grid, kStreamWarps * 32, 0, stream_kernel<kPacking, kTiles>, set, in, tokens);
 }
 
-// kEvery: also for 16 and 32 tokens; else those go in tiles of 8 or 64.
+// kEvery: kernels for tiles of 8, 16, 32 and 64 tokens; otherwise for 8 and 32.
 template <Packing kPacking, bool kEvery>
 void stream_by_tokens(cudaStream_t stream, MatrixSet& set, std::uint32_t tokens, const PreparedInput& in) {
   if (tokens <= 8) return start_stream<kPacking, 1>(stream, set, tokens, in);

@@ -1,0 +1,218 @@
+// Answers with a constraint: masks beside the forward pass, tokens without an alternative, ends.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/engine/constraint_testing.h"
+#include "quire/engine/engine.h"
+#include "quire/engine/engine_testing.h"
+
+namespace quire::engine::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
+
+TEST_P(EngineOnEachKind, AConstrainedAnswerIsThatOfTheDefinition) {
+  for (const sampling::Limits limits : {sampling::Limits{}, sampling::Limits{32, 8, 64, 64}}) {
+    Fixture fixture({.kind = GetParam(), .sampling = limits});
+    Rules::Counts counts;
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      requests.push_back(with_rules(seeded(some_tokens(10 + 3 * i, i), 60, i), &counts));
+      heard.push_back(fixture.submit(requests.back()));
+    }
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    std::size_t ended = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(heard[i]->problem, "");
+      EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i])) << i;
+      EXPECT_EQ(heard[i]->usage.completion_tokens, heard[i]->choices[0].tokens.size());
+      ended += heard[i]->choices[0].finish == Finish::Stop;
+    }
+    EXPECT_GT(ended, 0U);
+    EXPECT_LT(ended, requests.size());
+    EXPECT_GT(counts.forced, 0U);
+    EXPECT_EQ(counts.refused, 0U);
+  }
+}
+
+// Tokens without an alternative are computed together.
+TEST(EngineConstraint, ForcedTokensTakeOneStep) {
+  class Line final : public Constraint {
+   public:
+    void mask(std::span<std::uint32_t> bits) override { std::ranges::fill(bits, ~0U); }
+    bool accept(Token) override {
+      ++accepted_;
+      return true;
+    }
+    void forced(std::vector<Token>& out) override {
+      for (std::size_t i = accepted_; accepted_ > 0 && i < 41; ++i) out.push_back(static_cast<Token>(i % 32));
+    }
+    bool complete() const override { return accepted_ == 50; }
+    std::string error() const override { return {}; }
+
+   private:
+    std::size_t accepted_ = 0;
+  };
+  Fixture fixture({.rows = 64});
+  Request request = seeded(some_tokens(10), 100, 1);
+  request.constraint = [] { return std::make_unique<Line>(); };
+  const auto heard = fixture.submit(request);
+  fixture.run();
+  EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+  EXPECT_EQ(heard->choices[0].tokens.size(), 50U);
+  // One step for the prompt and the first token, one for it and the 40 after it, 8 for the others.
+  EXPECT_EQ(fixture.model->steps, 10U);
+}
+
+TEST_P(EngineOnEachKind, LogprobsDoNotChangeAConstrainedAnswer) {
+  Fixture fixture({.kind = GetParam()});
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    const Request plain = with_rules(seeded(some_tokens(12, i), 50, i));
+    Request scored = plain;
+    scored.logprobs = 2;
+    const auto heard = fixture.submit(scored);
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(plain)) << i;
+    // Every token has been looked at by the model.
+    for (const float logprob : heard->choices[0].logprobs) EXPECT_LT(logprob, 0) << i;
+    EXPECT_EQ(heard->alternatives.size(), 2 * heard->choices[0].tokens.size());
+  }
+}
+
+TEST_P(EngineOnEachKind, ConstrainedChoicesAreThoseOfSeparateRequests) {
+  Fixture fixture({.kind = GetParam()});
+  Request request = with_rules(seeded(some_tokens(30), 40, 5));
+  request.n = 4;
+  const auto heard = fixture.submit(request);
+  fixture.run();
+  ASSERT_EQ(heard->choices.size(), 4U);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(heard->choices[i].answer(), fixture.right(request, i)) << i;
+}
+
+TEST_P(EngineOnEachKind, SuspensionCarriesTheConstraint) {
+  for (const SuspendBy by : {SuspendBy::Copy, SuspendBy::Recompute}) {
+    const bool pages = GetParam() != Kind::Recurrent;
+    Fixture fixture(
+        {.kind = GetParam(),
+         .budget = !pages                          ? 1U << 10
+                   : GetParam() == Kind::ShortConv ? 14U << 10
+                                                   : 24U << 10,
+         .engine = {.target_itl = std::chrono::microseconds(0), .suspend_by = by, .check_integrity = true}});
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      requests.push_back(with_rules(seeded(some_tokens(20, i), 60, i), nullptr, 1'000'003));
+      requests.back().priority = i == 11 ? 1 : 0;
+      requests.back().logprobs = i % 3 == 0 ? 0 : -1;
+      heard.push_back(fixture.submit(requests.back()));
+      fixture.engine->step();
+      fixture.engine->step();
+    }
+    fixture.run();
+    EXPECT_EQ(fixture.model->problem, "");
+    const EngineStats stats = fixture.engine->stats();
+    EXPECT_GT(stats.suspensions_by_copy + stats.suspensions_by_recompute, 0U);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i])) << i;
+    }
+  }
+}
+
+TEST(EngineConstraint, TheAnswerEndsAtTheLastTokenEvenIfItIsForced) {
+  Fixture fixture({});
+  for (std::uint32_t most = 1; most < 40; ++most) {
+    const Request request = with_rules(seeded(some_tokens(12, 3), most, 7), nullptr, 1'000'003);
+    const auto heard = fixture.submit(request);
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(request)) << most;
+    EXPECT_EQ(heard->choices[0].tokens.size(), most);
+    EXPECT_EQ(heard->choices[0].finish, Finish::Length);
+  }
+}
+
+TEST(EngineConstraint, AMaskWithoutATokenEndsTheAnswerWithTheReason) {
+  class Nothing final : public Constraint {
+   public:
+    void mask(std::span<std::uint32_t> bits) override { std::ranges::fill(bits, 0); }
+    bool accept(Token) override { return false; }
+    void forced(std::vector<Token>&) override {}
+    bool complete() const override { return false; }
+    std::string error() const override { return "the grammar allows no token here"; }
+  };
+  for (const sampling::Limits limits : {sampling::Limits{}, sampling::Limits{32, 8, 64, 64}}) {
+    Fixture fixture({.sampling = limits});
+    Request request = seeded(some_tokens(12), 20, 7);
+    request.constraint = [] { return std::make_unique<Nothing>(); };
+    const auto heard = fixture.submit(request);
+    const auto other = fixture.submit(seeded(some_tokens(12), 20, 7));
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].finish, Finish::Failed);
+    EXPECT_THAT(heard->choices[0].error, HasSubstr("the grammar allows no token here"));
+    EXPECT_EQ(other->choices[0].finish, Finish::Length);
+  }
+}
+
+TEST(EngineConstraint, StopStringsAndStopTokensEndItInForcedTokensToo) {
+  Fixture fixture({});
+  const Request plain = with_rules(seeded(some_tokens(12, 3), 60, 7), nullptr, 1'000'003);
+  const Answer whole = fixture.right(plain);
+  for (std::size_t at = 1; at + 1 < whole.tokens.size(); ++at) {
+    Request request = plain;
+    request.text = [] { return std::make_unique<Letters>(); };
+    std::string stop;
+    for (std::size_t i = at - 1; i <= at; ++i) stop += static_cast<char>('a' + whole.tokens[i]);
+    request.stop_strings = std::vector<std::string>{stop};
+    const auto heard = fixture.submit(request);
+    fixture.run();
+    EXPECT_EQ(heard->choices[0].finish, Finish::Stop);
+    EXPECT_EQ(heard->choices[0].stop, stop);
+    EXPECT_LE(heard->choices[0].tokens.size(), at + 1);
+    EXPECT_TRUE(
+        std::ranges::equal(heard->choices[0].tokens, std::span(whole.tokens).first(heard->choices[0].tokens.size())));
+  }
+}
+
+// A mask is not computed twice for a token, also if the step that wanted it was lost or its choice suspended.
+TEST(EngineConstraint, ACancelledAnswerLeavesNothingBehind) {
+  Fixture fixture({});
+  Rules::Counts counts;
+  for (int i = 0; i < 8; ++i) {
+    const auto heard = fixture.submit(with_rules(seeded(some_tokens(12, 3), 60, 7), &counts, 1'000'003));
+    for (int step = 0; step < i; ++step) fixture.engine->step();
+    EXPECT_TRUE(fixture.engine->cancel(fixture.last));
+    EXPECT_EQ(heard->choices[0].finish, Finish::Cancelled);
+  }
+  EXPECT_TRUE(fixture.engine->idle());
+}
+
+TEST(MaskWorker, ComputesAllMasksWithAnyNumberOfThreads) {
+  class Slow final : public Constraint {
+   public:
+    void mask(std::span<std::uint32_t> bits) override { bits[0] = ++calls; }
+    bool accept(Token) override { return true; }
+    void forced(std::vector<Token>&) override {}
+    bool complete() const override { return false; }
+    std::string error() const override { return {}; }
+    std::uint32_t calls = 0;
+  };
+  for (const std::uint32_t threads : {0U, 1U, 3U}) {
+    MaskWorker worker(threads);
+    std::vector<Slow> constraints(20);
+    std::vector<std::uint32_t> words(20);
+    for (std::uint32_t round = 1; round < 60; ++round) {
+      for (std::size_t i = 0; i < round % 20; ++i) worker.add(constraints[i], {&words[i], 1});
+      worker.wait();
+      for (std::size_t i = 0; i < round % 20; ++i) ASSERT_EQ(words[i], constraints[i].calls);
+    }
+    worker.wait();  // with nothing to do
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine::testing
