@@ -257,6 +257,11 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   add_bytes(*command, "--stream-buffer", server.stream_buffer,
             "Bytes buffered for a client that does not read its stream; if there\nare more, its request is cancelled "
             "(default: 1M)");
+  add_bytes(
+      *command, "--responses-bytes", server.responses_bytes,
+      "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)");
+  add_seconds(*command, "--responses-age", server.responses_age,
+              "Forget a response that was not used for this long (default: 86400)");
   add_seconds(*command, "--header-timeout", http.header_timeout, "Time for a request header to arrive (default: 10)");
   add_seconds(*command, "--body-timeout", http.body_timeout, "Time for a request body to arrive (default: 60)");
   add_seconds(*command, "--idle-timeout", http.idle_timeout,

@@ -5,13 +5,12 @@
 #include <random>
 #include <utility>
 
-#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "quire/server/fields.h"
+#include "quire/server/answer.h"
+#include "quire/server/messages.h"
+#include "quire/server/responses.h"
 #include "quire/server/text_endpoints.h"
 #include "quire/server/web_files.h"
 
@@ -21,17 +20,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kModelPath = "/v1/models/";
-
-// The page loads nothing from elsewhere: no scripts, no images, no connections.
-constexpr const char* kPolicy =
-    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-std::string_view content_type(std::string_view file) {
-  if (file.ends_with(".html")) return "text/html; charset=utf-8";
-  if (file.ends_with(".js")) return "text/javascript; charset=utf-8";
-  if (file.ends_with(".css")) return "text/css; charset=utf-8";
-  return "application/octet-stream";
-}
+constexpr std::string_view kMessagesPath = "/v1/messages";
 
 ApiError internal_error() {
   return {.status = 500, .type = "server_error", .message = "the server could not do this; it may be out of memory"};
@@ -43,6 +32,22 @@ ApiError priority_too_high(std::int32_t asked, std::int32_t most) {
           .message = fmt::format("'priority' is {}, and the highest of this key is {}", asked, most),
           .param = "priority",
           .code = "priority_not_allowed"};
+}
+
+// "/v1/responses/{id}" matches any name in this place. Names of models may have slashes, ids have none.
+bool matches(std::string_view pattern, std::string_view path) {
+  const std::size_t open = pattern.find('{');
+  if (open == std::string_view::npos) return pattern == path;
+  const std::string_view before = pattern.substr(0, open), behind = pattern.substr(pattern.find('}') + 1);
+  if (path.size() <= before.size() + behind.size() || !path.starts_with(before) || !path.ends_with(behind))
+    return false;
+  const std::string_view name = path.substr(before.size(), path.size() - before.size() - behind.size());
+  return before == kModelPath || name.find('/') == std::string_view::npos;
+}
+
+// Clients of an API expect its errors.
+HttpResponse in_shape(std::string_view path, const ApiError& error) {
+  return path.starts_with(kMessagesPath) ? messages_error(error) : to_response(error);
 }
 
 std::string random_prefix() {
@@ -59,6 +64,7 @@ Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts
       model_(model),
       options_(std::move(options)),
       counts_(std::move(counts)),
+      store_(options_.responses),
       feed_(std::make_shared<PoolFeed>(loop, service, std::move(facts))),
       completion_{.loop = loop,
                   .service = service,
@@ -90,6 +96,13 @@ const std::vector<Api::Route>& Api::routes() {
         {"GET", "/pool/events", false, &Api::pool_events},
         {"POST", "/v1/completions", false, &Api::completions},
         {"POST", "/v1/chat/completions", false, &Api::chat_completions},
+        {"POST", "/v1/messages", false, &Api::messages},
+        {"POST", "/v1/messages/count_tokens", false, &Api::count_tokens},
+        {"POST", "/v1/responses", false, &Api::responses},
+        {"GET", "/v1/responses/{id}", false, &Api::stored_response},
+        {"DELETE", "/v1/responses/{id}", false, &Api::delete_response},
+        {"GET", "/v1/responses/{id}/input_items", false, &Api::input_items},
+        {"GET", "/v1/models/{name}", false, &Api::model},
         {"POST", "/v1/embeddings", false, &Api::embeddings},
         {"GET", "/props", false, &Api::props},
         {"POST", "/apply-template", false, &Api::apply_template},
@@ -103,7 +116,7 @@ const std::vector<Api::Route>& Api::routes() {
 }
 
 std::vector<std::string> Api::endpoints() {
-  std::vector<std::string> all = {fmt::format("GET {}{{name}}", kModelPath)};
+  std::vector<std::string> all;
   for (const Route& route : routes()) {
     const bool file = std::ranges::any_of(web_files(), [&](const WebFile& each) { return each.path == route.path; });
     if (!file) all.push_back(fmt::format("{} {}", route.method, route.path));
@@ -121,6 +134,8 @@ void Api::send(const Reply& reply, HttpResponse response) {
   reply->send(std::move(response));
 }
 
+void Api::refuse(const Call& call, const ApiError& error) { send(call.reply, in_shape(call.request.path, error)); }
+
 // False: a browser sends this request for a page of an origin that is not allowed.
 bool Api::allow_origin(const HttpRequest& request, Headers& headers) const {
   if (request.origin.empty()) return true;
@@ -136,25 +151,21 @@ bool Api::allow_origin(const HttpRequest& request, Headers& headers) const {
 }
 
 Api::Decision Api::decide(const HttpRequest& request, bool origin_allowed) const {
-  const auto refused = [](const ApiError& error) { return Decision{.refusal = to_response(error)}; };
+  const auto refused = [&](const ApiError& error) { return Decision{.refusal = in_shape(request.path, error)}; };
   const Route* found = nullptr;
   std::string methods;
-  static constexpr Route kModel{"GET", kModelPath, false, &Api::model};
   for (const Route& route : routes()) {
-    if (route.path != request.path) continue;
+    if (!matches(route.path, request.path)) continue;
     methods += fmt::format("{}{}", methods.empty() ? "" : ", ", route.method == "GET" ? "GET, HEAD" : route.method);
     if (route.method == request.method) found = &route;
-  }
-  if (request.path.starts_with(kModelPath) && request.path.size() > kModelPath.size()) {
-    methods = "GET, HEAD";
-    if (request.method == "GET") found = &kModel;
   }
   TenantRef tenant = options_.keys.admit(request.authorization);
   if (tenant == nullptr && (found == nullptr || !found->open)) {
     return refused({.status = 401,
                     .type = "authentication_error",
-                    .message = request.authorization.empty() ? "an API key is needed: Authorization: Bearer KEY"
-                                                             : "the API key is not one of this server's",
+                    .message = request.authorization.empty()
+                                   ? "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
+                                   : "the API key is not one of this server's",
                     .code = "invalid_api_key"});
   }
   if (found == nullptr && methods.empty()) {
@@ -168,7 +179,7 @@ Api::Decision Api::decide(const HttpRequest& request, bool origin_allowed) const
     decision.refusal->headers.emplace_back("Allow", methods);
     return decision;
   }
-  if (!origin_allowed && request.method == "POST") {
+  if (!origin_allowed && request.method != "GET") {
     return refused({.status = 403,
                     .type = "permission_error",
                     .message = fmt::format("pages of {} may not use this server (see --cors)", request.origin),
@@ -196,8 +207,8 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Responder>& responde
     if (request.method == "OPTIONS" && allowed && !options_.origins.empty() && !request.origin.empty()) {
       return send(responder, {.status = 204,
                               .content_type = {},
-                              .headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                                          {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
+                              .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
+                                          {"Access-Control-Allow-Headers", "*, Authorization, Content-Type, X-Api-Key"},
                                           {"Access-Control-Max-Age", "86400"}}});
     }
     Decision decision = decide(request, allowed);
@@ -206,92 +217,8 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Responder>& responde
     if (options_.keys.any() && decision.tenant != nullptr) responder->notes.tenant = decision.tenant->name;
     (this->*decision.route->answer)({std::move(request), responder, std::move(decision.tenant)});
   } catch (const std::exception&) {
-    refuse(responder, internal_error());
+    send(responder, to_response(internal_error()));
   }
-}
-
-// --- the page, and routes that do not need the engine
-
-void Api::page(Call&& call) {
-  const std::string_view path = call.request.path == "/" ? "/index.html" : std::string_view(call.request.path);
-  const auto files = web_files();
-  const auto file = std::ranges::find(files, path, &WebFile::path);
-  if (file == files.end())
-    return refuse(call.reply, {.status = 404, .message = "this server was built without its page"});
-  const std::string tag = fmt::format("\"{}\"", file->hash);
-  HttpResponse response{.content_type = std::string(content_type(file->path)),
-                        .headers = {{"ETag", tag},
-                                    {"Cache-Control", "no-cache"},
-                                    {"Content-Security-Policy", kPolicy},
-                                    {"X-Content-Type-Options", "nosniff"},
-                                    {"Referrer-Policy", "no-referrer"}}};
-  if (call.request.if_none_match.find(tag) != std::string::npos || call.request.if_none_match == "*") {
-    response.status = 304;
-    response.content_type.clear();
-  } else {
-    response.body = file->content;
-  }
-  send(call.reply, std::move(response));
-}
-
-void Api::health(Call&& call) {
-  const auto integrity = service_.integrity();
-  const char* const status = !integrity.sound ? "unsound" : stopping_ ? "stopping" : "ok";
-  json::object body{{"status", status}, {"model", model_.name()}};
-  if (!integrity.sound) body["problem"] = integrity.problem;
-  send(call.reply, {.status = stopping_         ? 503u
-                              : integrity.sound ? 200u
-                                                : 500u,
-                    .headers = {{"Cache-Control", "no-store"}},
-                    .body = json::serialize(body)});
-}
-
-void Api::models(Call&& call) {
-  send(call.reply,
-       {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model_object(model_)}}})});
-}
-
-void Api::model(Call&& call) {
-  const std::string name = call.request.path.substr(kModelPath.size());
-  if (!model_.answers_to(name)) {
-    return refuse(call.reply, {.status = 404,
-                               .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(name),
-                                                      model_.name()),
-                               .param = "model",
-                               .code = "model_not_found"});
-  }
-  send(call.reply, {.body = json::serialize(model_object(model_))});
-}
-
-void Api::props(Call&& call) { send(call.reply, {.body = json::serialize(server::props(model_, options_.slots))}); }
-
-// --- inspection of the engine
-
-void Api::metrics(Call&& call) {
-  const bool asked = service_.inspect([this, reply = call.reply, sight = call.sight()](engine::Engine& engine) {
-    auto usage = std::make_shared<std::vector<engine::TenantUsage>>(engine.tenants());
-    auto engine_stats = std::make_shared<engine::EngineStats>(engine.stats());
-    auto pool_stats = std::make_shared<PoolStats>(engine.pool().stats());
-    loop_.post([this, reply, sight, usage, engine_stats, pool_stats] {
-      auto names = names_;
-      if (sight) std::erase_if(names, [&](const auto& one) { return one.first != *sight; });
-      send(reply,
-           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = metrics_.text(*engine_stats, *pool_stats, feed_->facts().checkpoint_unit, service_.integrity(),
-                                  counts_(), options_.keys.any(), metrics_.by_name(names, *usage))});
-    });
-  });
-  if (!asked) refuse(call.reply, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));
-}
-
-void Api::pool(Call&& call) {
-  metrics_.answered(200);
-  feed_->answer(call.reply, call.sight());
-}
-
-void Api::pool_events(Call&& call) {
-  metrics_.answered(200);
-  feed_->watch(call.reply, call.sight());
 }
 
 // --- bodies that workers parse
@@ -299,10 +226,10 @@ void Api::pool_events(Call&& call) {
 std::shared_ptr<Api::Job> Api::enqueue(Call&& call) {
   const std::size_t bytes = call.request.body.size();
   if (parsing_ >= options_.parse_queue || (parsing_ > 0 && parsing_bytes_ + bytes > options_.parse_bytes)) {
-    refuse(call.reply, {.status = 503,
-                        .type = "server_error",
-                        .message = fmt::format("too many requests wait to be parsed ({}); try again later", parsing_),
-                        .code = "busy"});
+    refuse(call, {.status = 503,
+                  .type = "server_error",
+                  .message = fmt::format("too many requests wait to be parsed ({}); try again later", parsing_),
+                  .code = "busy"});
     return nullptr;
   }
   ++parsing_;
@@ -316,6 +243,12 @@ std::shared_ptr<Api::Job> Api::enqueue(Call&& call) {
 void Api::dequeue(const Job& job) {
   --parsing_;
   parsing_bytes_ -= job.bytes;
+}
+
+const engine::Request& options_in(const AnswerRequest& request) { return request.chat.options; }
+template <typename Request>
+const engine::Request& options_in(const Request& request) {
+  return request.options;
 }
 
 // Parses the body on a worker thread, then continues on the loop's thread.
@@ -340,12 +273,12 @@ void Api::prepare(Call call, Parse<Request> parse, Start<Request> start) {
       if (*job->gone) return metrics_.completed(Outcome::Gone);
       if (!*result) {
         metrics_.completed(Outcome::Invalid);
-        return refuse(job->call.reply, result->error());
+        return refuse(job->call, result->error());
       }
       const Tenant& tenant = *job->call.tenant;
-      if (const auto priority = (*result)->options.priority; priority > tenant.max_priority) {
+      if (const auto priority = options_in(**result).priority; priority > tenant.max_priority) {
         metrics_.completed(Outcome::Invalid);
-        return refuse(job->call.reply, priority_too_high(priority, tenant.max_priority));
+        return refuse(job->call, priority_too_high(priority, tenant.max_priority));
       }
       start(completion_, std::move(**result), tenant.id, job->call.reply);
     });
@@ -369,7 +302,7 @@ void Api::compute(Call call, Answer answer) {
     loop_.post([this, job, result] {
       dequeue(*job);
       if (*job->gone) return;
-      if (!*result) return refuse(job->call.reply, result->error());
+      if (!*result) return refuse(job->call, result->error());
       send(job->call.reply, {.body = std::move(**result)});
     });
   });
@@ -377,6 +310,14 @@ void Api::compute(Call call, Answer answer) {
 
 // --- completions and tokens
 
+void Api::messages(Call&& call) { prepare<AnswerRequest>(std::move(call), parse_messages, server::Answer::start); }
+void Api::count_tokens(Call&& call) { compute(std::move(call), counted_messages); }
+void Api::responses(Call&& call) {
+  const auto parse = [this, tenant = call.tenant->id](json::object&& body, const TextModel& model) {
+    return parse_response(std::move(body), model, store_, tenant);
+  };
+  prepare<AnswerRequest>(std::move(call), parse, server::Answer::start);
+}
 void Api::completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_completion, Completion::start); }
 void Api::chat_completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_chat, Completion::start); }
 void Api::embeddings(Call&& call) {

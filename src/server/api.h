@@ -24,6 +24,7 @@
 #include "quire/server/keys.h"
 #include "quire/server/metrics.h"
 #include "quire/server/pool_feed.h"
+#include "quire/server/response_store.h"
 #include "quire/server/text_model.h"
 
 namespace quire::server {
@@ -34,9 +35,10 @@ struct ApiOptions {
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds stream_keep_alive{10'000};
   std::size_t stream_buffer = 1 << 20;
-  std::size_t parse_queue = 256;        // bodies that may wait for a worker or be parsed, ...
-  std::size_t parse_bytes = 256 << 20;  // and their bytes; one body is always taken
-  std::uint32_t slots = 0;              // sequences that can run at once, for /props
+  std::size_t parse_queue = 256;         // bodies that may wait for a worker or be parsed, ...
+  std::size_t parse_bytes = 256 << 20;   // and their bytes; one body is always taken
+  ResponseStore::Limits responses = {};  // what /v1/responses keeps
+  std::uint32_t slots = 0;               // sequences that can run at once, for /props
 };
 
 class Api {
@@ -66,8 +68,8 @@ class Api {
   };
   struct Route {
     std::string_view method;
-    std::string_view path;
-    bool open;  // needs no key
+    std::string_view path;  // may have a name in braces, for anything
+    bool open;              // needs no key
     void (Api::*answer)(Call&&);
   };
   static const std::vector<Route>& routes();
@@ -92,7 +94,7 @@ class Api {
   using Headers = std::vector<std::pair<std::string, std::string>>;
   bool allow_origin(const HttpRequest& request, Headers& headers) const;
   void send(const Reply& reply, HttpResponse response);
-  void refuse(const Reply& reply, const ApiError& error) { send(reply, to_response(error)); }
+  void refuse(const Call& call, const ApiError& error);
 
   void page(Call&& call);
   void health(Call&& call);
@@ -105,13 +107,21 @@ class Api {
   void completions(Call&& call);
   void chat_completions(Call&& call);
   void embeddings(Call&& call);
+  void messages(Call&& call);
+  void count_tokens(Call&& call);
+  void responses(Call&& call);
+  void stored_response(Call&& call);
+  void delete_response(Call&& call);
+  void input_items(Call&& call);
+  // The response of the path; `behind`: what follows the id there. Null: there is none, and the call was refused.
+  StoredResponseRef find_response(const Call& call, std::string_view behind);
   void apply_template(Call&& call);
   void tokenize(Call&& call);
   void detokenize(Call&& call);
 
   // Parses the body on a worker thread, then starts the call on the loop's thread.
   template <typename Request>
-  using Parse = std::expected<Request, ApiError> (*)(boost::json::object&&, const TextModel&);
+  using Parse = std::function<std::expected<Request, ApiError>(boost::json::object&&, const TextModel&)>;
   template <typename Request>
   using Start = void (*)(const CompletionContext&, Request, Namespace, std::shared_ptr<Responder>);
   template <typename Request>
@@ -125,6 +135,7 @@ class Api {
   const TextModel& model_;
   ApiOptions options_;
   std::function<HttpCounts()> counts_;
+  ResponseStore store_;
   Metrics metrics_;
   std::shared_ptr<PoolFeed> feed_;
   CompletionContext completion_;

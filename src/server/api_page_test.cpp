@@ -319,6 +319,21 @@ TEST_F(ApiPage, TheLimitsAreThoseOfThePage) {
          for (std::size_t i = 0; i < n; ++i) biases[std::string(i / 1000, '0') + std::to_string(i % 1000)] = 1;
          return completion(json::serialize(json::object{{"prompt", "x"}, {"logit_bias", biases}}));
        }},
+      {"`logit_bias` (a text)",
+       [&](std::size_t n) {
+         return completion(fmt::format(R"({{"prompt": "x", "logit_bias": [["{}", 1]]}})", std::string(n, 'x')));
+       }},
+      {"`prompt_logprobs`, `echo` with `logprobs`",
+       [&](std::size_t n) {
+         return completion(
+             fmt::format(R"({{"prompt": [{}], "n": 128, "prompt_logprobs": 1}})", many((n + 255) / 256, "7")));
+       }},
+      {"`input` (`/v1/embeddings`)",
+       [&](std::size_t n) {
+         const auto result =
+             parse_embeddings(json::parse(fmt::format(R"({{"input": [{}]}})", many(n, "\"x\""))).as_object(), *model_);
+         return result ? "" : result.error().param;
+       }},
       {"`messages`",
        [&](std::size_t n) {  // an array, a message with three members, and an array with the rest
          const auto result =

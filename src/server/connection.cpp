@@ -273,6 +273,11 @@ bool Connection::take_head(RequestParser& parser, HttpRequest& request) {
              .host = std::move(host),
              .origin = field(http::field::origin),
              .if_none_match = field(http::field::if_none_match)};
+  // Clients of Anthropic's API send their key so.
+  if (request.authorization.empty()) {
+    if (const std::string key = std::string(message["x-api-key"]); !key.empty())
+      request.authorization = "Bearer " + key;
+  }
   record_.method = method;
   record_.path = request.path;
   const std::size_t hosts = message.count(http::field::host);

@@ -135,7 +135,7 @@ void add_tenants(std::vector<MetricFamily>& families, std::span<const TenantCoun
 
 std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool, std::uint32_t checkpoint_unit,
                           const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
-                          std::span<const TenantCount> tenants) const {
+                          std::span<const TenantCount> tenants, const ResponseStore::Count& kept) const {
   std::vector<MetricFamily> families;
   const auto gauge = [&](const char* of, const char* help) { return Family(families, MetricType::Gauge, of, help); };
   const auto counter = [&](const char* of, const char* help) {
@@ -251,6 +251,8 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
     auto responses = counter("quire_http_responses_total", "Answers, by status");
     for (const auto& [status, count] : statuses_) responses.add(number(count), {label("code", std::to_string(status))});
   }
+  gauge("quire_responses", "Responses that are kept for clients").add(number(kept.responses));
+  gauge("quire_responses_bytes", "Memory of the responses that are kept").add(number(kept.bytes));
   gauge("quire_http_connections", "Open connections").add(number(http.connections));
   counter("quire_http_accepted_total", "Connections accepted").add(number(http.accepted));
   counter("quire_http_turned_away_total", "Connections refused because there were too many")

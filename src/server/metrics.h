@@ -15,6 +15,7 @@
 #include "quire/engine/engine.h"
 #include "quire/engine/service.h"
 #include "quire/server/http_server.h"
+#include "quire/server/response_store.h"
 
 namespace quire::server {
 
@@ -59,7 +60,7 @@ class Metrics {
   // shown. `checkpoint_unit`: in tokens; 0: no recurrent layers. `has_keys`: see miss_reason().
   std::string text(const engine::EngineStats& engine, const PoolStats& pool, std::uint32_t checkpoint_unit,
                    const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
-                   std::span<const TenantCount> tenants) const;
+                   std::span<const TenantCount> tenants, const ResponseStore::Count& kept) const;
 
  private:
   struct Histograms;

@@ -122,16 +122,19 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
     raw->http->post([raw, why] { raw->lose_device(why); });
   });
   impl->tell_engine(*keys);
-  impl->api = std::make_unique<Api>(*impl->http, *impl->service, *impl->text, std::move(facts),
-                                    ApiOptions{.keys = std::move(*keys),
-                                               .origins = std::move(options.origins),
-                                               .request_timeout = options.request_timeout,
-                                               .stream_keep_alive = options.stream_keep_alive,
-                                               .stream_buffer = options.stream_buffer,
-                                               .parse_queue = options.parse_queue,
-                                               .parse_bytes = options.parse_bytes,
-                                               .slots = impl->host->pool().config().max_sequences},
-                                    [raw] { return raw->http->counts(); });
+  impl->api = std::make_unique<Api>(
+      *impl->http, *impl->service, *impl->text, std::move(facts),
+      ApiOptions{.keys = std::move(*keys),
+                 .origins = std::move(options.origins),
+                 .request_timeout = options.request_timeout,
+                 .stream_keep_alive = options.stream_keep_alive,
+                 .stream_buffer = options.stream_buffer,
+                 .parse_queue = options.parse_queue,
+                 .parse_bytes = options.parse_bytes,
+                 .responses = {.bytes = options.responses_bytes,
+                               .age = std::chrono::duration_cast<std::chrono::seconds>(options.responses_age)},
+                 .slots = impl->host->pool().config().max_sequences},
+      [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

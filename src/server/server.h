@@ -37,6 +37,8 @@ struct ServerOptions {
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds stream_keep_alive{10'000};  // a comment in a stream that is silent this long; 0: none
   std::size_t stream_buffer = 1 << 20;                  // bytes that may wait for a slow client
+  std::uint64_t responses_bytes = 64 << 20;             // of each key: what /v1/responses keeps, ...
+  std::chrono::milliseconds responses_age{86'400'000};  // and for how long after its last use
   std::size_t parse_queue = 256;                        // requests that may wait to be parsed; further ones get 503
   std::size_t parse_bytes = 256 << 20;                  // and the bytes of their bodies
 };

@@ -1,0 +1,69 @@
+#include "quire/server/chat_builder.h"
+
+#include <utility>
+
+#include <boost/json/string.hpp>
+#include <boost/json/value.hpp>
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+void append(json::object& message, std::string_view key, std::string_view text) {
+  json::value& value = message[key];
+  if (!value.is_string()) value.emplace_string();
+  json::string& whole = value.get_string();
+  // Parts of one message are paragraphs.
+  if (!whole.empty() && !whole.ends_with('\n')) whole += "\n";
+  whole += text;
+}
+
+}  // namespace
+
+json::object& ChatBuilder::message(std::string_view role) {
+  if (open_ && messages_.back().at("role").as_string() == role) return messages_.back().get_object();
+  messages_.push_back(json::object{{"role", role}});
+  open_ = true;
+  return messages_.back().get_object();
+}
+
+void ChatBuilder::add_text(std::string_view role, std::string_view text) { append(message(role), "content", text); }
+
+void ChatBuilder::add_reasoning(std::string_view text) { append(message("assistant"), "reasoning_content", text); }
+
+void ChatBuilder::add_call(std::string_view id, std::string_view name, json::value arguments) {
+  names_[std::string(id)] = name;
+  json::object& to = message("assistant");
+  if (!to.contains("content")) to["content"] = "";
+  json::value& calls = to["tool_calls"];
+  if (!calls.is_array()) calls.emplace_array();
+  calls.get_array().push_back(json::object{
+      {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
+}
+
+void ChatBuilder::add_result(std::string_view id, std::string_view text) {
+  end_message();
+  json::object& to = message("tool");
+  to["tool_call_id"] = id;
+  if (const auto name = names_.find(id); name != names_.end()) to["name"] = name->second;
+  to["content"] = text;
+  end_message();
+}
+
+bool ChatBuilder::ends_with_text() const {
+  if (messages_.empty()) return false;
+  const json::object& last = messages_.back().get_object();
+  return last.at("role").as_string() == "assistant" && !last.contains("tool_calls") && last.contains("content");
+}
+
+json::object chat_tool(std::string_view name, const json::value* description, const json::value* parameters,
+                       const json::value* strict) {
+  json::object function{{"name", name}};
+  if (description != nullptr) function["description"] = *description;
+  function["parameters"] = parameters != nullptr ? *parameters : json::value(json::object{{"type", "object"}});
+  if (strict != nullptr) function["strict"] = *strict;
+  return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+}  // namespace quire::server

@@ -1,0 +1,45 @@
+// Builds the conversation that a chat template sees, from requests of other APIs than OpenAI's chat completions. The
+// result is the body of such a chat, which parse_chat() checks and reads.
+//
+// Who may call: one thread at a time.
+// What holds: what one speaker says in a row is one message: the text, the reasoning and the calls of an assistant, or
+//   the texts of a user. A result of a tool stands by itself, with the name of the tool that was called.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+namespace quire::server {
+
+class ChatBuilder {
+ public:
+  void add_text(std::string_view role, std::string_view text);
+  void add_reasoning(std::string_view text);
+  // `arguments` is an object, or JSON text that may be anything.
+  void add_call(std::string_view id, std::string_view name, boost::json::value arguments);
+  void add_result(std::string_view id, std::string_view text);
+  // What comes next is a new message, whoever speaks.
+  void end_message() { open_ = false; }
+
+  bool empty() const { return messages_.empty(); }
+  // The last message is text of the assistant and nothing else.
+  bool ends_with_text() const;
+  boost::json::array take() { return std::move(messages_); }
+
+ private:
+  boost::json::object& message(std::string_view role);
+
+  boost::json::array messages_;
+  bool open_ = false;
+  std::map<std::string, std::string, std::less<>> names_;  // of tools, by the ids of calls
+};
+
+// A tool as chats have it.
+boost::json::object chat_tool(std::string_view name, const boost::json::value* description,
+                              const boost::json::value* parameters, const boost::json::value* strict);
+
+}  // namespace quire::server

@@ -1,0 +1,181 @@
+#include "quire/server/responses.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "quire/server/answers_testing.h"
+
+namespace quire::server {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kAnswersArguments;
+using testing::named_events;
+using testing::Reply;
+using testing::Running;
+namespace json = boost::json;
+
+constexpr const char* kTools =
+    R"("tools": [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties":
+       {"city": {"type": "string"}, "days": {"type": "integer"}}}}])";
+
+class Responses : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { server_ = testing::serve_answers(); }
+  static void TearDownTestSuite() { server_.reset(); }
+  static Reply ask(const json::value& input, std::string_view more = {}) {
+    return server_->post("/v1/responses",
+                         fmt::format(R"({{"input": {}{}{}}})", json::serialize(input), more.empty() ? "" : ", ", more));
+  }
+  static std::string id_of(const Reply& reply) {
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    return reply.status == 200 ? std::string(reply.parsed().at("id").as_string()) : "";
+  }
+  static Reply send_delete(const std::string& path) {
+    testing::Client client(server_->port());
+    client.send(fmt::format("DELETE {} HTTP/1.1\r\nHost: localhost\r\n\r\n", path));
+    return client.read_reply();
+  }
+  static inline std::unique_ptr<Running> server_;
+};
+
+TEST_F(Responses, HaveItemsOfTextReasoningAndCalls) {
+  const json::value plain = ask("plain").parsed();
+  EXPECT_EQ(plain.at("object"), "response");
+  EXPECT_EQ(plain.at("status"), "completed");
+  EXPECT_EQ(plain.at("output").at(0).at("type"), "message");
+  EXPECT_EQ(plain.at("output").at(0).at("content").at(0).at("text"), "Just words; no more.");
+  EXPECT_EQ(plain.at("usage").at("total_tokens").as_int64(),
+            plain.at("usage").at("input_tokens").as_int64() + plain.at("usage").at("output_tokens").as_int64());
+  const json::value thought = ask("think").parsed();
+  EXPECT_EQ(thought.at("output").at(0).at("type"), "reasoning");
+  EXPECT_EQ(thought.at("output").at(1).at("content").at(0).at("text"), "It will be warm!");
+  const json::value call = ask("weather?", kTools).parsed();
+  ASSERT_EQ(call.at("output").as_array().size(), 2u) << json::serialize(call);
+  EXPECT_EQ(call.at("output").at(1).at("type"), "function_call");
+  EXPECT_EQ(call.at("output").at(1).at("name"), "get_weather");
+  EXPECT_EQ(json::parse(call.at("output").at(1).at("arguments").as_string()), json::parse(kAnswersArguments));
+  const json::value cut = ask("plain", R"("max_output_tokens": 3)").parsed();
+  EXPECT_EQ(cut.at("status"), "incomplete");
+  EXPECT_EQ(cut.at("incomplete_details").at("reason"), "max_output_tokens");
+}
+
+TEST_F(Responses, AStreamEndsWithWhatTheWholeAnswerIs) {
+  for (const char* input : {"plain", "think", "weather?"}) {
+    const json::value whole = ask(input, kTools).parsed();
+    const Reply stream = ask(input, std::string(kTools) + R"(, "stream": true)");
+    std::string text, arguments, reasoning;
+    std::int64_t number = 0;
+    json::array items;
+    json::object last;
+    for (const auto& [name, data] : named_events(stream.body)) {
+      EXPECT_EQ(data.at("sequence_number").as_int64(), number++);
+      if (name == "response.output_text.delta") text += data.at("delta").as_string();
+      if (name == "response.reasoning_text.delta") reasoning += data.at("delta").as_string();
+      if (name == "response.function_call_arguments.delta") arguments += data.at("delta").as_string();
+      if (name == "response.output_item.done") items.push_back(data.at("item"));
+      if (name == "response.completed") last = data.at("response").as_object();
+    }
+    ASSERT_FALSE(last.empty()) << stream.body;
+    EXPECT_EQ(json::value(items), last.at("output"));
+    ASSERT_EQ(items.size(), whole.at("output").as_array().size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const json::value& item = items[i];
+      EXPECT_EQ(item.at("type"), whole.at("output").at(i).at("type"));
+      if (item.at("type") == "message") {
+        EXPECT_EQ(item.at("content").at(0).at("text").as_string(), text);
+        EXPECT_EQ(item.at("content"), whole.at("output").at(i).at("content"));
+      } else if (item.at("type") == "reasoning") {
+        EXPECT_EQ(item.at("content").at(0).at("text").as_string(), reasoning);
+      } else {
+        EXPECT_EQ(item.at("arguments").as_string(), arguments);
+        EXPECT_EQ(item.at("arguments"), whole.at("output").at(i).at("arguments"));
+      }
+    }
+    EXPECT_EQ(server_->get(fmt::format("/v1/responses/{}", std::string_view(last.at("id").as_string()))).parsed(),
+              json::value(last))
+        << "it is kept as the client got it";
+  }
+}
+
+TEST_F(Responses, ContinueAnEarlierOne) {
+  const Reply first = ask("weather?", kTools);
+  const std::string id = id_of(first);
+  const json::value result =
+      json::parse(fmt::format(R"([{{"type": "function_call_output", "call_id": {}, "output": "sunny"}}])",
+                              json::serialize(first.parsed().at("output").at(1).at("call_id"))));
+  const Reply second = ask(result, fmt::format(R"("previous_response_id": "{}", {})", id, kTools));
+  ASSERT_EQ(second.status, 200u) << second.body;
+  EXPECT_EQ(second.parsed().at("output").at(0).at("content").at(0).at("text"), "It is sunny in Rome, 24 degrees.");
+  EXPECT_EQ(second.parsed().at("previous_response_id"), json::value(id));
+  EXPECT_GT(second.parsed().at("usage").at("input_tokens_details").at("cached_tokens").as_int64(), 0)
+      << "the pool has the prefix";
+  // The same as one request with all items.
+  json::array all = {json::object{{"role", "user"}, {"content", "weather?"}}};
+  const json::value output = first.parsed().at("output");
+  for (const json::value& item : output.as_array()) all.push_back(item);
+  all.push_back(result.at(0));
+  const Reply whole = ask(all, kTools);
+  EXPECT_EQ(whole.parsed().at("usage").at("input_tokens"), second.parsed().at("usage").at("input_tokens"));
+  EXPECT_EQ(whole.parsed().at("output").at(0).at("content"), second.parsed().at("output").at(0).at("content"));
+  // A third one, after the first was deleted.
+  EXPECT_EQ(send_delete("/v1/responses/" + id).parsed().at("deleted"), json::value(true));
+  EXPECT_EQ(server_->get("/v1/responses/" + id).status, 404u);
+  EXPECT_EQ(ask("plain", fmt::format(R"("previous_response_id": "{}")", id_of(second))).status, 200u);
+  const Reply gone = ask("plain", fmt::format(R"("previous_response_id": "{}")", id));
+  EXPECT_EQ(gone.status, 404u);
+  EXPECT_EQ(gone.parsed().at("error").at("code"), "previous_response_not_found");
+}
+
+TEST_F(Responses, CanBeReadAgainWithTheirItems) {
+  const std::string id = id_of(ask("plain", R"("metadata": {"topic": "demo"}, "instructions": "Be kind.")"));
+  const json::value kept = server_->get("/v1/responses/" + id).parsed();
+  EXPECT_EQ(kept.at("metadata").at("topic"), "demo");
+  EXPECT_EQ(kept.at("instructions"), "Be kind.");
+  const json::value items = server_->get("/v1/responses/" + id + "/input_items").parsed();
+  EXPECT_EQ(items.at("data").at(0).at("content").at(0).at("text"), "plain");
+  EXPECT_EQ(items.at("has_more"), json::value(false));
+  const std::string unkept = id_of(ask("plain", R"("store": false)"));
+  EXPECT_EQ(server_->get("/v1/responses/" + unkept).status, 404u);
+  EXPECT_EQ(server_->get("/v1/responses/" + unkept).parsed().at("error").at("code"), "response_not_found");
+}
+
+TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
+  const struct {
+    const char* body;
+    const char* message;
+  } cases[] = {
+      {R"({})", "'input' is missing"},
+      {R"({"input": 5})", "'input' must be a string or an array of items"},
+      {R"({"input": [{"role": "wizard", "content": "x"}]})",
+       "'input[0].role' must be one of user, assistant, system, developer"},
+      {R"({"input": [{"type": "function_call_output", "output": "x"}]})", "'input[0].call_id' is missing"},
+      {R"({"input": [{"type": "item_reference", "id": "x"}]})",
+       "'input[0]' is of type 'item_reference', which this server does not take"},
+      {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
+       "'input[0].content[0]' is of type 'input_image', and this server takes text only"},
+      {R"({"input": "x", "tools": [{"type": "web_search"}]})",
+       "'tools[0]' is of type 'web_search', and this server has only functions"},
+      {R"({"input": "x", "background": true})", "'background' is not supported"},
+      {R"({"input": "x", "truncation": "auto"})", "'truncation' is not supported, except as \"disabled\""},
+      {R"({"input": "x", "temperature": "hot"})", "'temperature' must be a number"},
+  };
+  for (const auto& [body, message] : cases) {
+    const Reply reply = server_->post("/v1/responses", body);
+    EXPECT_EQ(reply.status, 400u) << body;
+    EXPECT_EQ(reply.error_message(), message);
+  }
+}
+
+TEST(ResponsesOfKeys, AreNotSeenByOthers) {
+  const auto server = testing::serve_answers({.keys = {"one", "two"}});
+  const Reply reply = server->post("/v1/responses", R"({"input": "plain"})", "Authorization: Bearer one\r\n");
+  const std::string path = "/v1/responses/" + std::string(reply.parsed().at("id").as_string());
+  EXPECT_EQ(server->get(path, "Authorization: Bearer one\r\n").status, 200u);
+  EXPECT_EQ(server->get(path, "Authorization: Bearer two\r\n").status, 404u);
+  EXPECT_EQ(server->get(path).status, 401u);
+  EXPECT_THAT(server->get("/metrics", "Authorization: Bearer one\r\n").body, HasSubstr("\nquire_responses 1\n"));
+}
+
+}  // namespace
+}  // namespace quire::server
