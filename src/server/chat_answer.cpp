@@ -1,11 +1,16 @@
 #include "quire/server/chat_answer.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
+
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
 
 #include "quire/server/completion_format.h"
 #include "quire/server/fields.h"
 #include "quire/server/json_text.h"
+#include "quire/tools/tool_grammar.h"
 
 namespace quire::server {
 namespace {
@@ -49,7 +54,7 @@ std::expected<AnswerStyle, ApiError> answer_style(const json::object& body, cons
   if (!tools) return std::unexpected(invalid(tools.error().message, "tools"));
   const auto choice = read_tool_choice(body);
   if (!choice) return std::unexpected(choice.error());
-  if (auto error = check_enforceable(*choice, *tools)) return std::unexpected(std::move(*error));
+  if (auto error = check_choice(*choice, *tools)) return std::unexpected(std::move(*error));
   AnswerStyle style;
   if (model.chat() == nullptr) return style;
   style.reasoning = model.style().reasoning;
@@ -57,13 +62,48 @@ std::expected<AnswerStyle, ApiError> answer_style(const json::object& body, cons
   style.format = model.style().format;
   style.tools = std::make_shared<const tools::ToolList>(std::move(*tools));
   style.one_call = !parallel;
+  style.choice = *choice;
   return style;
+}
+
+std::optional<ApiError> enforce_calls(AnswerStyle& style, const TextModel& model, engine::Request& options) {
+  if (style.format == nullptr) return std::nullopt;
+  const bool required = style.choice.kind != ToolChoice::Kind::Auto;
+  if (!required && std::ranges::none_of(style.tools->all(), &tools::Tool::strict)) return std::nullopt;
+  const std::string field = required ? "tool_choice" : "tools";
+  if (options.constraint) {
+    return invalid(fmt::format("'{}' asks for calls that are enforced, which cannot be used together with another "
+                               "constraint of the answer",
+                               field),
+                   field);
+  }
+  const std::vector<std::string> controls = model.mark_tokens();
+  const tools::CallGrammar asked{.format = style.format,
+                                 .shape = model.style().shape,
+                                 .reasoning = style.reasoning,
+                                 .tools = style.tools.get(),
+                                 .primer = style.primer,
+                                 .only = style.choice.name,
+                                 .required = required,
+                                 .several = !style.one_call,
+                                 .controls = controls};
+  // The format and its marks are the model's, and so is the cache.
+  std::string key = fmt::format("tools {} {} {} {}", required, style.one_call, style.primer, style.choice.name);
+  for (const tools::Tool& tool : style.tools->all()) {
+    key += fmt::format("\n{} {} {}", tool.name, tool.strict, json::serialize(tool.parameters));
+  }
+  auto made = model.constraints().make(key, [&] { return tools::call_grammar(asked); });
+  if (!made) return invalid(fmt::format("'tools': {}", made.error().message), field);
+  options.constraint = std::move(*made);
+  style.enforced = true;
+  return std::nullopt;
 }
 
 ChatAnswer::ChatAnswer(const AnswerStyle& style)
     : parser_({.format = style.format,
                .reasoning = style.reasoning,
                .tools = style.tools.get(),
+               .progressive = style.enforced,
                .one_call = style.one_call}) {
   if (!style.primer.empty()) push(style.primer);
 }

@@ -25,6 +25,8 @@ struct AnswerStyle {
   const tools::Reasoning* reasoning = nullptr;   // null: reasoning is not split off
   std::string primer;                            // the end of the prompt that belongs to the answer
   bool one_call = false;                         // the answer ends with its first call
+  ToolChoice choice;
+  bool enforced = false;  // calls follow a grammar, so they are passed on while they come
 
   bool reads() const { return format != nullptr || reasoning != nullptr; }
   TextModel::Marks marks() const;
@@ -32,6 +34,10 @@ struct AnswerStyle {
 
 // Reads "tools", "tool_choice" and "parallel_tool_calls". Fails with the error for the client.
 std::expected<AnswerStyle, ApiError> answer_style(const boost::json::object& body, const TextModel& model);
+
+// Makes the answers follow the grammar of the calls, if a call is required, or a tool is strict. Needs the primer.
+// Fails with the error for the client.
+std::optional<ApiError> enforce_calls(AnswerStyle& style, const TextModel& model, engine::Request& options);
 
 class ChatAnswer {
  public:

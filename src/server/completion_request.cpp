@@ -441,6 +441,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (!prompt) return std::unexpected(prompt.error());
   request.style = std::move(*style);
   request.style.primer = tools::primer(request.style.format, request.style.reasoning, rendered->text);
+  if (auto error = enforce_calls(request.style, model, request.options)) return std::unexpected(std::move(*error));
   request.options.text = [&model, render_special, marks = request.style.marks()] {
     return model.text_stream(true, render_special, marks);
   };

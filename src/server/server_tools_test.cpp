@@ -227,21 +227,75 @@ TEST_F(ServerTools, ReasoningEffortReachesTheTemplate) {
             without + 6);
 }
 
-TEST_F(ServerTools, WhatCannotBeEnforcedYetIsRefused) {
-  for (const char* const choice : {R"("required")", R"({"type": "function", "function": {"name": "get_weather"}})"}) {
-    const Reply reply = server_->post(
+// Arguments with few values, so that a model that would write something else soon comes to an end.
+std::string few_values(std::string_view more = "") {
+  return fmt::format(
+      R"("tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
+    "properties": {{"city": {{"enum": ["Rome", "Oslo"]}}, "days": {{"enum": [3, 5]}}}}, "required": ["city", "days"],
+    "additionalProperties": false}}{}}}}}, {{"type": "function", "function": {{"name": "get_time", "parameters": {{"type": "object",
+    "properties": {{}}, "additionalProperties": false}}{}}}}}], "max_tokens": 2000)",
+      more, more);
+}
+void expect_weather(const json::value& call) {
+  EXPECT_EQ(call.at("function").at("name"), "get_weather");
+  const json::value arguments = json::parse(call.at("function").at("arguments").as_string());
+  EXPECT_TRUE(arguments.at("city") == "Rome" || arguments.at("city") == "Oslo") << arguments;
+  EXPECT_TRUE(arguments.at("days") == 3 || arguments.at("days") == 5) << arguments;
+}
+
+TEST_F(ServerTools, ANamedToolIsCalledWhateverTheModelWouldWrite) {
+  const std::string named =
+      few_values() +
+      R"(, "parallel_tool_calls": false, "tool_choice": {"type": "function", "function": {"name": "get_weather"}})";
+  for (const char* const content : {"weather?", "broken", "think"}) {
+    const json::value choice = ask(content, named);
+    EXPECT_EQ(choice.at("finish_reason"), "tool_calls") << choice;
+    EXPECT_TRUE(choice.at("message").at("content").is_null()) << choice;
+    ASSERT_EQ(choice.at("message").at("tool_calls").as_array().size(), 1u);
+    expect_weather(choice.at("message").at("tool_calls").at(0));
+    const Gathered streamed = gather(server_->post(
         "/v1/chat/completions",
-        fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "tool_choice": {}}})", kTools, choice));
-    EXPECT_EQ(reply.status, 400u);
-    EXPECT_EQ(reply.error_message(),
-              "'tool_choice' can only be \"auto\" or \"none\": to enforce a call is not supported yet");
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}], {}, "stream": true}})", content, named)));
+    EXPECT_EQ(streamed.finish, "tool_calls");
+    ASSERT_EQ(streamed.names.size(), 1u);
+    EXPECT_EQ(streamed.names[0], "get_weather");
+    EXPECT_TRUE(json::parse(streamed.arguments[0]).is_object());
   }
+}
+
+TEST_F(ServerTools, ReasoningComesBeforeARequiredCall) {
+  const json::value choice =
+      ask("think", few_values() + R"(, "tool_choice": "required", "parallel_tool_calls": false)");
+  EXPECT_EQ(choice.at("message").at("reasoning_content"), "Hmm, Rome; it is warm there, surely");
+  EXPECT_EQ(choice.at("message").at("tool_calls").as_array().size(), 1u) << choice;
+}
+
+TEST_F(ServerTools, CallsOfStrictToolsFitTheirSchemaAndTextStaysFree) {
+  const std::string strict = few_values(R"(, "strict": true)") + R"(, "parallel_tool_calls": false)";
+  const json::value call = ask("weather?", strict);
+  EXPECT_EQ(call.at("message").at("content"), "Let me look.");
+  expect_weather(call.at("message").at("tool_calls").at(0));
+  const json::value broken = ask("broken", strict);
+  EXPECT_EQ(broken.at("finish_reason"), "tool_calls") << broken;
+  const json::value text = ask("think", strict);
+  EXPECT_EQ(text.at("finish_reason"), "stop");
+  EXPECT_EQ(text.at("message").at("content"), "It will be warm!");
+}
+
+TEST_F(ServerTools, WhatCannotBeEnforcedIsRefused) {
   const Reply strict =
       server_->post("/v1/chat/completions",
                     R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function":
-          {"name": "f", "strict": true}}]})");
+          {"name": "f", "strict": true, "parameters": {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}}}]})");
   EXPECT_EQ(strict.status, 400u);
-  EXPECT_EQ(strict.error_message(), "'strict' of the function 'f' is not supported yet");
+  EXPECT_TRUE(strict.error_message().starts_with("'tools': the schema of the function 'f' cannot be enforced: "))
+      << strict.body;
+  const Reply both = server_->post(
+      "/v1/chat/completions",
+      fmt::format(
+          R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "tool_choice": "required", "guided_regex": "a"}})",
+          kTools));
+  EXPECT_EQ(both.status, 400u) << both.body;
 }
 
 // A format whose marks are control tokens, which the text of an answer usually leaves out.

@@ -118,6 +118,12 @@ void TextModel::detect_style() {
   all_marks_ = spelled(tools::marks(style_.format, style_.reasoning));
 }
 
+std::vector<std::string> TextModel::mark_tokens() const {
+  std::vector<std::string> out;
+  for (const Token token : all_marks_) out.emplace_back(tokenizer_.spelling(token));
+  return out;
+}
+
 bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
 
 std::string TextModel::token_text(Token token) const {

@@ -52,6 +52,8 @@ class TextModel {
   const text::ChatPrompt* chat() const { return chat_ ? &*chat_ : nullptr; }
   // How it writes calls of tools and reasoning. Only if it can chat.
   const tools::Detected& style() const { return style_; }
+  // The spellings of the control tokens that its marks have.
+  std::vector<std::string> mark_tokens() const;
   // For clients: it names no file.
   const std::string& why_no_chat() const { return why_no_chat_; }
   const std::string& name() const { return names_.front(); }

@@ -1,7 +1,5 @@
 #include "quire/server/tool_choice.h"
 
-#include <algorithm>
-
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
@@ -32,22 +30,14 @@ std::expected<ToolChoice, ApiError> read_tool_choice(const json::object& body) {
   return std::unexpected(*fields.error());
 }
 
-std::optional<ApiError> check_enforceable(const ToolChoice& choice, const tools::ToolList& tools) {
+std::optional<ApiError> check_choice(const ToolChoice& choice, const tools::ToolList& tools) {
   using Kind = ToolChoice::Kind;
-  if (choice.kind == Kind::None) return std::nullopt;
-  if (choice.kind != Kind::Auto && tools.empty()) return invalid("'tool_choice' needs 'tools'", "tool_choice");
-  if (choice.kind == Kind::Named && tools.find(choice.name) == nullptr) {
-    return invalid(
-        fmt::format("'tool_choice' names the function {}, and 'tools' has none of that name", quoted(choice.name)),
-        "tool_choice");
-  }
-  if (choice.kind != Kind::Auto) {
-    return invalid("'tool_choice' can only be \"auto\" or \"none\": to enforce a call is not supported yet",
-                   "tool_choice");
-  }
-  const auto strict = std::ranges::find_if(tools.all(), &tools::Tool::strict);
-  if (strict == tools.all().end()) return std::nullopt;
-  return invalid(fmt::format("'strict' of the function {} is not supported yet", quoted(strict->name)), "tools");
+  if (choice.kind == Kind::None || choice.kind == Kind::Auto) return std::nullopt;
+  if (tools.empty()) return invalid("'tool_choice' needs 'tools'", "tool_choice");
+  if (choice.kind != Kind::Named || tools.find(choice.name) != nullptr) return std::nullopt;
+  return invalid(
+      fmt::format("'tool_choice' names the function {}, and 'tools' has none of that name", quoted(choice.name)),
+      "tool_choice");
 }
 
 }  // namespace quire::server

@@ -24,7 +24,7 @@ struct ToolChoice {
 // "auto", "none", "required", or {"type": "function", "function": {"name": ...}}. Missing: auto.
 std::expected<ToolChoice, ApiError> read_tool_choice(const boost::json::object& body);
 
-// Whether the choice can be kept: "required", a name and `strict` need answers that follow a grammar.
-std::optional<ApiError> check_enforceable(const ToolChoice& choice, const tools::ToolList& tools);
+// The error if the choice does not fit the tools.
+std::optional<ApiError> check_choice(const ToolChoice& choice, const tools::ToolList& tools);
 
 }  // namespace quire::server

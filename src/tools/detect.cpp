@@ -92,6 +92,15 @@ const Format* reading(std::string_view text, std::size_t count) {
   return best;
 }
 
+// The shape that reads the calls alone.
+const Shape* written_shape(const Format& format, std::string_view text, std::size_t count) {
+  for (const Shape& shape : format.shapes) {
+    const Format alone{.name = format.name, .shapes = {&shape, 1}, .silent = format.silent};
+    if (left_over(alone, text, count)) return &shape;
+  }
+  return &format.shapes.front();
+}
+
 // What was written after the question.
 std::string_view behind_question(std::string_view text) {
   const std::size_t at = text.rfind(kQuestion);
@@ -108,6 +117,7 @@ void detect_format(const Render& render, Detected& found) {
         const Format* const format = reading(behind_question(*text), count);
         if (format == nullptr) continue;
         found.format = format;
+        found.shape = written_shape(*format, behind_question(*text), count);
         found.reads_back = true;
         found.several = count == 2;
         found.arguments_as_text = as_text;
@@ -175,7 +185,7 @@ void detect_reasoning(const Render& render, Detected& found) {
 }  // namespace
 
 Detected detect(const Render& render, const HasToken& has_token) {
-  Detected found{.format = &fallback_format()};
+  Detected found{.format = &fallback_format(), .shape = &fallback_format().shapes.front()};
   const auto plain = render(variables({user()}, true, true));
   found.tells_tools = plain && plain->find(kNames[0]) != std::string::npos;
   detect_format(render, found);
@@ -186,7 +196,10 @@ Detected detect(const Render& render, const HasToken& has_token) {
       return shape.where == Shape::Where::Anywhere && has_token(trigger(shape));
     };
     const auto format = std::ranges::find_if(formats(), known);
-    if (format != formats().end()) found.format = &*format;
+    if (format != formats().end()) {
+      found.format = &*format;
+      found.shape = &format->shapes.front();
+    }
   }
   if (found.reasoning == nullptr) {
     const auto known = [&](const Reasoning& each) { return has_token(each.begin) && has_token(each.end); };

@@ -24,6 +24,7 @@ using Render = std::function<std::optional<std::string>(boost::json::object vari
 
 struct Detected {
   const Format* format = nullptr;        // never null
+  const Shape* shape = nullptr;          // of the format: the one that the template writes; never null
   const Reasoning* reasoning = nullptr;  // null: none was seen
   bool reads_back = false;               // the template's calls were read
   bool tells_tools = false;              // the template writes the tools of the request into the prompt

@@ -11,7 +11,7 @@ namespace {
 Detected detect_in(const std::string& source, const std::vector<std::string_view>& tokens = {}) {
   const auto parsed = jinja::Template::parse(source);
   EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
-  if (!parsed) return {.format = &fallback_format()};
+  if (!parsed) return {.format = &fallback_format(), .shape = &fallback_format().shapes.front()};
   return detect(
       [&](boost::json::object variables) -> std::optional<std::string> {
         auto rendered = parsed->render(variables);
@@ -37,6 +37,9 @@ TEST(Detect, ReadsEveryFormatOffWhatATemplateWrites) {
     const Detected found = detect_in(turns(example.calls));
     EXPECT_EQ(found.format->name, example.format) << example.calls;
     EXPECT_TRUE(found.reads_back) << example.format;
+    EXPECT_EQ(trigger(*found.shape).starts_with('<'),
+              example.calls.starts_with('<') || example.calls.find("%}<") != std::string::npos)
+        << example.format << " " << trigger(*found.shape);
     EXPECT_TRUE(found.tells_tools);
     EXPECT_TRUE(found.several) << example.format;
     EXPECT_EQ(found.reasoning, nullptr);

@@ -25,7 +25,7 @@ struct Part {
     Mark,      // this text
     Maybe,     // this text, or nothing
     Space,     // any white space, or none
-    Skip,      // anything up to the next mark, at most kMostSkipped bytes; it has no meaning here
+    Skip,      // anything up to the next mark, at most kMostSkipped bytes; a grammar writes this text
     Name,      // the name of the function
     MaybeId,   // this text and the id of the call, or nothing
     Object,    // a JSON object with the name and the arguments: Shape::keys
@@ -92,7 +92,8 @@ struct Reasoning {
   std::string_view name;
   std::string_view begin;
   std::string_view end;
-  bool anywhere = false;  // may begin in the middle of an answer; otherwise only before its first text
+  std::string_view next = {};  // what models write between `end` and a call
+  bool anywhere = false;       // may begin in the middle of an answer; otherwise only before its first text
   std::span<const std::string_view> silent = {};
 };
 

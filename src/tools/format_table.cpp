@@ -7,9 +7,10 @@ using Kind = Part::Kind;
 using Where = Shape::Where;
 
 constexpr Part mark(std::string_view text) { return {Kind::Mark, text}; }
+constexpr Part skip(std::string_view text) { return {Kind::Skip, text}; }
 constexpr Part maybe(std::string_view text) { return {Kind::Maybe, text}; }
-constexpr Part kSpace{Kind::Space}, kSkip{Kind::Skip}, kName{Kind::Name}, kObject{Kind::Object}, kJson{Kind::Json},
-    kTagged{Kind::Tagged}, kKeywords{Kind::Keywords};
+constexpr Part kSpace{Kind::Space}, kName{Kind::Name}, kObject{Kind::Object}, kJson{Kind::Json}, kTagged{Kind::Tagged},
+    kKeywords{Kind::Keywords};
 
 constexpr Part kSpacedObject[] = {kSpace, kObject};
 constexpr Part kComma[] = {mark(",")};
@@ -152,21 +153,32 @@ constexpr Shape kHunyuan[] = {{.begin = kHunyuanSection, .call = kHunyuanCall, .
 
 // --- channels
 
-constexpr Part kChannelCall[] = {
-    mark("<|channel|>commentary to=functions."), kName, kSkip, mark("<|message|>"), kSpace, kJson, maybe("<|call|>")};
-constexpr Part kAnalysisCall[] = {
-    mark("<|channel|>analysis to=functions."), kName, kSkip, mark("<|message|>"), kSpace, kJson, maybe("<|call|>")};
+constexpr Part kChannelCall[] = {mark("<|channel|>commentary to=functions."),
+                                 kName,
+                                 skip(" <|constrain|>json"),
+                                 mark("<|message|>"),
+                                 kSpace,
+                                 kJson,
+                                 maybe("<|call|>")};
+constexpr Part kAnalysisCall[] = {mark("<|channel|>analysis to=functions."),
+                                  kName,
+                                  skip(" <|constrain|>json"),
+                                  mark("<|message|>"),
+                                  kSpace,
+                                  kJson,
+                                  maybe("<|call|>")};
 constexpr Part kRecipientCall[] = {mark("<|start|>assistant to=functions."),
                                    kName,
                                    mark("<|channel|>"),
-                                   kSkip,
+                                   skip("commentary json"),
                                    mark("<|message|>"),
                                    kSpace,
                                    kJson,
                                    maybe("<|call|>")};
 // The same when "<|start|>assistant" is the end of the prompt.
 constexpr Part kPromptedCall[] = {
-    mark(" to=functions."), kName, mark("<|channel|>"), kSkip, mark("<|message|>"), kSpace, kJson, maybe("<|call|>")};
+    mark(" to=functions."), kName, mark("<|channel|>"), skip("commentary json"), mark("<|message|>"), kSpace, kJson,
+    maybe("<|call|>")};
 constexpr Shape kChannels[] = {
     {.call = kChannelCall}, {.call = kAnalysisCall}, {.call = kRecipientCall}, {.call = kPromptedCall}};
 constexpr std::string_view kChannelsSilent[] = {"<|start|>assistant", "<|channel|>final<|message|>",
@@ -291,6 +303,7 @@ constexpr Reasoning kReasonings[] = {
     {.name = "channels",
      .begin = "<|channel|>analysis<|message|>",
      .end = "<|end|>",
+     .next = "<|start|>assistant",
      .anywhere = true,
      .silent = kChannelsSilent},
     {.name = "command-r7b", .begin = "<|START_THINKING|>", .end = "<|END_THINKING|>", .silent = kCohereSilent},
