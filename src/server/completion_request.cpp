@@ -441,16 +441,16 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (!prompt) return std::unexpected(prompt.error());
   request.style = std::move(*style);
   request.style.primer = tools::primer(request.style.format, request.style.reasoning, rendered->text);
+  if (*asked) {
+    (*asked)->spec.reasoning = reasoning_of(request.style);
+    if (auto error = add_constraint(**asked, model, request.options)) return std::unexpected(std::move(*error));
+  }
   if (auto error = enforce_calls(request.style, model, request.options)) return std::unexpected(std::move(*error));
   request.options.text = [&model, render_special, marks = request.style.marks()] {
     return model.text_stream(true, render_special, marks);
   };
   request.prompts.push_back(std::move(*prompt));
   request.echoes.emplace_back();
-  if (*asked) {
-    (*asked)->spec.reasoning = reasoning_of(request.style);
-    if (auto error = add_constraint(**asked, model, request.options)) return std::unexpected(std::move(*error));
-  }
   if (auto error = ask_for_prompt_logprobs(request)) return std::unexpected(std::move(*error));
   return request;
 }
