@@ -7,6 +7,7 @@
 // Who may call: one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -42,7 +43,11 @@ class Masks {
 
   const Inside& inside(LexState lex);
   void walk_inside(const Trie& trie, LexState from, Inside& out);
+  void walk_slice(const Slice& slice, LexState from, Inside& out);
+  template <typename Takes>
+  void walk_inside(const Trie& trie, LexState from, bool all_set, Takes takes, Inside& out);
   std::uint32_t characters(LexState from, SliceKind kind);
+  bool takes_all(LexState state, SliceKind kind);
   bool walk(const Trie& trie, std::uint32_t begin, std::uint32_t end, StateId from, std::span<std::uint32_t> bits);
   bool add_thread(const Thread& thread, std::span<std::uint32_t> bits);
 
@@ -50,7 +55,9 @@ class Masks {
   const TokenTrie::Impl& vocabulary_;
   std::unordered_map<LexState, Inside> inside_;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> threads_;  // row << 32 | lex
-  std::vector<StateId> path_;                                              // scratch: states by depth
+  // Per state and kind: whether every text of the kind may follow. 0: unknown, 1: no, 2: yes.
+  std::vector<std::array<std::uint8_t, 4>> takes_all_;
+  std::vector<StateId> path_;  // scratch: states by depth
   std::size_t bytes_ = 0;
   std::uint64_t visited_ = 0;
 };

@@ -1,7 +1,7 @@
 #include "quire/grammar/matcher.h"
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -16,9 +16,23 @@ namespace quire::grammar {
 namespace {
 
 // For one call of a matcher. A call that needs more is not of a grammar that anyone writes.
-constexpr std::uint64_t kCallSteps = 20'000'000;
+constexpr std::uint64_t kCallSteps = 10'000'000;
 constexpr std::uint64_t kCallBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kForcedBytes = 4096;
+
+// In a form that compilers turn into vector instructions: without them std::popcount() would be most of a mask's time.
+std::uint32_t count_bits(std::span<const std::uint32_t> words) {
+  std::uint32_t count = 0;
+  for (std::uint32_t word : words) {
+    word -= word >> 1 & 0x55555555U;
+    word = (word & 0x33333333U) + (word >> 2 & 0x33333333U);
+    word = (word + (word >> 4)) & 0x0F0F0F0FU;
+    word += word >> 8;
+    word += word >> 16;
+    count += word & 63U;
+  }
+  return count;
+}
 
 // What matchers of a grammar have computed. A new one begins when it is full; matchers carry their state over.
 struct Cache {
@@ -71,6 +85,7 @@ class Compiled {
     for (const RegexId regex : regexes_) terminals.push_back(regexes.import(grammar_.regexes(), regex));
     cache = std::make_shared<Cache>(prepared_, std::move(budget), std::move(regexes), std::move(terminals),
                                     vocabulary_->impl(), limit_);
+    count_bytes();
   }
 
   bool is_free_special(TokenId token) const {
@@ -82,6 +97,9 @@ class Compiled {
 
   std::mutex mutex;  // of everything that the cache points to
   std::shared_ptr<Cache> cache;
+  std::atomic<std::size_t> bytes = 0;  // about; with the grammar
+
+  void count_bytes() { bytes = cache->bytes() + grammar_.budget().bytes(); }
 
  private:
   Grammar grammar_;
@@ -99,10 +117,7 @@ Result<std::shared_ptr<Compiled>> compile(Grammar grammar, std::shared_ptr<const
   return std::make_shared<Compiled>(std::move(grammar), std::move(*prepared), std::move(vocabulary), options);
 }
 
-std::size_t compiled_bytes(const Compiled& compiled) {
-  const std::lock_guard lock(const_cast<Compiled&>(compiled).mutex);
-  return compiled.cache->bytes();
-}
+std::size_t compiled_bytes(const Compiled& compiled) { return compiled.bytes; }
 
 struct Matcher::Impl {
   std::shared_ptr<Compiled> compiled;
@@ -130,7 +145,9 @@ struct Matcher::Impl {
       const StateId before = state;
       const bool ended_before = ended;
       const std::string tail_before = tail;
-      if (body() && !cache->budget.exhausted()) return;
+      const bool within = body() && !cache->budget.exhausted();
+      compiled->count_bytes();
+      if (within) return;
       // What was computed with an exhausted budget is not to be used.
       state = before;
       ended = ended_before;
@@ -164,9 +181,7 @@ struct Matcher::Impl {
       return true;
     });
     if (failed) std::ranges::fill(bits, 0U);
-    std::uint32_t count = 0;
-    for (const std::uint32_t word : bits) count += static_cast<std::uint32_t>(std::popcount(word));
-    return count;
+    return count_bits(bits);
   }
 
   void read(std::string_view bytes) {
