@@ -164,7 +164,7 @@ bool SchemaReader::may_have_string(const Facts& facts) {
   // A text of many characters takes as many steps to find. Then the grammar's compiler finds out.
   if (facts.texts.empty() || facts.least_length > kProvedLength) return true;
   const auto content = texts_.string_content(facts);
-  return !content || !texts_.matches_nothing(*content) || budget_.exhausted();
+  return !content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_number(const Facts& facts) {
@@ -172,7 +172,7 @@ bool SchemaReader::may_have_number(const Facts& facts) {
   if (facts.multiples.empty() && facts.excluded.empty() && (facts.types & kFraction) != 0) return true;
   if (facts.multiples.empty() && facts.excluded.empty() && !(facts.range.least && facts.range.most)) return true;
   const auto number = texts_.number(facts);
-  return !number || !texts_.matches_nothing(*number) || budget_.exhausted();
+  return !number || !texts_.regexes().matches_nothing(*number) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_array(const Facts& facts) {

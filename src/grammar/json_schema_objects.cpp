@@ -106,7 +106,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
     all.push_back(*allowed);
   }
   std::vector<KeyClass> classes = {{.content = regexes_.all_of(all), .value = {}}};
-  if (!facts.property_names.empty() && texts_.matches_nothing(classes[0].content)) return {};
+  if (!facts.property_names.empty() && texts_.regexes().matches_nothing(classes[0].content)) return {};
 
   for (const ObjectPart& part : facts.object_parts) {
     if (part.schema == nullptr) continue;
@@ -128,9 +128,9 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
             if (!grammar_.budget().take(20)) return {};
             KeyClass inside{.content = regexes_.all_of({one.content, *regex}), .value = one.value};
             SchemaReader::add(inside.value, {.schema = &schema});
-            if (!texts_.matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
+            if (!texts_.regexes().matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
             one.content = regexes_.minus(one.content, *regex);
-            if (!texts_.matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
+            if (!texts_.regexes().matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
           }
           parts = std::move(finer);
         }
@@ -196,7 +196,7 @@ bool SchemaWriter::add_witness(Object& object, const Facts& facts, const std::ve
   std::vector<KeyClass> inside;
   for (const KeyClass& one : classes) {
     KeyClass narrow{.content = regexes_.all_of({one.content, *keys}), .value = with(one.value, broken)};
-    if (texts_.matches_nothing(narrow.content) || reader_.is_empty(narrow.value)) continue;
+    if (texts_.regexes().matches_nothing(narrow.content) || reader_.is_empty(narrow.value)) continue;
     // The same key may come again, with a value that breaks nothing: readers keep only one of them.
     if (!broken.empty() && !reader_.is_empty(with(one.value, {{.schema = witness.broken}}))) {
       refuse(place, "cannot be negated");
