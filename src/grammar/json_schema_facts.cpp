@@ -92,6 +92,7 @@ void apply(Facts& facts, const Demand& demand) {
     case Kind::Containing: facts.contains.push_back({.item = demand.schema, .least = demand.number}); break;
     case Kind::Items: facts.array_parts.push_back({.items = demand.schema}); break;
     case Kind::PropertyNames: facts.property_names.push_back(demand.schema); break;
+    case Kind::Witness: facts.witnesses.push_back(demand.witness); break;
     case Kind::NotEnforced:
       (demand.types == kArray ? facts.not_enforced_array : facts.not_enforced_object).push_back(demand.keyword);
       break;

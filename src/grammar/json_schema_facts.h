@@ -58,6 +58,14 @@ struct Contains {
   std::uint64_t least = 1;
 };
 
+// Some member must break a keyword of `schema`: additionalProperties, one of patternProperties, or propertyNames.
+struct Witness {
+  const boost::json::object* schema = nullptr;
+  std::string_view keyword{};
+  std::string_view pattern{};                  // patternProperties
+  const boost::json::value* broken = nullptr;  // what its value, or for propertyNames its key, does not fit
+};
+
 struct Facts {
   Types types = kAllTypes;
   std::optional<std::vector<const boost::json::value*>> allowed;  // enum, const
@@ -77,6 +85,7 @@ struct Facts {
   std::vector<std::string> required;
   Conjuncts property_names;
   std::uint64_t least_properties = 0, most_properties = UINT64_MAX;
+  std::vector<Witness> witnesses;
 
   // Keywords that cannot be enforced. They matter only if a value of their type is possible.
   std::vector<LazyKeyword> not_enforced_array, not_enforced_object;
@@ -103,6 +112,7 @@ struct Demand {
     Containing,
     Items,
     PropertyNames,
+    Witness,
     NotEnforced,
   };
   Kind kind = Kind::Schema;
@@ -114,6 +124,7 @@ struct Demand {
   bool exclusive = false;                     // Least, Most
   LazyKeyword keyword{};                      // Text, Multiple, NotEnforced
   const boost::json::value* value = nullptr;  // Excluded
+  struct Witness witness {};
 };
 using Option = std::vector<Demand>;
 

@@ -81,6 +81,57 @@ Result<Conjuncts> SchemaReader::property(const Facts& facts, std::string_view na
   return result;
 }
 
+Result<RegexId> SchemaReader::key_language(const Conjuncts& property_names) {
+  RegexSet& regexes = texts_.regexes();
+  const Expansion& expansion = expand(property_names);
+  if (expansion.error) return std::unexpected(*expansion.error);
+  if (!expansion.done) return fail("a schema refers to itself through propertyNames");
+  std::vector<RegexId> ways;
+  for (const Facts& facts : expansion.facts) {
+    if ((facts.types & kString) == 0) continue;
+    if (facts.allowed) {
+      for (const json::value* value : *facts.allowed) {
+        if (value->is_string()) ways.push_back(regexes.text(SchemaTexts::spelling(value->get_string())));
+      }
+      continue;
+    }
+    const auto content = texts_.string_content(facts);
+    if (!content) return content;
+    ways.push_back(*content);
+  }
+  return regexes.any_of(ways);
+}
+
+Result<RegexId> SchemaReader::witness_keys(const Witness& witness) {
+  if (witness.keyword == "propertyNames") return key_language({{.schema = witness.broken, .negated = true}});
+  if (witness.keyword == "patternProperties") {
+    return texts_.pattern(*witness.schema, "patternProperties", witness.pattern);
+  }
+  std::vector<RegexId> others;
+  if (const json::value* properties = witness.schema->if_contains("properties");
+      properties && properties->is_object()) {
+    for (const auto& [name, schema] : properties->get_object()) {
+      others.push_back(texts_.regexes().text(SchemaTexts::spelling(name)));
+    }
+  }
+  if (const json::value* patterns = witness.schema->if_contains("patternProperties");
+      patterns && patterns->is_object()) {
+    for (const auto& [pattern, schema] : patterns->get_object()) {
+      const auto regex = texts_.pattern(*witness.schema, "patternProperties", pattern);
+      if (!regex) return regex;
+      others.push_back(*regex);
+    }
+  }
+  return texts_.regexes().minus(texts_.key_content(), texts_.regexes().any_of(others));
+}
+
+Conjuncts SchemaReader::witness_value(const Witness& witness) {
+  Conjuncts result;
+  if (witness.keyword != "propertyNames") result.push_back({.schema = witness.broken, .negated = true});
+  if (witness.broken->is_bool()) result.clear();  // false: everything breaks it
+  return result;
+}
+
 std::size_t SchemaReader::prefix_length(const Facts& facts) const {
   std::size_t length = 0;
   for (const ArrayPart& part : facts.array_parts) {
@@ -113,7 +164,7 @@ bool SchemaReader::may_have_string(const Facts& facts) {
   // A text of many characters takes as many steps to find. Then the grammar's compiler finds out.
   if (facts.texts.empty() || facts.least_length > kProvedLength) return true;
   const auto content = texts_.string_content(facts);
-  return !content || !texts_.matches_nothing(*content) || budget_.exhausted();
+  return !content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_number(const Facts& facts) {
@@ -121,7 +172,7 @@ bool SchemaReader::may_have_number(const Facts& facts) {
   if (facts.multiples.empty() && facts.excluded.empty() && (facts.types & kFraction) != 0) return true;
   if (facts.multiples.empty() && facts.excluded.empty() && !(facts.range.least && facts.range.most)) return true;
   const auto number = texts_.number(facts);
-  return !number || !texts_.matches_nothing(*number) || budget_.exhausted();
+  return !number || !texts_.regexes().matches_nothing(*number) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_array(const Facts& facts) {
@@ -246,6 +297,18 @@ Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value, 
   if (object->size() < facts.least_properties || object->size() > facts.most_properties) return false;
   for (const std::string& name : facts.required) {
     if (!object->contains(name)) return false;
+  }
+  for (const Witness& witness : facts.witnesses) {
+    const auto keys = witness_keys(witness);
+    if (!keys) return std::unexpected(keys.error());
+    bool found = false;
+    for (const auto& [name, member] : *object) {
+      if (!texts_.regexes().matches(*keys, SchemaTexts::spelling(name))) continue;
+      const auto breaks = admits(witness_value(witness), member);
+      if (!breaks) return breaks;
+      found = found || *breaks;
+    }
+    if (!found) return false;
   }
   for (const auto& [name, member] : *object) {
     const auto conjuncts = property(facts, name);

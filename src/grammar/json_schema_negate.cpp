@@ -251,15 +251,23 @@ void SchemaReader::negate_object(std::vector<Option>& options, const json::objec
         }
       }
       break;
-    case AdditionalProperties:
     case UnevaluatedProperties:
+      if (!(value.is_bool() && value.get_bool())) not_enforced();
+      break;
+    case AdditionalProperties:
     case PropertyNames:
       if ((value.is_bool() && value.get_bool()) || (value.is_object() && value.get_object().empty())) break;
-      not_enforced();
+      options.push_back(
+          {only(kObject), {.kind = Kind::Witness, .witness = {.schema = &schema, .keyword = name, .broken = &value}}});
       break;
     case PatternProperties:
-      if (value.is_object() && value.get_object().empty()) break;
-      not_enforced();
+      if (!value.is_object()) return not_enforced();
+      for (const auto& [pattern, one] : value.get_object()) {
+        if ((one.is_bool() && one.get_bool()) || (one.is_object() && one.get_object().empty())) continue;
+        options.push_back({only(kObject),
+                           {.kind = Kind::Witness,
+                            .witness = {.schema = &schema, .keyword = name, .pattern = pattern, .broken = &one}}});
+      }
       break;
     default: break;
   }

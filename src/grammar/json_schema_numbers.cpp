@@ -263,20 +263,21 @@ bool NumberRange::empty(bool integers) const {
          (least->exclusive || !least->value.is_integer()) && (most->exclusive || !most->value.is_integer());
 }
 
-RegexId number_text(RegexSet& regexes, const NumberRange& range, bool integers, bool fractions, bool exponents) {
-  if (!fractions) {
-    const RegexId shape = regexes.concat({regexes.optional(regexes.text("-")), whole_digits(regexes)});
-    return range.bounded() ? regexes.all_of({in_range(regexes, range), shape}) : shape;
+RegexId number_text(RegexSet& regexes, const NumberRange& range, const NumberShape& shape) {
+  if (shape.integers && shape.fractions) {
+    if (shape.exponents) {
+      if (const auto text = with_exponent(regexes, range)) return *text;
+    }
+    return in_range(regexes, range);
   }
-  if (!integers) {
-    const RegexId shape = regexes.concat({regexes.optional(regexes.text("-")), whole_digits(regexes), regexes.text("."),
-                                          digits(regexes), digits_between(regexes, '1', '9'), digits(regexes)});
-    return range.bounded() ? regexes.all_of({in_range(regexes, range), shape}) : shape;
+  std::vector<RegexId> parts = {regexes.optional(regexes.text("-")), whole_digits(regexes)};
+  if (shape.fractions) {
+    parts.insert(parts.end(), {regexes.text("."), digits(regexes), digits_between(regexes, '1', '9'), digits(regexes)});
+  } else if (shape.zero_fraction) {
+    parts.push_back(regexes.optional(regexes.text(".0")));
   }
-  if (exponents) {
-    if (const auto text = with_exponent(regexes, range)) return *text;
-  }
-  return in_range(regexes, range);
+  const RegexId text = regexes.concat(parts);
+  return range.bounded() ? regexes.all_of({in_range(regexes, range), text}) : text;
 }
 
 std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of) {

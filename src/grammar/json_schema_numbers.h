@@ -43,8 +43,12 @@ struct NumberRange {
   bool empty(bool integers) const;
 };
 
-// `integers`, `fractions`: which numbers are meant, by value.
-RegexId number_text(RegexSet& regexes, const NumberRange& range, bool integers, bool fractions, bool exponents);
+struct NumberShape {
+  bool integers = true, fractions = true;  // which numbers are meant, by value
+  bool exponents = false;                  // where there are no bounds, or the sign alone decides
+  bool zero_fraction = false;              // if only integers are meant: "1.0" is one
+};
+RegexId number_text(RegexSet& regexes, const NumberRange& range, const NumberShape& shape);
 // Multiples of `of`, without exponents. Nothing if it cannot be written as a regular expression of bearable size.
 std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of);
 // All spellings without an exponent of this number.

@@ -24,13 +24,11 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts) {
   auto named = members(facts, names);
   if (!named || error_) return;
   object.members = std::move(*named);
-  std::vector<SymbolId> others;
-  for (const KeyClass& keys : key_classes(facts, names)) {
-    const RegexId key = regexes_.concat({texts_.between(keys.content), texts_.colon()});
-    others.push_back(grammar_.sequence({grammar_.terminal(key), value(keys.value)}));
-  }
+  const std::vector<KeyClass> classes = key_classes(facts, names);
+  object.others = one_of(classes);
+  const bool missing = !facts.witnesses.empty();
+  if (missing && !add_witness(object, facts, classes)) return;
   if (error_) return;
-  if (!others.empty()) object.others = grammar_.choice(std::move(others));
 
   const auto required = static_cast<std::uint64_t>(
       std::count_if(object.members.begin(), object.members.end(), [](const Member& one) { return one.required; }));
@@ -41,10 +39,10 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts) {
   if ((std::min<std::uint64_t>(counts, object.members.size()) + 1) * (object.members.size() + 1) > kMostCountedRules) {
     return refuse(Error{"minProperties, maxProperties: too many properties to count"});
   }
-  if (required == 0 && object.least == 0) {
+  if (required == 0 && object.least == 0 && !missing) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('{'), regexes_.text("}")}))});
   }
-  if (const auto all = rest(object, 0, 0)) grammar_.add(rule, {grammar_.terminal(texts_.open('{')), *all});
+  if (const auto all = rest(object, 0, 0, missing)) grammar_.add(rule, {grammar_.terminal(texts_.open('{')), *all});
 }
 
 // The properties that have a name, in the order of the schema, then those that are only required.
@@ -90,27 +88,6 @@ std::optional<std::vector<SchemaWriter::Member>> SchemaWriter::members(const Fac
   return result;
 }
 
-// The content of keys that propertyNames allows. Nothing: all.
-std::optional<RegexId> SchemaWriter::names_allowed(const Facts& facts) {
-  if (facts.property_names.empty()) return std::nullopt;
-  const SchemaReader::Expansion& expansion = reader_.expand(facts.property_names);
-  if (expansion.error) refuse(*expansion.error);
-  std::vector<RegexId> ways;
-  for (const Facts& one : expansion.facts) {
-    if ((one.types & kString) == 0) continue;
-    if (one.allowed) {
-      for (const json::value* value : *one.allowed) {
-        if (value->is_string()) ways.push_back(regexes_.text(SchemaTexts::spelling(value->get_string())));
-      }
-      continue;
-    }
-    const auto content = texts_.string_content(one);
-    if (!content) refuse(content.error());
-    if (content) ways.push_back(*content);
-  }
-  return regexes_.any_of(ways);
-}
-
 // Keys that have no name, by what their values must fit: patternProperties divide them.
 std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts,
                                                               const std::vector<std::string>& names) {
@@ -120,9 +97,16 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
     for (const std::string& name : names) taken.push_back(regexes_.text(SchemaTexts::spelling(name)));
     all.push_back(regexes_.complement(regexes_.any_of(taken)));
   }
-  if (const auto allowed = names_allowed(facts)) all.push_back(*allowed);
+  if (!facts.property_names.empty()) {
+    const auto allowed = reader_.key_language(facts.property_names);
+    if (!allowed) {
+      refuse(allowed.error());
+      return {};
+    }
+    all.push_back(*allowed);
+  }
   std::vector<KeyClass> classes = {{.content = regexes_.all_of(all), .value = {}}};
-  if (!facts.property_names.empty() && texts_.matches_nothing(classes[0].content)) return {};
+  if (!facts.property_names.empty() && texts_.regexes().matches_nothing(classes[0].content)) return {};
 
   for (const ObjectPart& part : facts.object_parts) {
     if (part.schema == nullptr) continue;
@@ -144,9 +128,9 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
             if (!grammar_.budget().take(20)) return {};
             KeyClass inside{.content = regexes_.all_of({one.content, *regex}), .value = one.value};
             SchemaReader::add(inside.value, {.schema = &schema});
-            if (!texts_.matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
+            if (!texts_.regexes().matches_nothing(inside.content)) finer.emplace_back(std::move(inside), true);
             one.content = regexes_.minus(one.content, *regex);
-            if (!texts_.matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
+            if (!texts_.regexes().matches_nothing(one.content)) finer.emplace_back(std::move(one), matched);
           }
           parts = std::move(finer);
         }
@@ -173,49 +157,117 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
   return result;
 }
 
+// An additional member whose key is in one of the classes.
+std::optional<SymbolId> SchemaWriter::one_of(const std::vector<KeyClass>& classes) {
+  std::vector<SymbolId> ways;
+  for (const KeyClass& keys : classes) {
+    const RegexId key = regexes_.concat({texts_.between(keys.content), texts_.colon()});
+    ways.push_back(grammar_.sequence({grammar_.terminal(key), value(keys.value)}));
+  }
+  if (ways.empty()) return std::nullopt;
+  return grammar_.choice(std::move(ways));
+}
+
+// Which members, named or additional, can be the witness. False: refused.
+bool SchemaWriter::add_witness(Object& object, const Facts& facts, const std::vector<KeyClass>& classes) {
+  const Witness& witness = facts.witnesses.front();
+  const LazyKeyword place{.schema = witness.schema, .keyword = witness.keyword};
+  if (facts.witnesses.size() > 1) {
+    refuse(place, "cannot be negated together with others");
+    return false;
+  }
+  const auto keys = reader_.witness_keys(witness);
+  if (!keys) {
+    refuse(keys.error());
+    return false;
+  }
+  const Conjuncts broken = SchemaReader::witness_value(witness);
+  const auto with = [](Conjuncts conjuncts, const Conjuncts& more) {
+    for (const Conjunct& one : more) SchemaReader::add(conjuncts, one);
+    return conjuncts;
+  };
+  for (Member& member : object.members) {
+    if (!regexes_.matches(*keys, SchemaTexts::spelling(member.name))) continue;
+    const auto conjuncts = reader_.property(facts, member.name);
+    if (!conjuncts) continue;
+    const Conjuncts both = with(*conjuncts, broken);
+    if (!reader_.is_empty(both)) member.witness = value(both);
+  }
+  std::vector<KeyClass> inside;
+  for (const KeyClass& one : classes) {
+    KeyClass narrow{.content = regexes_.all_of({one.content, *keys}), .value = with(one.value, broken)};
+    if (texts_.regexes().matches_nothing(narrow.content) || reader_.is_empty(narrow.value)) continue;
+    // The same key may come again, with a value that breaks nothing: readers keep only one of them.
+    if (!broken.empty() && !reader_.is_empty(with(one.value, {{.schema = witness.broken}}))) {
+      refuse(place, "cannot be negated");
+      return false;
+    }
+    inside.push_back(std::move(narrow));
+  }
+  object.witness = one_of(inside);
+  return true;
+}
+
 // At least one of the members from `next` on, and the end of the object. Nothing: there cannot be one.
-std::optional<SymbolId> SchemaWriter::rest(Object& object, std::size_t next, std::uint64_t count) {
+std::optional<SymbolId> SchemaWriter::rest(Object& object, std::size_t next, std::uint64_t count, bool missing) {
   if (count >= object.most || !grammar_.budget().take(5)) return std::nullopt;
-  const auto known = object.rest.find({next, count});
+  if (next == object.members.size() && !(missing ? object.witness : object.others)) return std::nullopt;
+  const auto known = object.rest.find({next, count, missing});
   if (known != object.rest.end()) return known->second;
   const SymbolId rule = grammar_.rule();
-  bool possible = false;
-  if (next < object.members.size()) {
-    const Member& member = object.members[next];
-    grammar_.add(rule, {member.key, member.value, behind(object, next + 1, count + 1)});
-    possible = true;
-    if (!member.required) {
-      if (const auto later = rest(object, next + 1, count)) grammar_.add(rule, {*later});
-    }
+  object.rest[{next, count, missing}] = rule;
+  if (next == object.members.size()) {
+    write_others(object, rule, count, missing);
+    return rule;
   }
-  if (next == object.members.size() && object.others) {
-    const std::uint64_t least = object.least > count ? object.least - count : 0;
-    if (least > 1) {
-      // Two additional keys may be equal, and then they are one property.
-      refuse(Error{"minProperties: cannot be enforced where properties have no names"});
-    }
-    const std::uint64_t most = object.most == UINT64_MAX ? UINT64_MAX : object.most - count;
-    const auto bound = most >= kUnbounded ? kUnbounded : static_cast<std::uint32_t>(most);
-    const SymbolId comma = grammar_.terminal(texts_.comma());
-    grammar_.add(rule, {grammar_.repeat(*object.others, 1, bound, comma), grammar_.terminal(texts_.close('}'))});
-    possible = true;
+  const Member& member = object.members[next];
+  grammar_.add(rule, {member.key, member.value, behind(object, next + 1, count + 1, missing)});
+  if (missing && member.witness) {
+    grammar_.add(rule, {member.key, *member.witness, behind(object, next + 1, count + 1, false)});
   }
-  if (!possible) return std::nullopt;
-  object.rest[{next, count}] = rule;
+  if (!member.required) {
+    if (const auto later = rest(object, next + 1, count, missing)) grammar_.add(rule, {*later});
+  }
   return rule;
 }
 
-SymbolId SchemaWriter::behind(Object& object, std::size_t next, std::uint64_t count) {
+// Additional members up to the end of the object.
+void SchemaWriter::write_others(Object& object, SymbolId rule, std::uint64_t count, bool missing) {
+  // Two additional keys may be equal, and then they are one property.
+  if (object.least > count + 1) refuse(Error{"minProperties: cannot be enforced where properties have no names"});
+  const SymbolId comma = grammar_.terminal(texts_.comma()), close = grammar_.terminal(texts_.close('}'));
+  const std::uint64_t most = object.most == UINT64_MAX ? UINT64_MAX : object.most - count;
+  const auto bound = most >= kUnbounded ? kUnbounded : static_cast<std::uint32_t>(most);
+  if (!missing) {
+    grammar_.add(rule, {grammar_.repeat(*object.others, 1, bound, comma), close});
+    return;
+  }
+  grammar_.add(rule, {*object.witness, close});
+  if (bound == 1) return;
+  if (bound != kUnbounded) {
+    return refuse(
+        {.schema = object.facts->witnesses.front().schema, .keyword = object.facts->witnesses.front().keyword},
+        "cannot be negated together with maxProperties");
+  }
+  const SymbolId others = grammar_.repeat(*object.others, 1, kUnbounded, comma);
+  grammar_.add(rule, {*object.witness, comma, others, close});
+  grammar_.add(rule, {others, comma, *object.witness, close});
+  grammar_.add(rule, {others, comma, *object.witness, comma, others, close});
+}
+
+SymbolId SchemaWriter::behind(Object& object, std::size_t next, std::uint64_t count, bool missing) {
   // Counts matter only up to the last that makes a difference.
   if (object.most == UINT64_MAX) count = std::min(count, object.least);
-  const auto known = object.behind.find({next, count});
+  const auto known = object.behind.find({next, count, missing});
   if (known != object.behind.end()) return known->second;
   const SymbolId rule = grammar_.rule();
-  object.behind[{next, count}] = rule;
+  object.behind[{next, count, missing}] = rule;
   const bool complete = std::none_of(object.members.begin() + static_cast<std::ptrdiff_t>(next), object.members.end(),
                                      [](const Member& member) { return member.required; });
-  if (complete && count >= object.least) grammar_.add(rule, {grammar_.terminal(texts_.close('}'))});
-  if (const auto more = rest(object, next, count)) grammar_.add(rule, {grammar_.terminal(texts_.comma()), *more});
+  if (complete && count >= object.least && !missing) grammar_.add(rule, {grammar_.terminal(texts_.close('}'))});
+  if (const auto more = rest(object, next, count, missing)) {
+    grammar_.add(rule, {grammar_.terminal(texts_.comma()), *more});
+  }
   return rule;
 }
 

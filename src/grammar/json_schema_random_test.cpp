@@ -257,8 +257,10 @@ void add_keyword(json::object& s, Random& random, int depth) {
       s["else"] = random_schema(random, depth - 1);
       break;
     default:
-      if (below(random, 2) == 0) {
+      if (const int kind = below(random, 3); kind == 0) {
         s["$ref"] = "#/$defs/d";
+      } else if (kind == 1) {
+        s["propertyNames"] = random_schema(random, 0);
       } else {
         s["dependentRequired"] = json::object{{"a", random_names(random)}};
       }

@@ -45,6 +45,11 @@ class SchemaReader {
 
   // What the value of this property must fit.
   Result<Conjuncts> property(const Facts& facts, std::string_view name);
+  // The content of the keys that a witness may have, and what its value must fit.
+  Result<RegexId> witness_keys(const Witness& witness);
+  static Conjuncts witness_value(const Witness& witness);
+  // The content of keys that propertyNames allows.
+  Result<RegexId> key_language(const Conjuncts& property_names);
   // What the item at this position must fit, and from which position on it is the same for all.
   Conjuncts item(const Facts& facts, std::size_t index) const;
   std::size_t prefix_length(const Facts& facts) const;

@@ -78,6 +78,14 @@ TEST(JsonSchemaScalars, IntegerRangesAreExact) {
   expect(R"({"type": "integer", "maximum": 18446744073709551615})", {"18446744073709551615"}, {"18446744073709551616"});
 }
 
+TEST(JsonSchemaScalars, AnIntegerHasAZeroFractionOnlyIfTheSchemasDraftSaysSo) {
+  expect(R"({"type": "integer"})", {"1"}, {"1.0"});
+  expect(R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"})", {"1"}, {"1.0"});
+  const std::string draft = R"({"$schema": "https://json-schema.org/draft/2020-12/schema", )";
+  expect(draft + R"("type": "integer", "maximum": 10})", {"1", "1.0", "10.0"}, {"1.5", "11.0", "1."});
+  expect(draft + R"("const": 3})", {"3", "3.0"}, {"3.5"});
+}
+
 TEST(JsonSchemaScalars, NumberRangesAreExactInDecimalDigits) {
   expect(R"({"type": "number", "minimum": -1.25, "maximum": 10})",
          {"-1.25", "-1.2499", "-1.250", "0", "-0.5", "9.999", "10", "10.0", "10.000"},

@@ -154,9 +154,9 @@ TEST(JsonSchema, OneOfIsExactAlsoWhereBranchesOverlap) {
   expect(
       R"({"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array", "items": {"type": "string"}}]})",
       {"[1]", "[\"\", \"\"]"}, {"[]", "[1, \"\"]"});
-  expect_refused(R"({"oneOf": [{"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "null"}},
-                               {"type": "object", "properties": {"b": {}}, "additionalProperties": {"type": "null"}}]})",
-                 "#/oneOf/1/additionalProperties: cannot be negated");
+  expect(R"({"oneOf": [{"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": false},
+                       {"type": "object", "properties": {"b": {}, "c": {}}, "additionalProperties": false}]})",
+         {R"({"a": 1})", R"({"a": 1, "b": 2})", R"({"c": 1})"}, {"{}", R"({"b": 1})", R"({"a": 1, "c": 1})"});
 }
 
 TEST(JsonSchema, NotIsTheComplement) {
@@ -167,6 +167,17 @@ TEST(JsonSchema, NotIsTheComplement) {
   expect(R"({"type": "object", "properties": {"a": {}}, "not": {"required": ["a"]}})", {"{}", R"({"b": 1})"},
          {R"({"a": 1})"});
   expect(R"({"not": {"const": true}, "type": "boolean"})", {"false"}, {"true"});
+  expect(
+      R"({"type": "object", "properties": {"a": {}}, "not": {"properties": {"a": {}}, "additionalProperties": false}})",
+      {R"({"b": 1})", R"({"a": 1, "b": 1, "c": 2})"}, {"{}", R"({"a": 1})"});
+  expect(R"({"type": "object", "not": {"propertyNames": {"maxLength": 2}}})",
+         {R"({"abc": 1})", R"({"a": 1, "abc": 1, "b": 1})"}, {"{}", R"({"a": 1})"});
+  expect(R"({"type": "object", "patternProperties": {"^x": {"type": "integer"}},
+             "not": {"patternProperties": {"^x": {"type": "string"}}}})",
+         {R"({"x": 1})", R"({"y": "", "xx": 1})"}, {"{}", R"({"y": ""})", R"({"x": ""})"});
+  // A second "x" with null would take its place.
+  expect_refused(R"({"type": "object", "not": {"additionalProperties": {"type": "null"}}})",
+                 "#/not/additionalProperties: cannot be negated");
   expect_refused(R"({"not": {}})", "#: no value fits the schema");
 }
 

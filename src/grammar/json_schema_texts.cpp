@@ -56,13 +56,8 @@ SchemaTexts::SchemaTexts(RegexSet& regexes, const SchemaDocument& document, bool
       close_array_(regexes.concat({space_, regexes.text("]")})),
       comma_(regexes.concat({blanks_, regexes.text(","), space_})),
       colon_(regexes.concat({blanks_, regexes.text(":"), blanks_})),
-      character_(any_character(regexes, true)) {}
-
-bool SchemaTexts::matches_nothing(RegexId regex) {
-  const std::uint64_t before = regexes_.budget().steps();
-  const bool result = regexes_.matches_nothing(regex);
-  return !regexes_.budget().take(2 * (regexes_.budget().steps() - before)) || result;
-}
+      character_(any_character(regexes, true)),
+      zero_fractions_(document.draft() >= 6) {}
 
 RegexId SchemaTexts::between(RegexId content) {
   return regexes_.concat({regexes_.text("\""), content, regexes_.text("\"")});
@@ -156,7 +151,11 @@ Result<RegexId> SchemaTexts::number(const Facts& facts) {
   const bool integers = (facts.types & kInteger) != 0, fractions = (facts.types & kFraction) != 0;
   if (facts.multiples.empty() && facts.excluded.empty() && !facts.range.bounded()) {
     RegexId& plain = plain_numbers_[(integers ? 1 : 0) + (fractions ? 2 : 0)];
-    if (plain == RegexSet::kNothing) plain = number_text(regexes_, facts.range, integers, fractions, true);
+    if (plain == RegexSet::kNothing) {
+      plain = number_text(
+          regexes_, facts.range,
+          {.integers = integers, .fractions = fractions, .exponents = true, .zero_fraction = zero_fractions_});
+    }
     return plain;
   }
   std::vector<RegexId> parts, without;
@@ -169,7 +168,11 @@ Result<RegexId> SchemaTexts::number(const Facts& facts) {
   for (const json::value* value : facts.excluded) {
     if (const auto number = decimal(*value)) without.push_back(equal_text(regexes_, *number));
   }
-  parts.push_back(number_text(regexes_, facts.range, integers, fractions, parts.empty() && without.empty()));
+  parts.push_back(number_text(regexes_, facts.range,
+                              {.integers = integers,
+                               .fractions = fractions,
+                               .exponents = parts.empty() && without.empty(),
+                               .zero_fraction = zero_fractions_}));
   if (!without.empty()) parts.push_back(regexes_.complement(regexes_.any_of(without)));
   return regexes_.all_of(parts);
 }
@@ -201,12 +204,12 @@ RegexId SchemaTexts::literal(const json::value& value) {
       return regexes_.concat(parts);
     }
     default: {
-      // 1.0 in the schema is an integer that may be written either way.
       const std::string text = number_literal(value);
       const auto number = decimal(value);
-      if (value.is_double() && number && number->is_integer()) {
-        return regexes_.any_of(
-            {regexes_.text(text), regexes_.text(to_text(*number)), regexes_.text(to_text(*number) + ".0")});
+      // 1.0 in the schema may be written either way.
+      if (number && number->is_integer() && (value.is_double() || zero_fractions_)) {
+        const std::string whole = to_text(*number);
+        return regexes_.any_of({regexes_.text(text), regexes_.text(whole), regexes_.text(whole + ".0")});
       }
       return regexes_.text(text);
     }

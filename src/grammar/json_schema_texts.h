@@ -2,6 +2,7 @@
 //
 // What holds: keys, enum and const are written in one spelling only (what must not be escaped is not), so that keys can
 //   be compared by their text, and what is decided needs no choice. Other strings may use every escape of JSON.
+//   Integers have no fraction, unless the schema says that it is of draft 6 or later, where 1.0 is an integer.
 #pragma once
 
 #include <string>
@@ -30,9 +31,6 @@ class SchemaTexts {
   RegexId colon() const { return colon_; }
   RegexId between(RegexId content);  // quotation marks
 
-  // RegexSet::matches_nothing(). Derivatives that are new cost more than the set counts for them.
-  bool matches_nothing(RegexId regex);
-
   // What stands between the quotation marks.
   static std::string spelling(std::string_view text);
   // Any string in the one spelling of keys.
@@ -52,6 +50,7 @@ class SchemaTexts {
   RegexId space_, blanks_, open_object_, close_object_, open_array_, close_array_, comma_, colon_;
   RegexId character_;  // of a string
   RegexId key_content_ = RegexSet::kNothing;
+  bool zero_fractions_;                     // 1.0 is an integer
   std::array<RegexId, 4> plain_numbers_{};  // without bounds, by the types
   std::unordered_map<std::string, RegexId> patterns_;
   std::unordered_map<std::string, RegexId> formats_;

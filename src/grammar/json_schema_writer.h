@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -29,6 +30,7 @@ class SchemaWriter {
   struct Member {
     std::string name;
     SymbolId key = 0, value = 0;
+    std::optional<SymbolId> witness;  // its value, if it is what a witness must be
     bool required = false;
   };
   struct KeyClass {
@@ -37,11 +39,12 @@ class SchemaWriter {
   };
   struct Object {
     std::vector<Member> members;
-    std::optional<SymbolId> others;  // one additional member
+    std::optional<SymbolId> others;   // one additional member
+    std::optional<SymbolId> witness;  // one that is a witness
     std::uint64_t least = 0, most = UINT64_MAX;
     const Facts* facts = nullptr;
-    // Symbols by the next member and the count of those that were written.
-    std::map<std::pair<std::size_t, std::uint64_t>, SymbolId> rest, behind;
+    // Symbols by the next member, the count of those that were written, and whether a witness is still to be found.
+    std::map<std::tuple<std::size_t, std::uint64_t, bool>, SymbolId> rest, behind;
   };
   struct Array {
     std::vector<Conjuncts> prefix;
@@ -62,9 +65,11 @@ class SchemaWriter {
   void write_object(SymbolId rule, const Facts& facts);
   std::optional<std::vector<Member>> members(const Facts& facts, std::vector<std::string>& names);
   std::vector<KeyClass> key_classes(const Facts& facts, const std::vector<std::string>& names);
-  std::optional<RegexId> names_allowed(const Facts& facts);
-  std::optional<SymbolId> rest(Object& object, std::size_t next, std::uint64_t count);
-  SymbolId behind(Object& object, std::size_t next, std::uint64_t count);
+  std::optional<SymbolId> one_of(const std::vector<KeyClass>& classes);
+  bool add_witness(Object& object, const Facts& facts, const std::vector<KeyClass>& classes);
+  void write_others(Object& object, SymbolId rule, std::uint64_t count, bool missing);
+  std::optional<SymbolId> rest(Object& object, std::size_t next, std::uint64_t count, bool missing);
+  SymbolId behind(Object& object, std::size_t next, std::uint64_t count, bool missing);
 
   void write_array(SymbolId rule, const Facts& facts);
   // Behind `count` items. `hits`: what `contains` still asks for; how many items if there is one of them, otherwise a
