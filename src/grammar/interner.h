@@ -53,4 +53,46 @@ class Interner {
   std::size_t used_ = 0;
 };
 
+// From numbers to numbers; nothing is removed. Keys are not 0xFFFFFFFFFFFFFFFF.
+class NumberMap {
+ public:
+  // Null: not there. Valid until the next insert.
+  const std::uint32_t* find(std::uint64_t key) const {
+    if (slots_.empty()) return nullptr;
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t at = hash_mix(7, key) & mask;; at = (at + 1) & mask) {
+      if (slots_[at].key == key) return &slots_[at].value;
+      if (slots_[at].key == kFree) return nullptr;
+    }
+  }
+  // The key is not there.
+  void insert(std::uint64_t key, std::uint32_t value) {
+    if ((used_ + 1) * 2 > slots_.size()) {
+      std::vector<Slot> old(slots_.empty() ? 64 : slots_.size() * 2);
+      old.swap(slots_);
+      for (const Slot& slot : old) {
+        if (slot.key != kFree) place(slot);
+      }
+    }
+    place({key, value});
+    ++used_;
+  }
+  std::size_t bytes() const { return slots_.capacity() * sizeof(Slot); }
+
+ private:
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = kFree;
+    std::uint32_t value = 0;
+  };
+  void place(const Slot& slot) {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash_mix(7, slot.key) & mask;
+    while (slots_[at].key != kFree) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
 }  // namespace quire::grammar

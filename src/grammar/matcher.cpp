@@ -16,7 +16,7 @@ namespace quire::grammar {
 namespace {
 
 // For one call of a matcher. A call that needs more is not of a grammar that anyone writes.
-constexpr std::uint64_t kCallSteps = 20'000'000;
+constexpr std::uint64_t kCallSteps = 10'000'000;
 constexpr std::uint64_t kCallBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kForcedBytes = 4096;
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "quire/grammar/interner.h"
+
 namespace quire::grammar {
 
 namespace {
@@ -18,14 +20,11 @@ enum class Kind : std::uint8_t { Nothing, Empty, Everything, Bytes, Concat, Unio
 constexpr std::uint32_t kMaxDepth = 500;
 // Common heads are factored out of a union to this depth.
 constexpr std::uint32_t kMaxFactoring = 100;
-// Steps for a node, and for a derivative that was not computed before.
-constexpr std::uint64_t kNodeSteps = 4;
-constexpr std::uint64_t kDerivativeSteps = 10;
+// Steps (of about 10 ns, see budget.h) for a node looked up, a node made, a derivative looked up, one computed, and an
+// item of a list.
+constexpr std::uint64_t kNodeSteps = 3, kNewNodeSteps = 6, kLookupSteps = 2, kDerivativeSteps = 15, kItemSteps = 2;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 29);
-}
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) { return hash_mix(hash, value); }
 
 struct Node {
   Kind kind = Kind::Nothing;
@@ -58,13 +57,17 @@ struct RegexSet::Impl {
   std::vector<std::uint32_t> node_classes;  // class set of a node, or kNoSet
   std::vector<Classes> class_sets;
   std::unordered_multimap<std::uint64_t, std::uint32_t> class_sets_by_hash;
-  std::unordered_map<std::uint64_t, std::uint32_t> combined;
-  std::unordered_map<std::uint64_t, RegexId> derivatives;  // node << 8 | class
+  std::vector<std::vector<std::uint8_t>> class_bytes;  // per class set: one byte of each class
+  NumberMap combined;
+  NumberMap derivatives;               // node << 8 | class
+  std::vector<std::uint32_t> visited;  // scratch of matches_nothing(): per node, when
+  std::uint32_t visit = 0;
   std::uint32_t factoring = 0;
 
   explicit Impl(Budget& owner) : budget(&owner) {
     table.resize(256);
     class_sets.emplace_back();
+    class_bytes.push_back({0});
     class_sets_by_hash.emplace(hash_of(class_sets[0]), 0);
     append({.kind = Kind::Nothing});
     append({.kind = Kind::Empty, .nullable = true, .sure = true});
@@ -120,7 +123,7 @@ struct RegexSet::Impl {
       if (found.kind == node.kind && same(found)) return table[slot] - 1;
     }
     store(node);
-    if (!budget->take(kNodeSteps, sizeof(Node) + 16)) return kNothing;
+    if (!budget->take(kNewNodeSteps, sizeof(Node) + 16)) return kNothing;
     const RegexId id = append(node);
     table[slot] = id + 1;
     if (nodes.size() * 2 > table.size()) grow_table();
@@ -138,7 +141,7 @@ struct RegexSet::Impl {
         [&](Node& made) {
           made.a = static_cast<std::uint32_t>(lists.size());
           made.b = static_cast<std::uint32_t>(items.size());
-          budget->take(items.size(), items.size() * sizeof(RegexId));
+          budget->take(kItemSteps * items.size(), items.size() * sizeof(RegexId));
           lists.insert(lists.end(), items.begin(), items.end());
         });
   }
@@ -291,7 +294,7 @@ struct RegexSet::Impl {
   }
 
   RegexId any_of(std::span<const RegexId> parts) {
-    if (!budget->take(1 + parts.size())) return kNothing;
+    if (!budget->take(kItemSteps * (1 + parts.size()))) return kNothing;
     std::vector<RegexId> items;
     flatten(Kind::Union, parts, items);
     for (;;) {
@@ -347,7 +350,7 @@ struct RegexSet::Impl {
   }
 
   RegexId all_of(std::span<const RegexId> parts) {
-    if (!budget->take(1 + parts.size())) return kNothing;
+    if (!budget->take(kItemSteps * (1 + parts.size()))) return kNothing;
     std::vector<RegexId> items;
     flatten(Kind::Intersection, parts, items);
     std::erase(items, kEverything);
@@ -439,6 +442,14 @@ struct RegexSet::Impl {
     return hash;
   }
 
+  static std::vector<std::uint8_t> one_of_each(const Classes& classes) {
+    std::vector<std::uint8_t> bytes;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      if (classes.of[byte] == bytes.size()) bytes.push_back(static_cast<std::uint8_t>(byte));
+    }
+    return bytes;
+  }
+
   // Numbers become those of the first bytes that have them, so that equal partitions are equal.
   template <typename F>
   std::uint32_t intern_classes(F key_of) {
@@ -458,6 +469,7 @@ struct RegexSet::Impl {
     }
     budget->take(100, sizeof(Classes) + 32);
     class_sets.push_back(classes);
+    class_bytes.push_back(one_of_each(classes));
     const auto id = static_cast<std::uint32_t>(class_sets.size() - 1);
     class_sets_by_hash.emplace(hash, id);
     return id;
@@ -468,11 +480,11 @@ struct RegexSet::Impl {
     if (a == 0) return b;
     if (a > b) std::swap(a, b);
     const std::uint64_t key = std::uint64_t{a} << 32 | b;
-    if (const auto found = combined.find(key); found != combined.end()) return found->second;
+    if (const std::uint32_t* found = combined.find(key)) return *found;
     budget->take(100, 32);
     const std::uint32_t result = intern_classes(
         [&](unsigned byte) { return std::size_t{class_sets[a].of[byte]} << 8 | class_sets[b].of[byte]; });
-    combined.emplace(key, result);
+    combined.insert(key, result);
     return result;
   }
 
@@ -521,10 +533,11 @@ struct RegexSet::Impl {
     }
     const std::uint32_t set = classes_of(id);
     const std::uint64_t key = std::uint64_t{id} << 8 | class_sets[set].of[byte];
-    if (const auto found = derivatives.find(key); found != derivatives.end()) return found->second;
+    if (!budget->take(kLookupSteps)) return kNothing;
+    if (const std::uint32_t* found = derivatives.find(key)) return *found;
     if (!budget->take(kDerivativeSteps, 32)) return kNothing;
     const RegexId result = compute_derivative(id, node, byte);
-    if (!budget->exhausted()) derivatives.emplace(key, result);
+    if (!budget->exhausted()) derivatives.insert(key, result);
     return result;
   }
 
@@ -566,15 +579,17 @@ struct RegexSet::Impl {
   bool matches_nothing(RegexId of) {
     if (emptiness[of] != Emptiness::Unknown) return emptiness[of] == Emptiness::MatchesNothing;
     std::vector<std::pair<RegexId, std::size_t>> queue{{of, 0}};  // node, where it came from
-    std::unordered_map<RegexId, char> seen{{of, 0}};
+    ++visit;
+    const auto first_visit = [&](RegexId id) {
+      if (visited.size() <= id) visited.resize(nodes.size() + nodes.size() / 2);
+      return std::exchange(visited[id], visit) != visit;
+    };
+    first_visit(of);
     for (std::size_t at = 0; at < queue.size(); ++at) {
       const RegexId id = queue[at].first;
-      const Classes classes = class_sets[classes_of(id)];
-      std::uint32_t next_class = 0;
-      for (unsigned byte = 0; byte < 256 && next_class < classes.count; ++byte) {
-        if (classes.of[byte] != next_class) continue;
-        ++next_class;
-        const RegexId next = derivative(id, static_cast<std::uint8_t>(byte));
+      const std::uint32_t set = classes_of(id);
+      for (std::size_t i = 0; i < class_bytes[set].size(); ++i) {
+        const RegexId next = derivative(id, class_bytes[set][i]);
         if (!budget->take(2)) return true;
         if (emptiness[next] == Emptiness::MatchesNothing) continue;
         if (emptiness[next] == Emptiness::MatchesSome) {
@@ -583,7 +598,7 @@ struct RegexSet::Impl {
             if (back == 0) return false;
           }
         }
-        if (seen.emplace(next, 0).second) queue.emplace_back(next, at);
+        if (first_visit(next)) queue.emplace_back(next, at);
       }
     }
     for (const auto& [id, from] : queue) emptiness[id] = Emptiness::MatchesNothing;
@@ -767,7 +782,8 @@ std::size_t RegexSet::bytes_used() const {
   const Impl& impl = *impl_;
   return impl.nodes.capacity() * (sizeof(Node) + 5) + impl.lists.capacity() * sizeof(RegexId) +
          impl.sets.capacity() * sizeof(ByteSet) + impl.table.capacity() * 4 +
-         impl.class_sets.capacity() * sizeof(Classes) + (impl.combined.size() + impl.derivatives.size()) * 40;
+         impl.class_sets.capacity() * sizeof(Classes) + impl.combined.bytes() + impl.derivatives.bytes() +
+         impl.visited.capacity() * 4;
 }
 
 std::size_t RegexSet::size() const { return impl_->nodes.size(); }
