@@ -16,6 +16,7 @@ std::uint32_t counter(std::uint64_t number) {
 
 // Arrays with `contains` and bounds are written out item by item up to here.
 constexpr std::uint64_t kMostItemsWrittenOut = 100;
+constexpr std::size_t kMostContains = 4;
 
 }  // namespace
 
@@ -136,9 +137,16 @@ void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
       return refuse(keyword, keyword.negated ? "cannot be negated" : "cannot be enforced");
     }
   }
-  if (facts.contains.size() > 1) return refuse(Error{"contains: several of them cannot be enforced together"});
-  if (!facts.contains.empty()) array.contains = facts.contains.front();
-  const std::uint64_t hits = array.contains ? array.contains->least : 0;
+  array.contains = facts.contains;
+  std::uint64_t hits = 0;
+  if (array.contains.size() == 1) hits = array.contains.front().least;
+  if (array.contains.size() > 1) {
+    hits = (std::uint64_t{1} << array.contains.size()) - 1;
+    if (array.contains.size() > kMostContains ||
+        std::any_of(array.contains.begin(), array.contains.end(), [](const Contains& one) { return one.least > 1; })) {
+      return refuse(Error{"contains: so many of them cannot be enforced together"});
+    }
+  }
   if (hits > kMostItemsWrittenOut || (hits > 0 && array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
       (hits > 0 && array.least > kMostItemsWrittenOut)) {
     return refuse(Error{"contains: cannot be enforced together with so many items"});
@@ -154,6 +162,26 @@ const Conjuncts& SchemaWriter::item_at(const Array& array, std::uint64_t index) 
   return index < array.prefix.size() ? array.prefix[index] : array.items;
 }
 
+std::vector<std::pair<Conjuncts, std::uint64_t>> SchemaWriter::hits_of(const Array& array, std::uint64_t count,
+                                                                       std::uint64_t hits) {
+  const Conjuncts& plain = item_at(array, count);
+  std::vector<std::pair<Conjuncts, std::uint64_t>> result = {{plain, hits}};
+  if (hits == 0) return result;
+  if (array.contains.size() == 1) {
+    result.emplace_back(plain, hits - 1);
+    SchemaReader::add(result.back().first, array.contains.front().item);
+    return result;
+  }
+  for (std::uint64_t found = hits; found > 0; found = (found - 1) & hits) {
+    Conjuncts conjuncts = plain;
+    for (std::size_t i = 0; i < array.contains.size(); ++i) {
+      if ((found >> i & 1) != 0) SchemaReader::add(conjuncts, array.contains[i].item);
+    }
+    result.emplace_back(std::move(conjuncts), hits & ~found);
+  }
+  return result;
+}
+
 // The item at `count` and what follows it.
 std::optional<SymbolId> SchemaWriter::item(Array& array, std::uint64_t count, std::uint64_t hits) {
   if (count >= array.most || !grammar_.budget().take(10)) return std::nullopt;
@@ -166,19 +194,11 @@ std::optional<SymbolId> SchemaWriter::item(Array& array, std::uint64_t count, st
     const SymbolId items = grammar_.repeat(value(array.items), std::max(counter(least), 1U), counter(most), comma);
     return grammar_.sequence({items, close});
   }
-  const Conjuncts& conjuncts = item_at(array, count);
   std::vector<SymbolId> ways;
-  if (const auto after = behind(array, count + 1, hits)) {
-    ways.push_back(grammar_.sequence({value(conjuncts), *after}));
-  }
-  if (hits > 0) {
-    Conjuncts hit = conjuncts;
-    SchemaReader::add(hit, array.contains->item);
-    if (!reader_.is_empty(hit)) {
-      if (const auto after = behind(array, count + 1, hits - 1)) {
-        ways.push_back(grammar_.sequence({value(hit), *after}));
-      }
-    }
+  for (const auto& [conjuncts, left] : hits_of(array, count, hits)) {
+    if (reader_.is_empty(conjuncts)) continue;
+    if (const auto after = behind(array, count + 1, left))
+      ways.push_back(grammar_.sequence({value(conjuncts), *after}));
   }
   if (ways.empty()) return std::nullopt;
   return grammar_.choice(std::move(ways));

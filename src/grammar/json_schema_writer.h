@@ -47,7 +47,7 @@ class SchemaWriter {
     std::vector<Conjuncts> prefix;
     Conjuncts items;
     std::uint64_t least = 0, most = UINT64_MAX;
-    std::optional<Contains> contains;
+    std::vector<Contains> contains;
     std::map<std::pair<std::uint64_t, std::uint64_t>, SymbolId> behind;
   };
   struct Job {
@@ -67,9 +67,12 @@ class SchemaWriter {
   SymbolId behind(Object& object, std::size_t next, std::uint64_t count);
 
   void write_array(SymbolId rule, const Facts& facts);
-  // Behind `count` items, of which `hits` must still be found (contains).
+  // Behind `count` items. `hits`: what `contains` still asks for; how many items if there is one of them, otherwise a
+  // bit for each.
   std::optional<SymbolId> behind(Array& array, std::uint64_t count, std::uint64_t hits);
   std::optional<SymbolId> item(Array& array, std::uint64_t count, std::uint64_t hits);
+  // What an item may be a hit for, and what is left to find then. The first is none.
+  std::vector<std::pair<Conjuncts, std::uint64_t>> hits_of(const Array& array, std::uint64_t count, std::uint64_t hits);
   const Conjuncts& item_at(const Array& array, std::uint64_t index) const;
 
   void refuse(const Error& error);

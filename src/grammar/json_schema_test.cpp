@@ -1,0 +1,227 @@
+#include "quire/grammar/json_schema.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "quire/grammar/json_schema_testing.h"
+
+namespace quire::grammar {
+namespace {
+
+using testing::CompiledSchema;
+using Texts = std::vector<std::string>;
+
+void expect(const std::string& schema, const Texts& admitted, const Texts& rejected) {
+  const CompiledSchema compiled(schema);
+  ASSERT_EQ(compiled.error(), "") << schema;
+  for (const std::string& text : admitted) EXPECT_TRUE(compiled.admits(text)) << schema << "\n" << text;
+  for (const std::string& text : rejected) EXPECT_FALSE(compiled.admits(text)) << schema << "\n" << text;
+}
+
+void expect_refused(const std::string& schema, const std::string& message) {
+  EXPECT_EQ(CompiledSchema(schema).error(), message) << schema;
+}
+
+TEST(JsonSchema, EmptyAndTrueSchemasAdmitEveryValue) {
+  const Texts values = {"null", "true", "-1.5e3", R"("a\u00e9")", "[]", "[1, [2]]", "{}", R"({"a": {"b": []}})"};
+  expect("{}", values, {"", "nul", "01", "[1,]", R"({"a"})", "\"\n\"", "1 1"});
+  expect("true", values, {"{"});
+}
+
+TEST(JsonSchema, AnyObjectIsAnObject) {
+  Grammar grammar;
+  grammar.set_start(add_any_json_object(grammar));
+  const auto compiled = compile(std::move(grammar), testing::ByteModel::shared().trie);
+  ASSERT_TRUE(compiled.has_value());
+  Matcher matcher(*compiled);
+  EXPECT_EQ(matcher.accept_bytes("[1]"), 0);
+  EXPECT_EQ(matcher.accept_bytes(R"({"a": [1]})"), 10);
+  EXPECT_TRUE(matcher.must_end());
+}
+
+TEST(JsonSchema, ListsOfTypesAreAlternatives) {
+  expect(R"({"type": ["string", "null"]})", {"null", "\"\""}, {"1", "true", "[]"});
+  expect(R"({"type": "integer"})", {"0", "-7", "120"}, {"1.5", "1e3", "01", "+1"});
+  expect(R"({"type": "number"})", {"0", "-7.25", "1e-9", "1E+5"}, {".5", "1.", "1e", "Infinity"});
+}
+
+TEST(JsonSchema, PropertiesComeInTheirOrderAndRequiredOnesMust) {
+  expect(R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {}},
+             "required": ["b"], "additionalProperties": false})",
+         {R"({"b": ""})", R"({"a": 1, "b": "x"})", R"({"b": "x", "c": null})", R"({"a": 1, "b": "", "c": 2})"},
+         {"{}", R"({"a": 1})", R"({"b": "", "a": 1})", R"({"b": "", "b": ""})", R"({"b": "", "d": 1})", R"({"b": 1})"});
+  expect(R"({"type": "object", "properties": {"a": {}}, "required": ["z", "a"]})", {R"({"a": 1, "z": 2})"},
+         {R"({"z": 1, "a": 1})", R"({"a": 1})"});
+}
+
+TEST(JsonSchema, AdditionalKeysDoNotRepeatNamedOnesInAnySpelling) {
+  const std::string schema = R"({"type": "object", "properties": {"ab": {"type": "integer"}},
+                                 "additionalProperties": {"type": "string"}})";
+  expect(schema, {R"({"ab": 1, "x": "y"})", R"({"a": "1"})", R"({"abc": "1"})", "{\"\u00e9\": \"1\"}"},
+         {R"({"ab": "1"})", R"({"ab": 1, "ab": "1"})", R"({"\u0061b": "1"})", R"({"a\u0062": "1"})", R"({"x": 1})"});
+}
+
+TEST(JsonSchema, PatternPropertiesDivideTheKeys) {
+  expect(R"({"type": "object", "patternProperties": {"^x": {"type": "integer"}, "y$": {"minimum": 5}},
+             "additionalProperties": {"type": "null"}})",
+         {R"({"x": 1, "xy": 5, "by": "any", "z": null})", "{}"},
+         {R"({"x": ""})", R"({"xy": 4})", R"({"xy": "5"})", R"({"by": 4})", R"({"z": 1})"});
+  expect(R"({"type": "object", "properties": {"xa": {"maximum": 3}}, "patternProperties": {"^x": {"type": "integer"}},
+             "additionalProperties": false})",
+         {R"({"xa": 3, "xb": 9})"}, {R"({"xa": 4})", R"({"xa": "3"})", R"({"b": 1})"});
+}
+
+TEST(JsonSchema, PropertyNamesHoldForEveryKey) {
+  expect(R"({"type": "object", "properties": {"abcd": {}, "a": {}}, "propertyNames": {"maxLength": 2}})",
+         {R"({"a": 1, "xy": 2})"}, {R"({"abcd": 1})", R"({"xyz": 1})"});
+}
+
+TEST(JsonSchema, PropertiesAreCountedWhereTheyCanBe) {
+  const std::string named = R"("properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": false)";
+  expect("{\"type\": \"object\", \"minProperties\": 2, " + named + "}",
+         {R"({"a": 1, "b": 2})", R"({"a": 1, "c": 2})", R"({"a": 1, "b": 1, "c": 2})"},
+         {"{}", R"({"a": 1})", R"({"c": 1})"});
+  expect("{\"type\": \"object\", \"maxProperties\": 1, " + named + "}", {"{}", R"({"c": 1})"}, {R"({"a": 1, "b": 2})"});
+  expect(R"({"type": "object", "minProperties": 1, "maxProperties": 2})", {R"({"x": 1})", R"({"x": 1, "y": 1})"},
+         {"{}", R"({"x": 1, "y": 1, "z": 1})"});
+  // Two additional keys may be the same one.
+  expect_refused(R"({"type": "object", "minProperties": 2})",
+                 "minProperties: cannot be enforced where properties have no names");
+}
+
+TEST(JsonSchema, DependenciesAreChoices) {
+  const Texts good = {"{}", R"({"a": 1, "b": 2})", R"({"b": 2})", "3"}, bad = {R"({"a": 1})"};
+  expect(R"({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}})", good, bad);
+  expect(R"({"properties": {"a": {}, "b": {}}, "dependencies": {"a": ["b"]}})", good, bad);
+  expect(R"({"properties": {"a": {}, "b": {}}, "dependentSchemas": {"a": {"required": ["b"]}}})", good, bad);
+}
+
+TEST(JsonSchema, ArraysHaveItemsPrefixesAndCounts) {
+  expect(R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3})", {"[1]", "[1, 2, 3]"},
+         {"[]", "[1, 2, 3, 4]", "[\"\"]"});
+  const Texts good = {"[]", "[1]", "[1, \"x\"]", "[1, \"x\", null, null]"},
+              bad = {"[\"x\"]", "[1, 1]", "[1, \"x\", 1]"};
+  expect(R"({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": {"type": "null"}})",
+         good, bad);
+  expect(
+      R"({"type": "array", "items": [{"type": "integer"}, {"type": "string"}], "additionalItems": {"type": "null"}})",
+      good, bad);
+  expect(R"({"type": "array", "prefixItems": [{}, {}], "items": false, "minItems": 2})", {"[1, 2]"},
+         {"[1]", "[1, 2, 3]"});
+  expect(R"({"type": "array", "minItems": 3, "maxItems": 100000})", {"[1, 2, 3]"}, {"[1, 2]"});
+}
+
+TEST(JsonSchema, ContainsIsEnforced) {
+  expect(R"({"type": "array", "contains": {"const": 5}})", {"[5]", "[1, 5, \"x\"]"}, {"[]", "[1, 2]"});
+  expect(R"({"type": "array", "contains": {"const": 5}, "minContains": 2, "maxItems": 4})",
+         {"[5, 5]", "[1, 5, 5]", "[5, 1, 2, 5]"}, {"[5]", "[5, 1, 2, 3, 5]"});
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "maxContains": 2})",
+                 "#/maxContains: cannot be enforced");
+}
+
+TEST(JsonSchema, AllOfMergesWhatEachSays) {
+  expect(R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                       {"properties": {"a": {"minimum": 3}, "b": {"type": "string"}}}],
+             "additionalProperties": true})",
+         {R"({"a": 3})", R"({"a": 4, "b": ""})"}, {R"({"a": 2})", R"({"b": ""})", R"({"a": 3, "b": 1})"});
+  // additionalProperties sees only the properties beside it.
+  expect(
+      R"({"type": "object", "allOf": [{"properties": {"a": {}}}], "properties": {"b": {}}, "additionalProperties": false})",
+      {"{}", R"({"b": 1})"}, {R"({"a": 1})"});
+}
+
+TEST(JsonSchema, AnyOfIsAUnionAndSiblingsHoldForEveryBranch) {
+  expect(R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+             "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+         {R"({"a": 1})", R"({"b": 1})", R"({"a": 1, "b": 1})"}, {"{}", R"({"c": 1})", R"({"a": ""})"});
+}
+
+TEST(JsonSchema, OneOfIsExactAlsoWhereBranchesOverlap) {
+  expect(R"({"oneOf": [{"type": "integer"}, {"minimum": 2, "type": "number"}]})", {"1", "2.5"}, {"3", "1.5"});
+  expect(
+      R"({"oneOf": [{"type": "object", "properties": {"k": {"const": "a"}, "x": {"type": "integer"}}, "required": ["k"]},
+                       {"type": "object", "properties": {"k": {"const": "b"}, "x": {"type": "string"}}, "required": ["k"]}]})",
+      {R"({"k": "a", "x": 1})", R"({"k": "b", "x": ""})"}, {R"({"k": "a", "x": ""})", R"({"k": "c"})", "{}"});
+  expect(R"({"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": false,
+             "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+         {R"({"a": 1})", R"({"b": 1})"}, {"{}", R"({"a": 1, "b": 1})"});
+  expect(R"({"oneOf": [{"type": "string", "pattern": "^a"}, {"type": "string", "maxLength": 2}]})",
+         {R"("abc")", R"("xy")"}, {R"("ab")", R"("xyz")"});
+  expect(
+      R"({"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array", "items": {"type": "string"}}]})",
+      {"[1]", "[\"\", \"\"]"}, {"[]", "[1, \"\"]"});
+  expect_refused(R"({"oneOf": [{"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "null"}},
+                               {"type": "object", "properties": {"b": {}}, "additionalProperties": {"type": "null"}}]})",
+                 "#/oneOf/1/additionalProperties: cannot be negated");
+}
+
+TEST(JsonSchema, NotIsTheComplement) {
+  expect(R"({"not": {"type": ["object", "array", "string"]}})", {"1", "null", "true"}, {"\"\"", "[]", "{}"});
+  expect(R"({"type": "string", "not": {"enum": ["a", "b"]}})", {"\"c\"", "\"\""}, {"\"a\"", R"("\u0061")"});
+  expect(R"({"type": "number", "not": {"type": "integer"}})", {"1.5"}, {"1", "1.0"});
+  expect(R"({"type": "integer", "not": {"minimum": 3}})", {"2", "-5"}, {"3"});
+  expect(R"({"type": "object", "properties": {"a": {}}, "not": {"required": ["a"]}})", {"{}", R"({"b": 1})"},
+         {R"({"a": 1})"});
+  expect(R"({"not": {"const": true}, "type": "boolean"})", {"false"}, {"true"});
+  expect_refused(R"({"not": {}})", "#: no value fits the schema");
+}
+
+TEST(JsonSchema, IfThenElseFollowsTheCondition) {
+  expect(R"({"type": "object", "properties": {"k": {"enum": ["a", "b"]}, "x": {}}, "required": ["k"],
+             "if": {"properties": {"k": {"const": "a"}}}, "then": {"required": ["x"]},
+             "else": {"properties": {"x": {"type": "integer"}}}})",
+         {R"({"k": "a", "x": ""})", R"({"k": "b"})", R"({"k": "b", "x": 1})"},
+         {R"({"k": "a"})", R"({"k": "b", "x": ""})"});
+}
+
+TEST(JsonSchema, WhiteSpaceIsFreeButBoundedOrNone) {
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "array"}}})";
+  expect(schema,
+         {R"({"a":[1,2]})", "{\n  \"a\": [\n    1,\n    2\n  ]\n}", "{ \"a\" : [ 1 , 2 ] }", "{\r\n\t\"a\": []\r\n}"},
+         {"{\n\n\n\n\"a\": []}", " {}", "{} ", "{\"a\":" + std::string(100, ' ') + "[]}"});
+  const CompiledSchema compact(schema, {.compact = true});
+  EXPECT_TRUE(compact.admits(R"({"a":[1,2]})"));
+  EXPECT_FALSE(compact.admits(R"({"a": [1,2]})"));
+}
+
+TEST(JsonSchema, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
+  expect_refused(R"({"properties": {"a/b": {"type": "array", "uniqueItems": true}}})",
+                 "#/properties/a~1b/uniqueItems: cannot be enforced");
+  expect_refused(R"({"type": "array", "unevaluatedItems": false})", "#/unevaluatedItems: cannot be enforced");
+  expect_refused(R"({"type": "object", "allOf": [{}], "unevaluatedProperties": false})",
+                 "#/unevaluatedProperties: cannot be enforced");
+  expect_refused(R"({"items": {"type": "string", "format": "regex"}})", "#/items/format: regex cannot be enforced");
+  expect_refused(R"({"type": "thing"})", "#/type: there is no type \"thing\"");
+  expect_refused(R"({"minLength": -1})", "#/minLength: must be a whole number, at least 0");
+  expect_refused(R"({"properties": {"a": 3}})", "3 stands where a schema must be an object or a boolean");
+  // Where it cannot matter it is not refused.
+  expect(R"({"type": "string", "uniqueItems": true})", {"\"\""}, {"[]"});
+  expect(R"({"type": "array", "uniqueItems": true, "maxItems": 1})", {"[]", "[1]"}, {"[1, 2]"});
+}
+
+TEST(JsonSchema, AnnotationsAreIgnored) {
+  expect(R"({"type": "null", "title": "t", "default": 3, "examples": [1], "x-order": {"type": "string"}, "nullable": 1,
+             "$comment": "c", "format": "int32", "readOnly": true, "contentEncoding": "base64", "example": {}})",
+         {"null"}, {"3"});
+}
+
+TEST(JsonSchema, HostileSchemasAreRefusedInBoundedSteps) {
+  std::string choices = R"({"allOf": [)";
+  for (int i = 0; i < 40; ++i) {
+    choices +=
+        fmt::format(R"({}{{"anyOf": [{{"required": ["a{}"]}}, {{"required": ["b{}"]}}]}})", i == 0 ? "" : ", ", i, i);
+  }
+  choices += "], \"type\": \"object\"}";
+  expect_refused(choices, "the schema is too large");
+  std::string names;
+  for (int i = 0; i < 20000; ++i)
+    names += fmt::format("{}\"name{}\": {{\"pattern\": \"x{}$\"}}", i == 0 ? "" : ",", i, i);
+  expect_refused("{\"properties\": {" + names + "}}", "the schema is too large");
+}
+
+}  // namespace
+}  // namespace quire::grammar
