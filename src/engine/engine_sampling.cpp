@@ -44,7 +44,7 @@ model::StepWants Engine::ask(const Step& step) {
       if (job.embeds()) wanted_hidden_.push_back(i);
     }
   });
-  return {.jobs = wanted_jobs_, .logits = wanted_logits_, .masks = masks_.get(), .hidden = wanted_hidden_};
+  return {.jobs = wanted_jobs_, .logits = wanted_logits_, .hidden = wanted_hidden_, .masks = masks_.get()};
 }
 
 // False: the host has to sample some of them.

@@ -12,10 +12,10 @@ namespace quire::model {
 struct StepWants {
   std::span<const sampling::Job> jobs;    // tokens; within the limits of sampling
   std::span<const std::uint32_t> logits;  // rows whose logits the host wants to see, ascending
-  sampling::MaskGate* masks = nullptr;    // the masks of the jobs are complete after its wait(); null: now
   // Rows whose hidden states the host wants to see, ascending: what the output matrix is multiplied with. If a step
   // wants only these, logits are not computed.
   std::span<const std::uint32_t> hidden = {};
+  sampling::MaskGate* masks = nullptr;  // the masks of the jobs are complete after its wait(); null: now
 };
 
 // Valid until the next step.

@@ -220,21 +220,19 @@ bool Completion::one_call_came(std::uint32_t index) {
 
 void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   Choice& choice = choices_[index];
-  using engine::Finish;
-  // An answer that has its one call was cancelled here.
-  const bool has_its_call = arrival.finish == Finish::Cancelled && choice.answer && choice.answer->over();
-  if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !has_its_call) {
+  const bool one_call = choice.answer && choice.answer->over() && arrival.finish == engine::Finish::Cancelled;
+  if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !one_call) {
     return fail(failure->error, failure->outcome);
   }
-  if (!has_its_call) choice.finish = arrival.finish == Finish::Stop ? "stop" : "length";
-  echo_scores(index);
-  if (over_) return;
+  choice.finish = arrival.finish == engine::Finish::Length ? "length" : "stop";
   if (choice.answer) {
     add(choice.answer->push(arrival.text), index);
-    if (!over_) add(choice.answer->finish(arrival.finish == Finish::Length), index);
+    if (!over_) add(choice.answer->finish(arrival.finish == engine::Finish::Length), index);
     if (over_) return;
-    if (!choice.answer->calls().empty() && arrival.finish != Finish::Length) choice.finish = "tool_calls";
+    if (!choice.answer->calls().empty() && arrival.finish != engine::Finish::Length) choice.finish = "tool_calls";
   }
+  echo_scores(index);
+  if (over_) return;
   if (request_.stream) {
     scratch_.clear();
     if (!choice.answer && !arrival.text.empty()) format_->chunk(scratch_, {.index = index, .text = arrival.text});
@@ -277,10 +275,10 @@ void Completion::complete() {
                        .text = choices_[i].text,
                        .logprobs = logprobs.back(),
                        .finish = choices_[i].finish,
+                       .object = messages.back(),
                        .prompt_logprobs = request_.prompt_logprobs >= 0
                                               ? std::string_view(scores[i / request_.options.n])
-                                              : std::string_view(),
-                       .object = messages.back()});
+                                              : std::string_view()});
   }
   context_.metrics.answered(200);
   responder_->send({.body = format_->whole(answers, usage_)});

@@ -74,8 +74,8 @@ struct ChoiceAnswer {
   std::string_view text;
   std::string_view logprobs;              // JSON; empty: null
   std::string_view finish;                // empty: null
-  std::string_view prompt_logprobs = {};  // JSON; empty: there is no such field
   std::string_view object = {};           // chats: the JSON of `delta` or `message`, instead of `text`
+  std::string_view prompt_logprobs = {};  // JSON; empty: there is no such field
 };
 
 class CompletionFormat {

@@ -10,31 +10,15 @@ const answers = scriptedModel({
   '<|call|>': 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>',
   '<|think|>': '<think>Hmm; it is warm there, surely\n\t</think>\n\nIt will be warm!',
   '<|result|>': 'It is sunny in Rome, 24 degrees.',
-}, "{# <think></think> #}{% for t in tools or [] %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}]{% if "
+}, "{% for t in tools or [] %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}]{% if "
   + "m.tool_calls %}{% for c in m.tool_calls %}<tool_call>\n{{ '{\"name\": \"' + c.function.name + '\", \"arguments\": ' + "
   + "c.function.arguments|tojson + '}' }}\n</tool_call>\n{% endfor %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}{% if "
   + "add_generation_prompt %}{% set last = messages[-1] %}{% if last.role == 'tool' %}<|result|>{% elif "
-  + "last.content.startswith('think') %}<|think|>{% else %}<|call|>{% endif %}{% endif %}");
+  + "last.content.startswith('think') %}<|think|>{% else %}<|call|>{% endif %}{% endif %}{% if enable_thinking is false %}<think>\n\n</think>{% endif %}");
 const parameters = { type: 'object', properties: { city: { type: 'string' }, days: { type: 'integer' } }, required: ['city'] };
 const called = { city: 'Rome', days: 3 };
 
 let demo, scripted;
-before(async () => {
-  demo = await Server.start('-m', models.llama);
-  scripted = await Server.start('-m', answers, '--any-model');
-});
-after(async () => {
-  await demo?.stop();
-  await scripted?.stop();
-});
-
-async function cases(name, register) {
-  const { version, engines } = JSON.parse(fs.readFileSync(new URL(`node_modules/${name}/package.json`, import.meta.url)));
-  const missing = missingNode(engines?.node);
-  if (missing) return test(`${name} ${version}`, { skip: missing }, () => {});
-  const { default: Client } = await import(name);
-  return describe(`${name} ${version}`, () => register(Client));
-}
 
 function openaiCases(OpenAI) {
   const client = (server) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -65,7 +49,8 @@ function openaiCases(OpenAI) {
     assert.equal(again.output[0].content[0].text, second.output_text);
     const items = await client(demo).responses.inputItems.list(second.id);
     assert.equal(items.data[0].content[0].text, 'What is a quire?');
-    await client(demo).responses.delete(first.id);
+    const { responses } = client(demo);
+    await (responses.delete ?? responses.del).call(responses, first.id);  // version 4 has the shorter name
     await assert.rejects(client(demo).responses.retrieve(first.id), (error) => error.status === 404);
   });
 
@@ -143,25 +128,48 @@ function anthropicCases(Anthropic) {
   });
 }
 
-for (const name of ['openai-4', 'openai-6', 'openai']) await cases(name, openaiCases);
-await cases('@anthropic-ai/sdk', anthropicCases);
+function ten() {
+    test('ten clients of three shapes at once get the answers that they get alone', async () => {
+    const clientOf = (wanted) => packages.find(({ name }) => name === wanted).Client;
+    const OpenAI = clientOf('openai-6'), Anthropic = clientOf('@anthropic-ai/sdk');
+    const openai = new OpenAI({ baseURL: `${demo.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const anthropic = new Anthropic({ baseURL: demo.url, apiKey: 'none', maxRetries: 0 });
+    const ask = async (i) => {
+      const content = `Tell me a story about a brave fox named Ruby and the number ${i}.`;
+      const common = { model: 'default', temperature: 0 };
+      if (i % 5 === 0) return (await openai.chat.completions.create({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] })).choices[0].message.content;
+      if (i % 5 === 1) return (await openai.responses.create({ ...common, max_output_tokens: 60, input: content })).output_text;
+      if (i % 5 === 2) return (await anthropic.messages.create({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] })).content[0].text;
+      if (i % 5 === 3) return (await anthropic.messages.stream({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] }).finalMessage()).content[0].text;
+      return JSON.stringify((await openai.embeddings.create({ model: 'default', input: content, encoding_format: 'float' })).data[0].embedding);
+    };
+    const alone = [];
+    for (let i = 0; i < 10; i++) alone.push(await ask(i));
+    const together = await Promise.all(Array.from({ length: 10 }, (_, i) => ask(i)));
+    assert.deepEqual(together, alone);
+  });
+}
 
-test('ten clients of three shapes at once get the answers that they get alone', async () => {
-  const { default: OpenAI } = await import('openai-6');
-  const { default: Anthropic } = await import('@anthropic-ai/sdk');
-  const openai = new OpenAI({ baseURL: `${demo.url}/v1`, apiKey: 'none', maxRetries: 0 });
-  const anthropic = new Anthropic({ baseURL: demo.url, apiKey: 'none', maxRetries: 0 });
-  const ask = async (i) => {
-    const content = `Tell me a story about a brave fox named Ruby and the number ${i}.`;
-    const common = { model: 'default', temperature: 0 };
-    if (i % 5 === 0) return (await openai.chat.completions.create({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] })).choices[0].message.content;
-    if (i % 5 === 1) return (await openai.responses.create({ ...common, max_output_tokens: 60, input: content })).output_text;
-    if (i % 5 === 2) return (await anthropic.messages.create({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] })).content[0].text;
-    if (i % 5 === 3) return (await anthropic.messages.stream({ ...common, max_tokens: 60, messages: [{ role: 'user', content }] }).finalMessage()).content[0].text;
-    return JSON.stringify((await openai.embeddings.create({ model: 'default', input: content, encoding_format: 'float' })).data[0].embedding);
-  };
-  const alone = [];
-  for (let i = 0; i < 10; i++) alone.push(await ask(i));
-  const together = await Promise.all(Array.from({ length: 10 }, (_, i) => ask(i)));
-  assert.deepEqual(together, alone);
+// All packages are there before the first test is registered: what is registered later would run after the servers ended.
+const packages = [];
+for (const name of ['openai-4', 'openai-6', 'openai', '@anthropic-ai/sdk']) {
+  const { version, engines } = JSON.parse(fs.readFileSync(new URL(`node_modules/${name}/package.json`, import.meta.url)));
+  const missing = missingNode(engines?.node);
+  packages.push({ name, version, missing, Client: missing ? null : (await import(name)).default });
+}
+
+describe('shapes', () => {
+  before(async () => {
+    demo = await Server.start('-m', models.llama);
+    scripted = await Server.start('-m', answers, '--any-model');
+  });
+  after(async () => {
+    await demo?.stop();
+    await scripted?.stop();
+  });
+  for (const { name, version, missing, Client } of packages) {
+    if (missing) test(`${name} ${version}`, { skip: missing }, () => {});
+    else describe(`${name} ${version}`, () => (name.startsWith('openai') ? openaiCases : anthropicCases)(Client));
+  }
+  ten();
 });
