@@ -142,6 +142,8 @@ void Answer::token(const Arrival& arrival) {
   last_token_ = arrival.at;
   scratch_.clear();
   add_text(arrival.text);
+  const auto& blocks = shape_->blocks();
+  if (!blocks.empty() && blocks.back().kind == tools::Delta::Kind::Reasoning) ++reasoning_tokens_;
   if (request_.stream && !scratch_.empty()) stream(scratch_);
   if (!over_ && reader_ && reader_->over()) context_.service.cancel(id_);
 }
@@ -160,7 +162,8 @@ void Answer::finished(const Arrival& arrival) {
   usage_.add(arrival.usage, miss_reason(arrival.usage.hit.end, context_.has_keys));
   tokens_ = usage_.completion_tokens;
   context_.metrics.completed(Outcome::Finished);
-  const AnswerEnd end{.cut = arrival.finish == Finish::Length, .stop = arrival.stop};
+  const AnswerEnd end{
+      .cut = arrival.finish == Finish::Length, .stop = arrival.stop, .reasoning_tokens = reasoning_tokens_};
   note(end.cut ? "length" : reader_ && !reader_->calls().empty() ? "tool_calls" : "stop");
   if (request_.stream) {
     shape_->end(end, usage_, scratch_);

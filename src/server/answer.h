@@ -29,8 +29,9 @@ struct AnswerBlock {
 };
 
 struct AnswerEnd {
-  bool cut = false;  // at its limit of tokens
-  std::string stop;  // the stop string that ended it; empty: none
+  bool cut = false;                    // at its limit of tokens
+  std::string stop;                    // the stop string that ended it; empty: none
+  std::uint64_t reasoning_tokens = 0;  // whose text was reasoning
 };
 
 // How one API tells an answer. begin() to end() are for streams, where each appends events; whole() is for the rest.
@@ -103,6 +104,7 @@ class Answer final : public Receiver, public std::enable_shared_from_this<Answer
   engine::Clock::time_point submitted_, last_token_{}, spoken_;
   std::uint64_t prompt_tokens_ = 0;
   std::uint64_t tokens_ = 0;
+  std::uint64_t reasoning_tokens_ = 0;
   UsageSum usage_;
   std::string scratch_;
   bool begun_ = false;  // the stream has begun

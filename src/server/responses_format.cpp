@@ -28,11 +28,11 @@ json::object text_part(std::string_view text) {
 
 json::object reasoning_part(std::string_view text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 
-json::object usage_of(const UsageSum& usage) {
+json::object usage_of(const UsageSum& usage, const AnswerEnd& end) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.completion_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"output_tokens_details", {{"reasoning_tokens", end.reasoning_tokens}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
@@ -156,7 +156,7 @@ json::object ResponsesShape::ended(const AnswerEnd& end, const UsageSum& usage) 
   json::object out = response(end.cut ? "incomplete" : "completed");
   if (end.cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["output"] = output(end);
-  out["usage"] = usage_of(usage);
+  out["usage"] = usage_of(usage, end);
   if (frame_.store != nullptr) {
     StoredResponse stored;
     stored.id = "resp_" + id_;

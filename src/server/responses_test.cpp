@@ -49,6 +49,10 @@ TEST_F(Responses, HaveItemsOfTextReasoningAndCalls) {
             plain.at("usage").at("input_tokens").as_int64() + plain.at("usage").at("output_tokens").as_int64());
   const json::value thought = ask("think").parsed();
   EXPECT_EQ(thought.at("output").at(0).at("type"), "reasoning");
+  const json::value& usage = thought.at("usage");
+  EXPECT_GT(usage.at("output_tokens_details").at("reasoning_tokens").as_int64(), 0);
+  EXPECT_LT(usage.at("output_tokens_details").at("reasoning_tokens").as_int64(), usage.at("output_tokens").as_int64());
+  EXPECT_EQ(plain.at("usage").at("output_tokens_details").at("reasoning_tokens").as_int64(), 0);
   EXPECT_EQ(thought.at("output").at(1).at("content").at(0).at("text"), "It will be warm!");
   const json::value call = ask("weather?", kTools).parsed();
   ASSERT_EQ(call.at("output").as_array().size(), 2u) << json::serialize(call);
