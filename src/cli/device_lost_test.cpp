@@ -13,6 +13,8 @@
 #include "quire/cli/ask.h"
 #include "quire/cli/chat.h"
 #include "quire/cli/cli_testing.h"
+#include "quire/cli/dialogue.h"
+#include "quire/cli/line_reader.h"
 #include "quire/cli/serve.h"
 #include "quire/server/server_testing.h"
 #include "quire/state/losable_device_testing.h"
