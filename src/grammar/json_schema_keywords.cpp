@@ -98,9 +98,9 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       break;
     case AnyOf: {
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of schemas");
-      Choice choice{.options = {}, .chain = chain, .order = state.next_order()};
-      for (const json::value& one : value.get_array()) choice.options.push_back({{.schema = {.schema = &one}}});
-      state.choices.push_back(std::move(choice));
+      std::vector<Option> options;
+      for (const json::value& one : value.get_array()) options.push_back({{.schema = {.schema = &one}}});
+      add_choice(state, std::move(options), chain, state.next_order());
       break;
     }
     case OneOf:
@@ -113,12 +113,11 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       const json::value* then = schema.if_contains("then");
       const json::value* otherwise = schema.if_contains("else");
       if (then == nullptr && otherwise == nullptr) break;
-      Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
-      choice.options.push_back({{.schema = {.schema = &value}}});
-      if (then != nullptr) choice.options.back().push_back({.schema = {.schema = then}});
-      choice.options.push_back({{.schema = {.schema = &value, .negated = true}}});
-      if (otherwise != nullptr) choice.options.back().push_back({.schema = {.schema = otherwise}});
-      state.choices.push_back(std::move(choice));
+      std::vector<Option> options = {{{.schema = {.schema = &value}}}};
+      if (then != nullptr) options.back().push_back({.schema = {.schema = then}});
+      options.push_back({{.schema = {.schema = &value, .negated = true}}});
+      if (otherwise != nullptr) options.back().push_back({.schema = {.schema = otherwise}});
+      add_choice(state, std::move(options), chain, kBehind + state.next_order());
       break;
     }
     case Type: {
@@ -285,9 +284,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (!value.is_object()) return fail_at(work, schema, name, "must be an object");
       for (const auto& [key, dependency] : value.get_object()) {
         static const json::value never(false);
-        Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
-        choice.options.push_back(
-            {{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
+        std::vector<Option> options;
+        options.push_back({{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
         // What it depends on is written first.
         Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject}};
         if (const json::array* names = dependency.if_array()) {
@@ -301,8 +299,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
           present.push_back({.schema = {.schema = &dependency}});
         }
         present.push_back({.kind = Demand::Kind::Required, .name = std::string(key)});
-        choice.options.push_back(std::move(present));
-        state.choices.push_back(std::move(choice));
+        options.push_back(std::move(present));
+        add_choice(state, std::move(options), chain, kBehind + state.next_order());
       }
       break;
     default: break;

@@ -35,7 +35,7 @@ void SchemaReader::absorb_negated(State& state, Work& work, const json::object& 
   } else if (options.size() == 1) {
     take(state, work, options.front(), chain, state.next_order());
   } else {
-    state.choices.push_back({.options = std::move(options), .chain = chain, .order = state.next_order()});
+    add_choice(state, std::move(options), chain, state.next_order());
   }
 }
 

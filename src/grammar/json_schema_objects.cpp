@@ -80,8 +80,7 @@ std::optional<std::vector<SchemaWriter::Member>> SchemaWriter::members(const Fac
       if (member.required) return std::nullopt;
       continue;
     }
-    const std::string key = "\"" + SchemaTexts::spelling(name) + "\"";
-    member.key = grammar_.terminal(regexes_.concat({regexes_.text(key), texts_.colon()}));
+    member.key = grammar_.terminal(texts_.name_and_colon(name));
     member.value = value(*conjuncts);
     result.push_back(std::move(member));
   }
@@ -94,7 +93,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
   std::vector<RegexId> all = {texts_.key_content()};
   if (!names.empty()) {
     std::vector<RegexId> taken;
-    for (const std::string& name : names) taken.push_back(regexes_.text(SchemaTexts::spelling(name)));
+    for (const std::string& name : names) taken.push_back(texts_.name_content(name));
     all.push_back(regexes_.complement(regexes_.any_of(taken)));
   }
   if (!facts.property_names.empty()) {

@@ -93,6 +93,16 @@ RegexId SchemaTexts::key_content() {
   return key_content_ = regexes_.repeat(regexes_.any_of(characters), 0);
 }
 
+const SchemaTexts::Name& SchemaTexts::named(std::string_view name) {
+  const auto [entry, fresh] = names_.try_emplace(std::string(name));
+  if (fresh) {
+    const std::string text = spelling(name);
+    entry->second = {.content = regexes_.text(text),
+                     .member = regexes_.concat({regexes_.text(fmt::format("\"{}\"", text)), colon_})};
+  }
+  return entry->second;
+}
+
 Error SchemaTexts::not_enforced(const json::object& schema, std::string_view keyword, std::string_view why) const {
   return Error{fmt::format("{}: {}", document_.place(schema, keyword), why)};
 }
