@@ -213,6 +213,7 @@ void SchemaReader::absorb_counts(State& state, Work& work, const json::object& s
   }
   const std::uint64_t count = number->whole.size() > 18 ? UINT64_MAX - 1 : std::stoull(number->whole);
   Facts& facts = state.facts;
+  if (keyword == MinProperties || keyword == MaxProperties) facts.properties_counted = &schema;
   switch (keyword) {
     case MinLength: facts.least_length = std::max(facts.least_length, count); break;
     case MaxLength: facts.most_length = std::min(facts.most_length, count); break;

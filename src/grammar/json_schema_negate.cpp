@@ -120,7 +120,7 @@ void SchemaReader::negate_keyword(std::vector<Option>& options, Work& work, cons
       const std::uint64_t count = std::stoull(number->whole);
       const bool least = keyword == MinLength || keyword == MinItems || keyword == MinProperties;
       if (least && count == 0) break;
-      Demand demand{.number = least ? count - 1 : count + 1};
+      Demand demand{.number = least ? count - 1 : count + 1, .keyword = {.schema = &schema, .keyword = name}};
       const bool length = keyword == MinLength || keyword == MaxLength;
       const bool items = keyword == MinItems || keyword == MaxItems;
       demand.kind = length  ? (least ? Kind::MostLength : Kind::LeastLength)

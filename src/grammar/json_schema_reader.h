@@ -130,7 +130,6 @@ class SchemaReader {
   bool may_have_number(const Facts& facts);
   bool may_have_array(const Facts& facts);
   bool may_have_object(const Facts& facts);
-  bool name_fits(const Facts& facts, std::string_view name);
 
   const Chain* extend(const Chain* chain, const boost::json::value& schema);
   void fail_at(Work& work, const boost::json::object& schema, std::string_view keyword, std::string_view why);

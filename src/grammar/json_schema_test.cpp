@@ -90,7 +90,9 @@ TEST(JsonSchema, PropertiesAreCountedWhereTheyCanBe) {
          {"{}", R"({"x": 1, "y": 1, "z": 1})"});
   // Two additional keys may be the same one.
   expect_refused(R"({"type": "object", "minProperties": 2})",
-                 "minProperties: cannot be enforced where properties have no names");
+                 "#/minProperties: cannot be enforced where properties have no names");
+  expect_refused(R"({"type": "object", "not": {"maxProperties": 1}})",
+                 "#/not/minProperties: cannot be enforced where properties have no names");
 }
 
 TEST(JsonSchema, DependenciesAreChoices) {
