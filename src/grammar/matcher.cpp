@@ -48,14 +48,16 @@ struct Cache {
         limit(bytes),
         first_(std::move(spent)) {
     parser.lexer().regexes().use(budget);
+    base_ = this->bytes();
   }
 
   void begin_call() { budget = Budget({.steps = kCallSteps, .bytes = kCallBytes}); }
   std::size_t bytes() const { return parser.bytes() + masks.bytes(); }
-  bool full() const { return bytes() > limit; }
+  bool full() const { return bytes() > base_ + limit; }
 
  private:
   std::unique_ptr<Budget> first_;
+  std::size_t base_ = 0;  // bytes of the grammar itself
 };
 
 }  // namespace

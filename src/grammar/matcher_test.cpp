@@ -575,6 +575,48 @@ TEST(Matcher, AnAbsurdlyAmbiguousGrammarFailsAndSaysSo) {
   EXPECT_FALSE(matcher.may_end());
 }
 
+TEST(Matcher, MemoryIsBoundedHoweverLongTheAnswer) {
+  const Model model({"a b"});
+  Grammar g;
+  RegexSet& r = g.regexes();
+  // Counters make a new state of every byte.
+  const SymbolId text =
+      g.terminal(r.concat({r.text("<"), r.repeat(r.bytes(ByteSet::range('a', 'b')), 0, 100'000), r.text(">")}));
+  g.set_start(g.repeat(g.sequence({text, g.repeat(g.text("ab"), 0, 50'000)}), 1));
+  const auto grammar = compiled(std::move(g), model, {.cache_bytes = std::size_t{1} << 20});
+  Matcher matcher(grammar);
+  ASSERT_EQ(matcher.accept_bytes("<"), 1U);
+  std::size_t most = 0;
+  const std::string part(500, 'a');
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(matcher.accept_bytes(part), part.size());
+    EXPECT_EQ(Mask(matcher, model).count(), 4U);  // a, b, ab, >
+    most = std::max(most, compiled_bytes(*grammar));
+  }
+  ASSERT_EQ(matcher.accept_bytes(">"), 1U);
+  for (int i = 0; i < 10'000; ++i) ASSERT_EQ(matcher.accept_bytes("ab"), 2U);
+  EXPECT_EQ(Mask(matcher, model).count(), 4U);  // a, ab, <, the end
+  EXPECT_LT(most, std::size_t{4} << 20);
+  EXPECT_LT(matcher.bytes(), 1000U);
+}
+
+TEST(Matcher, AHostileGrammarIsRefusedWithinTheBudget) {
+  const Model model({});
+  Grammar g;
+  RegexSet& r = g.regexes();
+  const RegexId letter = r.bytes(ByteSet::range('a', 'b'));
+  // The letters so far from the end are all different: exponentially many states, and no text at all.
+  std::vector<RegexId> parts;
+  for (std::uint32_t i = 10; i < 40; ++i) {
+    parts.push_back(r.concat({r.repeat(letter, 0), r.text(i % 2 == 0 ? "a" : "b"), r.repeat(letter, i, i)}));
+    parts.push_back(r.concat({r.repeat(letter, 0), r.text("ab"), r.repeat(letter, i * 3, i * 5)}));
+  }
+  g.set_start(g.terminal(r.all_of(parts)));
+  const auto result = compile(std::move(g), model.trie);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().message, "the grammar is too large");
+}
+
 TEST(Matcher, AGrammarThatAdmitsNothingIsRefused) {
   const Model model({});
   Grammar g;

@@ -22,7 +22,7 @@ constexpr std::uint32_t kMaxDepth = 500;
 constexpr std::uint32_t kMaxFactoring = 100;
 // Steps (of about 10 ns, see budget.h) for a node looked up, a node made, a derivative looked up, one computed, and an
 // item of a list.
-constexpr std::uint64_t kNodeSteps = 3, kNewNodeSteps = 6, kLookupSteps = 2, kDerivativeSteps = 15, kItemSteps = 2;
+constexpr std::uint64_t kNodeSteps = 3, kNewNodeSteps = 8, kLookupSteps = 3, kDerivativeSteps = 20, kItemSteps = 3;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) { return hash_mix(hash, value); }
 

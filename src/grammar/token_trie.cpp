@@ -80,7 +80,7 @@ std::shared_ptr<const TokenTrie> TokenTrie::create(const text::Tokenizer& tokeni
       impl->ends.push_back(id);
     } else if (tokenizer.is_special(id)) {
       impl->free_special[bit / 32] |= 1U << (bit % 32);
-    } else if (const std::string_view piece = tokenizer.piece(id); !piece.empty()) {
+    } else if (const std::string_view piece = tokenizer.piece(id); !piece.empty() && piece.size() <= kLongestToken) {
       (piece.size() <= kShortToken ? entries : longer).emplace_back(piece, id);
       impl->special[bit] = 0;
     }

@@ -56,5 +56,6 @@ struct TokenTrie::Impl {
 };
 
 inline constexpr std::uint32_t kShortToken = 32;
+inline constexpr std::uint32_t kLongestToken = 4096;  // longer ones are never allowed
 
 }  // namespace quire::grammar
