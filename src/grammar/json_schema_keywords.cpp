@@ -32,6 +32,8 @@ SchemaKeyword schema_keyword(std::string_view name) {
       {"anyOf", AnyOf},
       {"const", Const},
       {"contains", Contains},
+      {"contentEncoding", Content},
+      {"contentMediaType", Content},
       {"dependencies", Dependencies},
       {"dependentRequired", DependentRequired},
       {"dependentSchemas", DependentSchemas},
@@ -162,6 +164,9 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       if (value.is_string() && format_kind(value.get_string()) != FormatKind::Annotation) {
         state.facts.texts.push_back({.schema = &schema, .keyword = "format"});
       }
+      break;
+    case Content:  // an assertion in draft 7 only, and one that is not enforced
+      if (document_.draft() == 7) state.facts.texts.push_back({.schema = &schema, .keyword = name});
       break;
     case Pattern:
       if (!value.is_string()) return fail_at(work, schema, name, "must be a string");

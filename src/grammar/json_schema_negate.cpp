@@ -102,6 +102,11 @@ void SchemaReader::negate_keyword(std::vector<Option>& options, Work& work, cons
       options.push_back(
           {only(kString), {.kind = Kind::Text, .keyword = {.schema = &schema, .keyword = "format", .negated = true}}});
       break;
+    case Content:
+      if (document_.draft() != 7) break;
+      options.push_back(
+          {only(kString), {.kind = Kind::Text, .keyword = {.schema = &schema, .keyword = name, .negated = true}}});
+      break;
     case Pattern:
       if (!value.is_string()) return fail_at(work, schema, name, "must be a string");
       options.push_back(

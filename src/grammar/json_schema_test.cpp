@@ -211,6 +211,9 @@ TEST(JsonSchema, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
   expect_refused(R"({"type": "thing"})", "#/type: there is no type \"thing\"");
   expect_refused(R"({"minLength": -1})", "#/minLength: must be a whole number, at least 0");
   expect_refused(R"({"properties": {"a": 3}})", "3 stands where a schema must be an object or a boolean");
+  // Draft 7 lets it be an assertion. Later drafts say that it is none.
+  expect_refused(R"({"$schema": "http://json-schema.org/draft-07/schema#", "contentEncoding": "base64"})",
+                 "#/contentEncoding: cannot be enforced");
   // Where it cannot matter it is not refused.
   expect(R"({"type": "string", "uniqueItems": true})", {"\"\""}, {"[]"});
   expect(R"({"type": "array", "uniqueItems": true, "maxItems": 1})", {"[]", "[1]"}, {"[1, 2]"});

@@ -117,8 +117,10 @@ Result<RegexId> SchemaTexts::pattern(const json::object& schema, std::string_vie
 }
 
 Result<RegexId> SchemaTexts::text_keyword(const LazyKeyword& keyword) {
-  const json::value& value = keyword.schema->at(keyword.keyword);
-  const std::string_view text = value.get_string();
+  if (keyword.keyword != "pattern" && keyword.keyword != "format") {
+    return std::unexpected(not_enforced(*keyword.schema, keyword.keyword, "cannot be enforced"));
+  }
+  const std::string_view text = keyword.schema->at(keyword.keyword).get_string();
   if (keyword.keyword == "pattern") return pattern(*keyword.schema, keyword.keyword, text);
   if (format_kind(text) == FormatKind::NotEnforced) {
     return std::unexpected(not_enforced(*keyword.schema, "format", fmt::format("{} cannot be enforced", text)));
