@@ -8,16 +8,10 @@ namespace quire::grammar {
 
 namespace json = boost::json;
 
-namespace {
-
-bool is_number(const json::value& value) { return value.is_number(); }
-
-}  // namespace
-
 void narrow_to(Facts& facts, Types types) { facts.types = static_cast<Types>(facts.types & types); }
 
 bool equal_values(const json::value& a, const json::value& b) {
-  if (is_number(a) && is_number(b)) {
+  if (a.is_number() && b.is_number()) {
     const auto left = decimal(a), right = decimal(b);
     return left && right && *left == *right;
   }
@@ -87,8 +81,14 @@ void apply(Facts& facts, const Demand& demand) {
     case Kind::MostLength: facts.most_length = std::min(facts.most_length, demand.number); break;
     case Kind::LeastItems: facts.least_items = std::max(facts.least_items, demand.number); break;
     case Kind::MostItems: facts.most_items = std::min(facts.most_items, demand.number); break;
-    case Kind::LeastProperties: facts.least_properties = std::max(facts.least_properties, demand.number); break;
-    case Kind::MostProperties: facts.most_properties = std::min(facts.most_properties, demand.number); break;
+    case Kind::LeastProperties:
+      facts.least_properties = std::max(facts.least_properties, demand.number);
+      facts.properties_counted = demand.keyword.schema;
+      break;
+    case Kind::MostProperties:
+      facts.most_properties = std::min(facts.most_properties, demand.number);
+      facts.properties_counted = demand.keyword.schema;
+      break;
     case Kind::Containing: facts.contains.push_back({.item = demand.schema, .least = demand.number}); break;
     case Kind::Items: facts.array_parts.push_back({.items = demand.schema}); break;
     case Kind::PropertyNames: facts.property_names.push_back(demand.schema); break;

@@ -85,6 +85,7 @@ struct Facts {
   std::vector<std::string> required;
   Conjuncts property_names;
   std::uint64_t least_properties = 0, most_properties = UINT64_MAX;
+  const boost::json::object* properties_counted = nullptr;  // the schema that counts them
   std::vector<Witness> witnesses;
 
   // Keywords that cannot be enforced. They matter only if a value of their type is possible.
@@ -122,7 +123,7 @@ struct Demand {
   std::uint64_t number = 0;                   // LeastLength ... MostProperties
   Decimal bound{};                            // Least, Most
   bool exclusive = false;                     // Least, Most
-  LazyKeyword keyword{};                      // Text, Multiple, NotEnforced
+  LazyKeyword keyword{};                      // Text, Multiple, NotEnforced; Least- and MostProperties
   const boost::json::value* value = nullptr;  // Excluded
   struct Witness witness {};
 };

@@ -111,7 +111,7 @@ Result<RegexId> SchemaReader::witness_keys(const Witness& witness) {
   if (const json::value* properties = witness.schema->if_contains("properties");
       properties && properties->is_object()) {
     for (const auto& [name, schema] : properties->get_object()) {
-      others.push_back(texts_.regexes().text(SchemaTexts::spelling(name)));
+      others.push_back(texts_.name_content(name));
     }
   }
   if (const json::value* patterns = witness.schema->if_contains("patternProperties");

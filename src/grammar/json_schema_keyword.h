@@ -14,6 +14,7 @@ enum class SchemaKeyword : std::uint8_t {
   AnyOf,
   Const,
   Contains,
+  Content,  // contentEncoding, contentMediaType
   Dependencies,
   DependentRequired,
   DependentSchemas,

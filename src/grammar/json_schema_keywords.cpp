@@ -32,6 +32,8 @@ SchemaKeyword schema_keyword(std::string_view name) {
       {"anyOf", AnyOf},
       {"const", Const},
       {"contains", Contains},
+      {"contentEncoding", Content},
+      {"contentMediaType", Content},
       {"dependencies", Dependencies},
       {"dependentRequired", DependentRequired},
       {"dependentSchemas", DependentSchemas},
@@ -98,9 +100,9 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       break;
     case AnyOf: {
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of schemas");
-      Choice choice{.options = {}, .chain = chain, .order = state.next_order()};
-      for (const json::value& one : value.get_array()) choice.options.push_back({{.schema = {.schema = &one}}});
-      state.choices.push_back(std::move(choice));
+      std::vector<Option> options;
+      for (const json::value& one : value.get_array()) options.push_back({{.schema = {.schema = &one}}});
+      add_choice(state, std::move(options), chain, state.next_order());
       break;
     }
     case OneOf:
@@ -113,12 +115,11 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       const json::value* then = schema.if_contains("then");
       const json::value* otherwise = schema.if_contains("else");
       if (then == nullptr && otherwise == nullptr) break;
-      Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
-      choice.options.push_back({{.schema = {.schema = &value}}});
-      if (then != nullptr) choice.options.back().push_back({.schema = {.schema = then}});
-      choice.options.push_back({{.schema = {.schema = &value, .negated = true}}});
-      if (otherwise != nullptr) choice.options.back().push_back({.schema = {.schema = otherwise}});
-      state.choices.push_back(std::move(choice));
+      std::vector<Option> options = {{{.schema = {.schema = &value}}}};
+      if (then != nullptr) options.back().push_back({.schema = {.schema = then}});
+      options.push_back({{.schema = {.schema = &value, .negated = true}}});
+      if (otherwise != nullptr) options.back().push_back({.schema = {.schema = otherwise}});
+      add_choice(state, std::move(options), chain, kBehind + state.next_order());
       break;
     }
     case Type: {
@@ -163,6 +164,9 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       if (value.is_string() && format_kind(value.get_string()) != FormatKind::Annotation) {
         state.facts.texts.push_back({.schema = &schema, .keyword = "format"});
       }
+      break;
+    case Content:  // an assertion in draft 7 only, and one that is not enforced
+      if (document_.draft() == 7) state.facts.texts.push_back({.schema = &schema, .keyword = name});
       break;
     case Pattern:
       if (!value.is_string()) return fail_at(work, schema, name, "must be a string");
@@ -214,6 +218,7 @@ void SchemaReader::absorb_counts(State& state, Work& work, const json::object& s
   }
   const std::uint64_t count = number->whole.size() > 18 ? UINT64_MAX - 1 : std::stoull(number->whole);
   Facts& facts = state.facts;
+  if (keyword == MinProperties || keyword == MaxProperties) facts.properties_counted = &schema;
   switch (keyword) {
     case MinLength: facts.least_length = std::max(facts.least_length, count); break;
     case MaxLength: facts.most_length = std::min(facts.most_length, count); break;
@@ -285,9 +290,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (!value.is_object()) return fail_at(work, schema, name, "must be an object");
       for (const auto& [key, dependency] : value.get_object()) {
         static const json::value never(false);
-        Choice choice{.options = {}, .chain = chain, .order = kBehind + state.next_order()};
-        choice.options.push_back(
-            {{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
+        std::vector<Option> options;
+        options.push_back({{.kind = Demand::Kind::Property, .schema = {.schema = &never}, .name = std::string(key)}});
         // What it depends on is written first.
         Option present = {{.kind = Demand::Kind::TypeIn, .types = kObject}};
         if (const json::array* names = dependency.if_array()) {
@@ -301,8 +305,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
           present.push_back({.schema = {.schema = &dependency}});
         }
         present.push_back({.kind = Demand::Kind::Required, .name = std::string(key)});
-        choice.options.push_back(std::move(present));
-        state.choices.push_back(std::move(choice));
+        options.push_back(std::move(present));
+        add_choice(state, std::move(options), chain, kBehind + state.next_order());
       }
       break;
     default: break;

@@ -35,7 +35,7 @@ void SchemaReader::absorb_negated(State& state, Work& work, const json::object& 
   } else if (options.size() == 1) {
     take(state, work, options.front(), chain, state.next_order());
   } else {
-    state.choices.push_back({.options = std::move(options), .chain = chain, .order = state.next_order()});
+    add_choice(state, std::move(options), chain, state.next_order());
   }
 }
 
@@ -102,6 +102,11 @@ void SchemaReader::negate_keyword(std::vector<Option>& options, Work& work, cons
       options.push_back(
           {only(kString), {.kind = Kind::Text, .keyword = {.schema = &schema, .keyword = "format", .negated = true}}});
       break;
+    case Content:
+      if (document_.draft() != 7) break;
+      options.push_back(
+          {only(kString), {.kind = Kind::Text, .keyword = {.schema = &schema, .keyword = name, .negated = true}}});
+      break;
     case Pattern:
       if (!value.is_string()) return fail_at(work, schema, name, "must be a string");
       options.push_back(
@@ -120,7 +125,7 @@ void SchemaReader::negate_keyword(std::vector<Option>& options, Work& work, cons
       const std::uint64_t count = std::stoull(number->whole);
       const bool least = keyword == MinLength || keyword == MinItems || keyword == MinProperties;
       if (least && count == 0) break;
-      Demand demand{.number = least ? count - 1 : count + 1};
+      Demand demand{.number = least ? count - 1 : count + 1, .keyword = {.schema = &schema, .keyword = name}};
       const bool length = keyword == MinLength || keyword == MaxLength;
       const bool items = keyword == MinItems || keyword == MaxItems;
       demand.kind = length  ? (least ? Kind::MostLength : Kind::LeastLength)

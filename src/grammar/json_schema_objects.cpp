@@ -37,7 +37,7 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts) {
   if (object.least > object.members.size() && !object.others) return;
   const std::uint64_t counts = object.most != UINT64_MAX ? object.most : object.least;
   if ((std::min<std::uint64_t>(counts, object.members.size()) + 1) * (object.members.size() + 1) > kMostCountedRules) {
-    return refuse(Error{"minProperties, maxProperties: too many properties to count"});
+    return refuse(texts_.not_enforced(*facts.properties_counted, {}, "there are too many properties to count"));
   }
   if (required == 0 && object.least == 0 && !missing) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('{'), regexes_.text("}")}))});
@@ -80,8 +80,7 @@ std::optional<std::vector<SchemaWriter::Member>> SchemaWriter::members(const Fac
       if (member.required) return std::nullopt;
       continue;
     }
-    const std::string key = "\"" + SchemaTexts::spelling(name) + "\"";
-    member.key = grammar_.terminal(regexes_.concat({regexes_.text(key), texts_.colon()}));
+    member.key = grammar_.terminal(texts_.name_and_colon(name));
     member.value = value(*conjuncts);
     result.push_back(std::move(member));
   }
@@ -94,7 +93,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
   std::vector<RegexId> all = {texts_.key_content()};
   if (!names.empty()) {
     std::vector<RegexId> taken;
-    for (const std::string& name : names) taken.push_back(regexes_.text(SchemaTexts::spelling(name)));
+    for (const std::string& name : names) taken.push_back(texts_.name_content(name));
     all.push_back(regexes_.complement(regexes_.any_of(taken)));
   }
   if (!facts.property_names.empty()) {
@@ -234,7 +233,10 @@ std::optional<SymbolId> SchemaWriter::rest(Object& object, std::size_t next, std
 // Additional members up to the end of the object.
 void SchemaWriter::write_others(Object& object, SymbolId rule, std::uint64_t count, bool missing) {
   // Two additional keys may be equal, and then they are one property.
-  if (object.least > count + 1) refuse(Error{"minProperties: cannot be enforced where properties have no names"});
+  if (object.least > count + 1) {
+    refuse(texts_.not_enforced(*object.facts->properties_counted, "minProperties",
+                               "cannot be enforced where properties have no names"));
+  }
   const SymbolId comma = grammar_.terminal(texts_.comma()), close = grammar_.terminal(texts_.close('}'));
   const std::uint64_t most = object.most == UINT64_MAX ? UINT64_MAX : object.most - count;
   const auto bound = most >= kUnbounded ? kUnbounded : static_cast<std::uint32_t>(most);

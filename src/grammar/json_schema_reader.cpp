@@ -59,7 +59,7 @@ const SchemaReader::Expansion& SchemaReader::expand(const Conjuncts& conjuncts) 
   const auto [entry, fresh] = expansions_.try_emplace(conjuncts);
   Expansion& expansion = entry->second;
   if (!fresh) return expansion;
-  budget_.take(20, sizeof(Expansion));
+  budget_.take(60, sizeof(Expansion) + sizeof(Facts));
   Work work{.out = expansion.facts};
   State state;
   for (const Conjunct& conjunct : conjuncts) absorb(state, work, conjunct, nullptr);
@@ -71,7 +71,7 @@ const SchemaReader::Expansion& SchemaReader::expand(const Conjuncts& conjuncts) 
 }
 
 void SchemaReader::absorb(State& state, Work& work, const Conjunct& conjunct, const Chain* chain) {
-  if (work.error || state.facts.types == 0 || !budget_.take(5)) return;
+  if (work.error || state.facts.types == 0 || !budget_.take(10)) return;
   const json::value& value = *conjunct.schema;
   if (value.is_bool()) {
     if (value.get_bool() == conjunct.negated) state.facts.types = 0;
@@ -152,6 +152,12 @@ bool SchemaReader::implied(const Facts& facts, const Option& option) {
   });
 }
 
+void SchemaReader::add_choice(State& state, std::vector<Option> options, const Chain* chain, Order order) {
+  state.choices.push_back({.options = std::make_shared<const std::vector<Option>>(std::move(options)),
+                           .chain = chain,
+                           .order = std::move(order)});
+}
+
 void SchemaReader::choose(State state, Work& work) {
   while (!work.error && state.facts.types != 0) {
     if (!budget_.take(10 + state.facts.object_parts.size()) || work.out.size() > kMostFacts) {
@@ -165,17 +171,17 @@ void SchemaReader::choose(State state, Work& work) {
       Choice& choice = state.choices[i];
       if (choice.one_of != nullptr) {
         if (chosen) continue;
-        choice.options = one_of_options(state.facts, *choice.one_of);
+        choice.options = std::make_shared<const std::vector<Option>>(one_of_options(state.facts, *choice.one_of));
       }
-      if (std::any_of(choice.options.begin(), choice.options.end(),
+      if (std::any_of(choice.options->begin(), choice.options->end(),
                       [&](const Option& option) { return implied(state.facts, option); })) {
         state.choices.erase(state.choices.begin() + static_cast<std::ptrdiff_t>(i--));
         continue;
       }
       std::vector<std::size_t> left;
-      for (std::size_t j = 0; j < choice.options.size(); ++j) {
-        budget_.take(1 + choice.options[j].size());
-        if (viable(state.facts, choice.options[j])) left.push_back(j);
+      for (std::size_t j = 0; j < choice.options->size(); ++j) {
+        budget_.take(1 + (*choice.options)[j].size());
+        if (viable(state.facts, (*choice.options)[j])) left.push_back(j);
       }
       if (left.empty()) return;
       if (!chosen || left.size() == 1) {
@@ -188,13 +194,13 @@ void SchemaReader::choose(State state, Work& work) {
     const Choice choice = std::move(state.choices[*chosen]);
     state.choices.erase(state.choices.begin() + static_cast<std::ptrdiff_t>(*chosen));
     if (open.size() == 1) {
-      take(state, work, choice.options[open.front()], choice.chain, choice.order);
+      take(state, work, (*choice.options)[open.front()], choice.chain, choice.order);
       continue;
     }
     for (const std::size_t option : open) {
-      budget_.take(50 + 10 * state.absorbed.size(), 1000);
+      budget_.take(100 + 20 * (state.absorbed.size() + state.choices.size()), 1000);
       State branch = state;
-      take(branch, work, choice.options[option], choice.chain, choice.order);
+      take(branch, work, (*choice.options)[option], choice.chain, choice.order);
       // Most combinations contradict each other; those are not multiplied further.
       if (work.error || branch.facts.types == 0) continue;
       if (branch.facts.types == kObject && !branch.choices.empty() && !may_have_object(branch.facts)) continue;

@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,8 +70,8 @@ class SchemaReader {
     int depth;
   };
   struct Choice {
-    std::vector<Option> options;
-    const boost::json::array* one_of = nullptr;  // options not made yet
+    std::shared_ptr<const std::vector<Option>> options;  // shared by the branches that have not chosen yet
+    const boost::json::array* one_of = nullptr;          // options are made anew for what is known by then
     const Chain* chain = nullptr;
     Order order;
   };
@@ -114,6 +115,7 @@ class SchemaReader {
   void negate_choice(std::vector<Option>& options, const boost::json::object& schema, Keyword keyword,
                      const boost::json::value& value);
 
+  static void add_choice(State& state, std::vector<Option> options, const Chain* chain, Order order);
   void choose(State state, Work& work);
   void take(State& state, Work& work, const Option& option, const Chain* chain, const Order& order);
   bool viable(const Facts& facts, const Option& option);
@@ -128,7 +130,6 @@ class SchemaReader {
   bool may_have_number(const Facts& facts);
   bool may_have_array(const Facts& facts);
   bool may_have_object(const Facts& facts);
-  bool name_fits(const Facts& facts, std::string_view name);
 
   const Chain* extend(const Chain* chain, const boost::json::value& schema);
   void fail_at(Work& work, const boost::json::object& schema, std::string_view keyword, std::string_view why);

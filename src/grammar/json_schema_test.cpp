@@ -90,7 +90,9 @@ TEST(JsonSchema, PropertiesAreCountedWhereTheyCanBe) {
          {"{}", R"({"x": 1, "y": 1, "z": 1})"});
   // Two additional keys may be the same one.
   expect_refused(R"({"type": "object", "minProperties": 2})",
-                 "minProperties: cannot be enforced where properties have no names");
+                 "#/minProperties: cannot be enforced where properties have no names");
+  expect_refused(R"({"type": "object", "not": {"maxProperties": 1}})",
+                 "#/not/minProperties: cannot be enforced where properties have no names");
 }
 
 TEST(JsonSchema, DependenciesAreChoices) {
@@ -209,6 +211,9 @@ TEST(JsonSchema, WhatCannotBeEnforcedIsRefusedWithItsPlace) {
   expect_refused(R"({"type": "thing"})", "#/type: there is no type \"thing\"");
   expect_refused(R"({"minLength": -1})", "#/minLength: must be a whole number, at least 0");
   expect_refused(R"({"properties": {"a": 3}})", "3 stands where a schema must be an object or a boolean");
+  // Draft 7 lets it be an assertion. Later drafts say that it is none.
+  expect_refused(R"({"$schema": "http://json-schema.org/draft-07/schema#", "contentEncoding": "base64"})",
+                 "#/contentEncoding: cannot be enforced");
   // Where it cannot matter it is not refused.
   expect(R"({"type": "string", "uniqueItems": true})", {"\"\""}, {"[]"});
   expect(R"({"type": "array", "uniqueItems": true, "maxItems": 1})", {"[]", "[1]"}, {"[1, 2]"});

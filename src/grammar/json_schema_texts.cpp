@@ -100,6 +100,16 @@ RegexId SchemaTexts::key_content() {
   return key_content_ = regexes_.repeat(regexes_.any_of(characters), 0);
 }
 
+const SchemaTexts::Name& SchemaTexts::named(std::string_view name) {
+  const auto [entry, fresh] = names_.try_emplace(std::string(name));
+  if (fresh) {
+    const std::string text = spelling(name);
+    entry->second = {.content = regexes_.text(text),
+                     .member = regexes_.concat({regexes_.text(fmt::format("\"{}\"", text)), colon_})};
+  }
+  return entry->second;
+}
+
 Error SchemaTexts::not_enforced(const json::object& schema, std::string_view keyword, std::string_view why) const {
   return Error{fmt::format("{}: {}", document_.place(schema, keyword), why)};
 }
@@ -114,8 +124,10 @@ Result<RegexId> SchemaTexts::pattern(const json::object& schema, std::string_vie
 }
 
 Result<RegexId> SchemaTexts::text_keyword(const LazyKeyword& keyword) {
-  const json::value& value = keyword.schema->at(keyword.keyword);
-  const std::string_view text = value.get_string();
+  if (keyword.keyword != "pattern" && keyword.keyword != "format") {
+    return std::unexpected(not_enforced(*keyword.schema, keyword.keyword, "cannot be enforced"));
+  }
+  const std::string_view text = keyword.schema->at(keyword.keyword).get_string();
   if (keyword.keyword == "pattern") return pattern(*keyword.schema, keyword.keyword, text);
   if (format_kind(text) == FormatKind::NotEnforced) {
     return std::unexpected(not_enforced(*keyword.schema, "format", fmt::format("{} cannot be enforced", text)));

@@ -35,6 +35,9 @@ class SchemaTexts {
   static std::string spelling(std::string_view text);
   // Any string in the one spelling of keys.
   RegexId key_content();
+  // This key between its quotation marks; with them and the colon.
+  RegexId name_content(std::string_view name) { return named(name).content; }
+  RegexId name_and_colon(std::string_view name) { return named(name).member; }
   Result<RegexId> pattern(const boost::json::object& schema, std::string_view keyword, std::string_view pattern);
   Result<RegexId> string_content(const Facts& facts);
   Result<RegexId> number(const Facts& facts);
@@ -43,6 +46,10 @@ class SchemaTexts {
   Error not_enforced(const boost::json::object& schema, std::string_view keyword, std::string_view why) const;
 
  private:
+  struct Name {
+    RegexId content, member;
+  };
+  const Name& named(std::string_view name);
   Result<RegexId> text_keyword(const LazyKeyword& keyword);
 
   RegexSet& regexes_;
@@ -52,6 +59,7 @@ class SchemaTexts {
   RegexId key_content_ = RegexSet::kNothing;
   bool zero_fractions_;                     // 1.0 is an integer
   std::array<RegexId, 4> plain_numbers_{};  // without bounds, by the types
+  std::unordered_map<std::string, Name> names_;
   std::unordered_map<std::string, RegexId> patterns_;
   std::unordered_map<std::string, RegexId> formats_;
 };

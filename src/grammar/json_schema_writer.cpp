@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace quire::grammar {
 
 namespace json = boost::json;
@@ -37,6 +39,12 @@ void SchemaWriter::refuse(const Error& error) {
 
 void SchemaWriter::refuse(const LazyKeyword& keyword, std::string_view why) {
   if (!error_) error_ = texts_.not_enforced(*keyword.schema, keyword.keyword, why);
+}
+
+void SchemaWriter::refuse_at(const json::value* part, std::string_view keyword, std::string_view why) {
+  const json::object* object = part == nullptr ? nullptr : part->if_object();
+  if (error_) return;
+  error_ = object == nullptr ? Error{fmt::format("{}: {}", keyword, why)} : texts_.not_enforced(*object, {}, why);
 }
 
 Result<SymbolId> SchemaWriter::write(const Conjuncts& conjuncts) {
@@ -111,7 +119,7 @@ void SchemaWriter::write_structured(const Job& job) {
     if (facts.allowed || error_) continue;
     for (const json::value* value : facts.excluded) {
       if (value->is_structured() && (type_of(*value) & facts.types) != 0) {
-        return refuse(Error{"not: an array or object cannot be excluded by its value"});
+        return refuse_at(value, "not", "an array or object cannot be excluded by its value");
       }
     }
     if ((facts.types & kArray) != 0) write_array(job.rule, facts);
@@ -144,12 +152,12 @@ void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
     hits = (std::uint64_t{1} << array.contains.size()) - 1;
     if (array.contains.size() > kMostContains ||
         std::any_of(array.contains.begin(), array.contains.end(), [](const Contains& one) { return one.least > 1; })) {
-      return refuse(Error{"contains: so many of them cannot be enforced together"});
+      return refuse_at(array.contains.front().item.schema, "contains", "so many of them cannot be enforced together");
     }
   }
   if (hits > kMostItemsWrittenOut || (hits > 0 && array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
       (hits > 0 && array.least > kMostItemsWrittenOut)) {
-    return refuse(Error{"contains: cannot be enforced together with so many items"});
+    return refuse_at(array.contains.front().item.schema, "contains", "cannot be enforced together with so many items");
   }
   if (array.least > array.most) return;
   if (array.least == 0 && hits == 0) {

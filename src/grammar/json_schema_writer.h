@@ -82,6 +82,8 @@ class SchemaWriter {
 
   void refuse(const Error& error);
   void refuse(const LazyKeyword& keyword, std::string_view why);
+  // `part`: of the schema's text, if it is an object, where to look.
+  void refuse_at(const boost::json::value* part, std::string_view keyword, std::string_view why);
 
   Grammar& grammar_;
   SchemaReader& reader_;
