@@ -30,14 +30,6 @@ std::vector<std::string> names_of(const OptionText& option) {
   return names;
 }
 
-// What the first argument of a command can be.
-std::vector<std::string> words_of(const ProgramText& program, const CommandText& command) {
-  if (command.name != "man") return command.words;
-  std::vector<std::string> names;
-  for (const CommandText& each : program.commands) names.push_back(each.name);
-  return names;
-}
-
 bool takes_file_argument(const CommandText& command) {
   return std::ranges::any_of(command.options,
                              [](const OptionText& o) { return !o.argument.empty() && o.takes_file(); });
@@ -45,8 +37,14 @@ bool takes_file_argument(const CommandText& command) {
 
 std::vector<std::string> command_names(const ProgramText& program) {
   std::vector<std::string> names;
+  names.reserve(program.commands.size());
   for (const CommandText& command : program.commands) names.push_back(command.name);
   return names;
+}
+
+// What the first argument of a command can be.
+std::vector<std::string> words_of(const ProgramText& program, const CommandText& command) {
+  return command.name == "man" ? command_names(program) : command.words;
 }
 
 std::string bash(const ProgramText& program) {
@@ -59,6 +57,7 @@ std::string bash(const ProgramText& program) {
       all.insert(all.end(), names.begin(), names.end());
       if (!option.takes_value()) continue;
       std::vector<std::string> patterns;
+      patterns.reserve(names.size());
       for (const std::string& name : names) patterns.push_back(command.name + ":" + name);
       const std::string words = fmt::format("{}", fmt::join(option.choices(), " "));
       values += fmt::format("    {}) {}; return ;;\n", fmt::join(patterns, "|"),
