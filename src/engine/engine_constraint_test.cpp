@@ -81,7 +81,7 @@ TEST_P(EngineOnEachKind, LogprobsDoNotChangeAConstrainedAnswer) {
     EXPECT_EQ(heard->choices[0].answer(), fixture.right(plain)) << i;
     // Every token has been looked at by the model.
     for (const float logprob : heard->choices[0].logprobs) EXPECT_LT(logprob, 0) << i;
-    EXPECT_EQ(heard->alternatives.size(), 2 * heard->choices[0].tokens.size());
+    EXPECT_EQ(heard->choices[0].alternatives.size(), 2 * heard->choices[0].tokens.size());
   }
 }
 

@@ -58,10 +58,11 @@ void expect_same(const Collector& one, const Collector& other) {
   for (std::size_t c = 0; c < one.choices.size(); ++c) {
     EXPECT_EQ(one.choices[c].answer(), other.choices[c].answer()) << "choice " << c;
     EXPECT_EQ(one.choices[c].logprobs, other.choices[c].logprobs) << "choice " << c;
+    EXPECT_TRUE(
+        std::ranges::equal(one.choices[c].alternatives, other.choices[c].alternatives,
+                           [](const auto& a, const auto& b) { return a.token == b.token && a.logprob == b.logprob; }))
+        << "choice " << c;
   }
-  EXPECT_TRUE(std::ranges::equal(one.alternatives, other.alternatives, [](const auto& a, const auto& b) {
-    return a.token == b.token && a.logprob == b.logprob;
-  }));
   EXPECT_EQ(one.prompt_logits, other.prompt_logits);
 }
 

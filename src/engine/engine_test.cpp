@@ -129,7 +129,7 @@ TEST(Engine, LogprobsAreTheModelsAndTheLikeliestStandFirst) {
   request.logprobs = 3;
   const auto heard = fixture.submit(request);
   fixture.run();
-  ASSERT_EQ(heard->alternatives.size(), 15u);
+  ASSERT_EQ(heard->choices[0].alternatives.size(), 15u);
   std::uint64_t memory = kBeginning;
   for (const Token token : request.prompt) memory = remember(memory, token);
   for (std::size_t i = 0; i < 5; ++i) {
@@ -140,9 +140,9 @@ TEST(Engine, LogprobsAreTheModelsAndTheLikeliestStandFirst) {
     for (const float logit : logits) sum += std::exp(logit);
     EXPECT_NEAR(heard->choices[0].logprobs[i], logits[4] - std::log(sum), 1e-5);
     const auto best = std::ranges::max_element(logits);
-    EXPECT_EQ(heard->alternatives[3 * i].token, best - logits.begin());
-    EXPECT_NEAR(heard->alternatives[3 * i].logprob, *best - std::log(sum), 1e-5);
-    EXPECT_GE(heard->alternatives[3 * i + 1].logprob, heard->alternatives[3 * i + 2].logprob);
+    EXPECT_EQ(heard->choices[0].alternatives[3 * i].token, best - logits.begin());
+    EXPECT_NEAR(heard->choices[0].alternatives[3 * i].logprob, *best - std::log(sum), 1e-5);
+    EXPECT_GE(heard->choices[0].alternatives[3 * i + 1].logprob, heard->choices[0].alternatives[3 * i + 2].logprob);
     memory = remember(memory, 4);
   }
 }

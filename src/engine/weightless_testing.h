@@ -280,6 +280,7 @@ class Collector final : public Listener {
   struct Choice {
     std::vector<Token> tokens;
     std::vector<float> logprobs;
+    std::vector<TokenLogprob> alternatives;
     std::string text, stop, error;
     Token stop_token = -1;
     bool finished = false;
@@ -296,7 +297,7 @@ class Collector final : public Listener {
       if (event.index != choice.tokens.size()) problem = "a token out of order";
       choice.tokens.push_back(event.token);
       choice.logprobs.push_back(event.logprob);
-      for (const TokenLogprob& alternative : event.alternatives) alternatives.push_back(alternative);
+      for (const TokenLogprob& alternative : event.alternatives) choice.alternatives.push_back(alternative);
       if (on_token) on_token(event);
     } else if (event.kind == Event::Kind::Finished) {
       choice.finished = true;
@@ -324,7 +325,6 @@ class Collector final : public Listener {
     ended = event.last;
   }
   std::vector<Choice> choices;
-  std::vector<TokenLogprob> alternatives;
   Usage usage;
   std::vector<std::vector<float>> prompt_logits;
   std::vector<TokenLogprob> prompt_tokens, prompt_alternatives;
