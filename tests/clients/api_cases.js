@@ -258,8 +258,8 @@ export function apiCases(OpenAI) {
       response_format: { type: 'text' }, modalities: ['text'], functions: null, guided_json: null, logprobs: false, top_logprobs: 0, store: false,
       metadata: { a: 'b' }, service_tier: 'auto', parallel_tool_calls: true, user: 'me', cache_prompt: true, timings_per_token: true, top_p: 1 };
     assert.equal((await client.chat.completions.create({ ...asked, ...neutral })).choices[0].message.content, plain);
-    for (const more of [{ mirostat: 2 }, { grammar: 'root ::= "a"' }, { guided_json: {} }, { dry_multiplier: 0.8 }, { min_tokens: 5 },
-      { functions: [{ name: 'f', parameters: {} }] }, { response_format: { type: 'json_object' } }, { reasoning_effort: 'low' }]) {
+    for (const more of [{ mirostat: 2 }, { structural_tag: {} }, { ebnf: 'root ::= "a"' }, { dry_multiplier: 0.8 }, { typical_p: 0.5 },
+      { functions: [{ name: 'f', parameters: {} }] }]) {
       const [field] = Object.keys(more);
       const error = await refused(client.chat.completions.create({ ...asked, ...more }), 400, new RegExp(`'${field}' is not supported`));
       assert.equal(error.param, field);
@@ -322,7 +322,7 @@ export function apiCases(OpenAI) {
       assert.equal(error.code, 'context_length_exceeded');
     });
     await t.test('no such address, no such method', async () => {
-      await refused(client.embeddings.create({ model, input: 'x' }), 404, /./);
+      await refused(client.moderations.create({ model, input: 'x' }), 404, /./);
       assert.equal((await server.get('/v1/chat/completions')).status, 405);
       assert.equal((await server.get('/nothing')).status, 404);
       assert.equal(typeof (await server.get('/nothing')).json().error.message, 'string');
