@@ -48,6 +48,23 @@ TEST(ConstraintTest, TheFirstDefinitionSaysWhichKindAGrammarIs) {
   EXPECT_THAT(refusal({.kind = Kind::Grammar, .text = "hello"}), HasSubstr("neither GBNF"));
 }
 
+TEST(ConstraintTest, ReasoningMayComeBefore) {
+  ConstraintSpec spec{.kind = Kind::Regex, .text = "yes|no"};
+  spec.reasoning = {.begin = "<think>", .end = "</think>"};
+  EXPECT_TRUE(admits(spec, "yes"));
+  EXPECT_TRUE(admits(spec, "<think>\nyes? no? <b></think>\n\nno"));
+  EXPECT_TRUE(admits(spec, "<think></think>no"));
+  EXPECT_FALSE(admits(spec, "<think>yes"));
+  EXPECT_FALSE(admits(spec, "hm</think>yes"));
+  EXPECT_FALSE(admits(spec, "<think>a</think>perhaps"));
+  const std::string key = content_key(spec);
+  spec.reasoning.opened = true;
+  EXPECT_NE(content_key(spec), key);
+  EXPECT_TRUE(admits(spec, "hm</think>\n\nyes"));
+  EXPECT_FALSE(admits(spec, "yes"));
+  EXPECT_FALSE(admits(spec, "a</think>b</think>yes"));
+}
+
 TEST(ConstraintTest, WhatCannotBeEnforcedIsNamed) {
   EXPECT_THAT(refusal({.kind = Kind::Regex, .text = "(a)\\1"}), HasSubstr("back-references"));
   EXPECT_THAT(refusal({.kind = Kind::Choice}), HasSubstr("nothing to choose"));
