@@ -156,6 +156,15 @@ TEST(Chat, WhatAPersonWritesIsNeverAControlToken) {
   EXPECT_EQ(std::ranges::count(ids, start), 2);
 }
 
+TEST(Chat, EveryAnswerKeepsToTheConstraint) {
+  ChatOptions options = greedy();
+  options.constraint.regex = "(yes|no), [0-9]{2}";
+  options.constraint.has_regex = true;
+  const Talked talked = talk(options, {"Hello!", "What is 2 + 3?"});
+  EXPECT_THAT(talked.out, ::testing::MatchesRegex("[^0-9]*(yes|no), [0-9][0-9][^0-9]*(yes|no), [0-9][0-9][^0-9]*"))
+      << talked.out;
+}
+
 TEST(Chat, ResetForgetsAllButTheSystemMessage) {
   ChatOptions options = greedy();
   options.system = "You are Quire, a small model that tells stories, remembers notes and counts.";

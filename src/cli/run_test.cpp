@@ -59,6 +59,27 @@ TEST(Run, TheBundledModelTellsAStory) {
   EXPECT_THAT(ran.err, Not(HasSubstr("seed"))) << "none was used";
 }
 
+TEST(Run, AConstraintIsKept) {
+  for (const char* seed : {"1", "2", "3"}) {
+    const std::string text = text_of({"-p", kPrompt, "--regex", "[a-c]{3,5}!", "-s", seed});
+    EXPECT_THAT(text, ::testing::MatchesRegex("[a-c]+!")) << text;
+    EXPECT_GE(text.size(), 4U);
+    EXPECT_LE(text.size(), 6U);
+  }
+  const std::string folder = ::testing::TempDir();
+  std::ofstream(folder + "flag.json") << R"({"type": "object", "properties": {"flag": {"type": "boolean"}},
+      "required": ["flag"], "additionalProperties": false})";
+  const std::string text = text_of({"-p", kPrompt, "--schema", folder + "flag.json", "--compact", "--temp", "0"});
+  EXPECT_TRUE(text == R"({"flag":true})" || text == R"({"flag":false})") << text;
+
+  const Outcome wrong = call({"run", "-p", kPrompt, "--regex", "(a"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("--regex: regular expression, byte 0"));
+  const Outcome missing = call({"run", "-p", kPrompt, "--grammar", folder + "none.gbnf"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("none.gbnf"));
+}
+
 TEST(Run, TheStoryIsTheSameWithEveryInstructionSet) {
   for (const char* variant : {"scalar", "avx2", "avx512"}) {
     if (cpu::kernels_by_name(variant) == nullptr) {
