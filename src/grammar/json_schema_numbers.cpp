@@ -51,10 +51,12 @@ RegexId digits_between(RegexSet& regexes, char first, char last) {
   return regexes.bytes(ByteSet::range(static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last)));
 }
 RegexId digit(RegexSet& regexes) { return digits_between(regexes, '0', '9'); }
-RegexId digits(RegexSet& regexes) { return regexes.repeat(digit(regexes), 0); }
+// Free digits are bounded, as white space is: a model that is unsure would otherwise write digits for ever.
+constexpr std::uint32_t kMostDigits = 64;
+RegexId digits(RegexSet& regexes) { return regexes.repeat(digit(regexes), 0, kMostDigits); }
 // Digits behind the point, or none and no point.
 RegexId any_fraction(RegexSet& regexes) {
-  return regexes.optional(regexes.concat({regexes.text("."), regexes.repeat(digit(regexes), 1)}));
+  return regexes.optional(regexes.concat({regexes.text("."), regexes.repeat(digit(regexes), 1, kMostDigits)}));
 }
 RegexId zero_fraction(RegexSet& regexes) {
   return regexes.optional(regexes.concat({regexes.text("."), regexes.repeat(regexes.text("0"), 1)}));
@@ -115,9 +117,10 @@ RegexId magnitude_at_least(RegexSet& regexes, const Decimal& value, bool exclusi
     }
     same_length = regexes.any_of(ways);
   }
-  const RegexId longer =
-      regexes.concat({digits_between(regexes, '1', '9'),
-                      regexes.repeat(digit(regexes), static_cast<std::uint32_t>(count)), any_fraction(regexes)});
+  const RegexId longer = regexes.concat({digits_between(regexes, '1', '9'),
+                                         regexes.repeat(digit(regexes), static_cast<std::uint32_t>(count),
+                                                        static_cast<std::uint32_t>(count) + kMostDigits),
+                                         any_fraction(regexes)});
   return regexes.any_of({same_length, longer});
 }
 

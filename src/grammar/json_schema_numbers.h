@@ -1,4 +1,5 @@
-// Decimal numbers of JSON as regular expressions: ranges and multiples, exact for any number of digits.
+// Decimal numbers of JSON as regular expressions: ranges and multiples, exact, with up to 64 digits that nothing bounds
+// before and behind the point.
 //
 // What holds: bounds are decimal digits, not floating point. A number that has bounds or must be a multiple is written
 //   without an exponent; one that has none may have an exponent of up to three digits.

@@ -63,6 +63,13 @@ TEST(JsonSchemaScalars, PatternMatchesAnywhereAndTogetherWithLengthsAndFormats) 
   EXPECT_TRUE(CompiledSchema(R"({"type": "string", "pattern": "("})").error().starts_with("#/pattern: "));
 }
 
+TEST(JsonSchemaScalars, DigitsComeToAnEnd) {
+  const std::string sixty(60, '7'), hundred(100, '7');
+  expect(R"({"type": "integer"})", {sixty, "-" + sixty}, {hundred, "-" + hundred});
+  expect(R"({"type": "number"})", {sixty + "." + sixty, "1e308"}, {hundred, "0." + hundred, "1e1000"});
+  expect(R"({"type": "integer", "minimum": 12})", {sixty}, {hundred});
+}
+
 TEST(JsonSchemaScalars, IntegerRangesAreExact) {
   for (const auto& [least, most] :
        std::vector<std::pair<int, int>>{{-123, 45}, {0, 0}, {7, 1003}, {-50, -7}, {99, 100}}) {
