@@ -11,7 +11,8 @@ namespace quire::cli {
 
 void add_constraint_options(CLI::App& command, ConstraintOptions& options) {
   auto* schema =
-      command.add_option("--schema", options.schema, "A JSON Schema that the answer fits")->type_name("FILE");
+      command.add_option("--schema", options.schema, "The text must be JSON that is valid for this JSON Schema")
+          ->type_name("FILE");
   auto* regex = command
                     .add_option_function<std::string>(
                         "--regex",
@@ -19,10 +20,12 @@ void add_constraint_options(CLI::App& command, ConstraintOptions& options) {
                           options.regex = text;
                           options.has_regex = true;
                         },
-                        "A regular expression that matches the whole answer")
+                        "The whole text must match this regular expression")
                     ->type_name("TEXT")
                     ->excludes(schema);
-  command.add_option("--grammar", options.grammar, "A grammar of the answer: GBNF (root ::=) or Lark (start:)")
+  command
+      .add_option("--grammar", options.grammar,
+                  "The text must be one of this grammar: GBNF (root ::=) or Lark (start:)")
       ->type_name("FILE")
       ->excludes(schema)
       ->excludes(regex);

@@ -27,7 +27,7 @@ class Constraint {
   virtual void forced(std::vector<Token>& out) = 0;
   // The answer is complete, and nothing can follow.
   virtual bool complete() const = 0;
-  // Why no token is allowed any more, one line for a person. Empty: none of its fault.
+  // Why no token is allowed any more: one line for a person. Empty: the constraint is not the reason.
   virtual std::string error() const = 0;
 };
 

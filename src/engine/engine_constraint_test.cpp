@@ -178,7 +178,6 @@ TEST(EngineConstraint, StopStringsAndStopTokensEndItInForcedTokensToo) {
   }
 }
 
-// A mask is not computed twice for a token, also if the step that wanted it was lost or its choice suspended.
 TEST(EngineConstraint, ACancelledAnswerLeavesNothingBehind) {
   Fixture fixture({});
   Rules::Counts counts;

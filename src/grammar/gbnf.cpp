@@ -35,18 +35,7 @@ class Gbnf {
   }
 
  private:
-  void skip_space() {
-    while (in_.more()) {
-      const char c = in_.peek();
-      if (c == '#') {
-        while (in_.more() && in_.peek() != '\n') ++in_.at;
-      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-        ++in_.at;
-      } else {
-        return;
-      }
-    }
-  }
+  void skip_space() { in_.skip_space({"#"}); }
 
   // Whether a rule begins here. A rule goes on over the ends of lines until the next one begins.
   bool at_rule() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,6 +41,21 @@ class GrammarScanner {
   std::unexpected<Error> error(std::string_view what) const { return error_at(at, what); }
   std::unexpected<Error> error_at(std::size_t place, std::string_view what) const {
     return fail("line " + std::to_string(line_of(place)) + ": " + std::string(what));
+  }
+
+  // Blanks, line ends, and comments that begin with one of these marks.
+  void skip_space(std::initializer_list<std::string_view> comments) {
+    const auto comment = [this](std::string_view mark) { return rest().starts_with(mark); };
+    while (more()) {
+      const char c = peek();
+      if (std::ranges::any_of(comments, comment)) {
+        while (more() && peek() != '\n') ++at;
+      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+        ++at;
+      } else {
+        return;
+      }
+    }
   }
 
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }

@@ -84,18 +84,7 @@ class Lark {
   // No names of rules: they have a blank.
   static constexpr std::string_view kIgnored = "what is ignored", kWhole = "the whole";
 
-  void skip_space() {
-    while (in_.more()) {
-      const char c = in_.peek();
-      if (c == '#' || in_.rest().starts_with("//")) {
-        while (in_.more() && in_.peek() != '\n') ++in_.at;
-      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-        ++in_.at;
-      } else {
-        return;
-      }
-    }
-  }
+  void skip_space() { in_.skip_space({"#", "//"}); }
 
   // Whether a rule or a directive begins here. A rule goes on over the ends of lines until then.
   bool at_rule() {

@@ -21,10 +21,6 @@ using Asked = std::expected<std::optional<AskedConstraint>, ApiError>;
 
 constexpr std::size_t kMostChoiceTexts = 4096;
 
-std::unexpected<ApiError> wrong(const std::string& field, std::string_view must) {
-  return std::unexpected(invalid(fmt::format("'{}' {}", field, must), field));
-}
-
 // A schema, as JSON or as the text of it.
 Asked schema_of(const json::value& value, std::string field) {
   Spec spec{.kind = Spec::Kind::JsonSchema};

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,9 @@ class Fields {
   std::string where_;
   std::optional<ApiError> error_;
 };
+
+// The error that this field is wrong: "'messages[2].role' must be ..."
+std::unexpected<ApiError> wrong(const std::string& path, std::string_view must);
 
 // A text of the client for an error message: cut if it is long.
 std::string quoted(std::string_view text);

@@ -18,10 +18,6 @@ namespace json = boost::json;
 
 using Checked = std::expected<void, ApiError>;
 
-std::unexpected<ApiError> wrong(const std::string& path, std::string_view must) {
-  return std::unexpected(invalid(fmt::format("'{}' {}", path, must), path));
-}
-
 // A text, or an array of blocks of type text.
 std::expected<std::string, ApiError> text_of(const json::value& value, const std::string& path) {
   if (value.is_string()) return std::string(value.get_string());
