@@ -34,7 +34,7 @@ const char* name(HitEnd end) {
   return "?";
 }
 
-SequencePool::SequencePool(const PoolConfig& config) : config_(config) {}
+SequencePool::SequencePool(const PoolConfig& config) : config_(config), observer_(config.observer) {}
 SequencePool::~SequencePool() = default;
 
 PoolResult<std::unique_ptr<SequencePool>> SequencePool::create(Device& device, const PoolConfig& config) {

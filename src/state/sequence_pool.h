@@ -46,6 +46,7 @@
 
 namespace quire {
 
+class ContentObserver;
 class PoolJournal;
 struct PoolCounts;
 struct PoolOperation;
@@ -74,6 +75,8 @@ struct PoolConfig {
   // collide. No answer depends on it.
   std::optional<std::uint64_t> hash_seed;
   PoolJournal* journal = nullptr;  // is told of every operation (pool_journal.h); must outlive the pool
+  // Is told of content that is cached and dropped (content_observer.h); must outlive the pool.
+  ContentObserver* observer = nullptr;
 };
 
 // Why the reused prefix ended where it did.
@@ -277,6 +280,36 @@ class SequencePool {
   PoolResult<void> can_restore(const SavedSequence& saved, std::uint32_t more, std::uint32_t chunk,
                                std::span<const BatchEntry> others, std::span<const SequenceId> leaving = {}) const;
 
+  // --- content that comes from elsewhere (src/tiers)
+  // An object in host memory: a page of a layer group, or the state at the end of the tokens (cls: number of groups).
+  struct FetchedObject {
+    std::uint32_t cls = 0;
+    std::uint32_t block = 0;  // of a page
+    const std::byte* bytes = nullptr;
+  };
+  // A sequence with these tokens, whole blocks of them, from pages that the index knows and from objects that were
+  // fetched. The caller vouches for the bytes: they are what computing the tokens would give. Its blocks are published
+  // like computed ones. Refused without any change: PrefixGone (a page is in neither), InvalidArgument (not whole
+  // blocks, or no state for a recurrent model), Exhausted. Waits for the device: the memory of the objects may be
+  // reused when this returns.
+  PoolResult<SequenceId> promote(std::span<const Token> tokens, Namespace name_space,
+                                 std::span<const FetchedObject> fetched, RequestId request = 0);
+  // The blocks of these tokens that the index knows, from the first one on.
+  std::uint32_t known_blocks(std::span<const Token> tokens, Namespace name_space) const;
+  // Where the index has an object of one of its nodes.
+  struct CachedObject {
+    const std::byte* address = nullptr;  // on the device; null: not cached
+    std::uint64_t bytes = 0;
+  };
+  CachedObject cached_object(std::uint32_t node, std::uint32_t cls) const;
+  std::uint32_t object_classes() const { return classes(); }  // layer groups, and one for states if there are any
+  std::uint64_t bytes_of_object(std::uint32_t cls) const { return object_bytes(cls); }
+  // The first block that a sequence of this length needs in a group: later than 0 for a sliding window.
+  std::uint32_t first_block_needed(std::uint32_t group, std::uint32_t length) const {
+    return window_start(group, length) / block_size();
+  }
+  Hash128 layout_fingerprint() const { return layout_fingerprint_; }
+
   // --- what is evicted first; both need Eviction::Value
   // What the engine has measured. The only measured input of the pool: everything else follows from the operations.
   void set_costs(const RecomputeCosts& costs);
@@ -433,8 +466,9 @@ class SequencePool {
     std::span<const Token> tokens;
     Namespace name_space = 0;
     std::span<const std::uint32_t> first_blocks;  // by group
-    const SavedSequence* saved = nullptr;         // one of these two
+    const SavedSequence* saved = nullptr;         // one of these three
     const SuspendedSequence* suspended = nullptr;
+    std::span<const FetchedObject> fetched = {};
   };
   static Copy copy_in(const SavedSequence& saved) {
     return {saved.tokens, saved.name_space, saved.first_blocks, &saved, nullptr};
@@ -457,6 +491,13 @@ class SequencePool {
   PoolResult<void> fill(Sequence& sequence, const Copy& copy, const Return& plan);
   PoolResult<void> upload(Sequence& sequence, const Copy& copy, std::uint32_t known);
   PoolResult<void> upload(const Copy& copy, std::uint64_t source, std::uint32_t cls, std::byte* to);
+  // content that comes from elsewhere (sequence_pool_promote.cpp)
+  PoolResult<void> acceptable(std::span<const Token> tokens, std::span<const FetchedObject> fetched) const;
+  PoolResult<SequenceId> do_promote(std::span<const Token> tokens, Namespace name_space,
+                                    std::span<const FetchedObject> fetched, RequestId request);
+  Copy copy_in(std::span<const Token> tokens, Namespace name_space, std::span<const FetchedObject> fetched) const;
+  void note_stored(std::uint32_t node, std::uint32_t cls);
+  void note_dropping(std::uint32_t node, std::uint32_t cls);
   // admission (sequence_pool_admit.cpp)
   Need need_to_admit(const Match& match, std::uint32_t tokens, std::uint32_t chunk) const;
   std::uint32_t most_pages(std::uint32_t group, std::uint32_t tokens, std::uint32_t chunk) const;
@@ -538,7 +579,9 @@ class SequencePool {
   mutable std::vector<std::uint32_t> path_;            // scratch for lookups
   mutable std::vector<std::uint64_t> sources_;         // [groups][blocks], state: scratch, where a copy has its bytes
   mutable std::vector<HostArena::Object> not_copied_;  // scratch for the journal
-  std::vector<PagedSeqState::Growth> growths_;         // scratch for reservations
+  mutable std::array<std::uint32_t, kMaxClasses> first_blocks_{};  // scratch for promote()
+  ContentObserver* observer_ = nullptr;                            // the config's, except while content is lost
+  std::vector<PagedSeqState::Growth> growths_;                     // scratch for reservations
   // [group][page], scratch: how many of the sequences that are assumed to leave hold the page; 0 between calls.
   mutable std::vector<LargeVector<std::uint32_t>> leaving_;
   mutable std::vector<std::uint64_t> asked_in_;  // by sequence: its last plan; finds one that is listed twice

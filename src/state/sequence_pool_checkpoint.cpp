@@ -63,6 +63,7 @@ void SequencePool::keep_checkpoint(Sequence& sequence, bool asked) {
   index_->set_checkpoint(node, *slot, asked);
   ++counters_.checkpoints_stored;
   events_->record(Kind::CheckpointStored, state_class(), slot->index, sequence.length);
+  note_stored(node, state_class());
 }
 
 // Copies the half-full last page of each group, all or nothing. There must be room for them.

@@ -191,6 +191,22 @@ PoolResult<SequenceId> SequencePool::resume(const SuspendedSequence& suspended, 
   return id;
 }
 
+// For the journal it is a sequence that comes back: what was fetched is what was copied.
+PoolResult<SequenceId> SequencePool::promote(std::span<const Token> tokens, Namespace name_space,
+                                             std::span<const FetchedObject> fetched, RequestId request) {
+  const auto id = do_promote(tokens, name_space, fetched, request);
+  if (config_.journal != nullptr && (id || is_told(id.error()))) [[unlikely]] {
+    const Copy copy = copy_in(tokens, name_space, fetched);
+    tell({.kind = Op::Resume,
+          .name_space = name_space,
+          .tokens = tokens,
+          .first_blocks = copy.first_blocks,
+          .not_copied = not_copied(copy)},
+         id, [&](PoolOperation& o) { o.made = *id; });
+  }
+  return id;
+}
+
 void SequencePool::set_costs(const RecomputeCosts& costs) {
   if (costs == costs_) return;
   costs_ = costs;

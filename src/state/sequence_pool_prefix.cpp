@@ -176,6 +176,7 @@ void SequencePool::publish_page(std::uint32_t node, std::uint32_t group, PageId 
   index_->set_page(node, group, page);
   page_infos_[group][page.index] = {node, block};
   events_->record(Kind::PagePublished, group, page.index, block);
+  note_stored(node, group);
 }
 
 // Publishes every full block of the sequence. If another sequence has published the same block already, this one takes

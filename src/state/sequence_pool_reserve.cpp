@@ -68,6 +68,7 @@ void SequencePool::unpublish_last_page(std::span<const BatchEntry> entries, std:
     const std::uint32_t node = page_infos_[g][page.index].node;
     if (index_->node(node).holders > 0) {
       // A window group: other sequences are on this path, but their windows begin after this page.
+      note_dropping(node, g);
       page_infos_[g][page.index].node = kNoIndex;
       index_->set_page(node, g, PageId{});
       const auto ok = pools_[g]->drop(page);

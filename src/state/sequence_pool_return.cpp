@@ -1,6 +1,7 @@
-// How a saved or suspended sequence comes back. Each of its pages is taken from the prefix index if it is known there,
-// and otherwise filled from the copy. A saved sequence has a copy of every page. A suspended one has copies of those
-// that nobody else held; the others must still be in the index.
+// How a saved or suspended sequence comes back, or one that was fetched from a tier. Each of its pages is taken from
+// the prefix index if it is known there, and otherwise filled from the copy. A saved sequence has a copy of every page.
+// A suspended one has copies of those that nobody else held, a fetched one of those that were missing; the others must
+// still be in the index.
 #include <algorithm>
 
 #include "quire/base/check.h"
@@ -16,13 +17,21 @@ constexpr std::uint64_t kNotCopied = UINT64_MAX;
 
 }  // namespace
 
-// Notes in sources_ where the copy has the bytes of each page: an offset (saved) or a cell (suspended).
+// Notes in sources_ where the copy has the bytes of each page: an offset (saved), a cell (suspended) or an index
+// (fetched).
 void SequencePool::note_sources(const Copy& copy) const {
   std::ranges::fill(sources_, kNotCopied);
   if (copy.suspended != nullptr) {
     copy.suspended->cells.for_each([&](HostArena::Object object, std::uint32_t cell) {
       sources_[std::size_t{object.cls} * max_blocks_ + object.block] = cell;
     });
+    return;
+  }
+  if (copy.saved == nullptr) {
+    for (std::size_t i = 0; i < copy.fetched.size(); ++i) {
+      const FetchedObject& object = copy.fetched[i];
+      sources_[object.cls == groups() ? sources_.size() - 1 : std::size_t{object.cls} * max_blocks_ + object.block] = i;
+    }
     return;
   }
   const auto blocks = divide_up(static_cast<std::uint32_t>(copy.tokens.size()), block_size());
@@ -204,7 +213,8 @@ PoolResult<void> SequencePool::upload(const Copy& copy, std::uint64_t source, st
   if (copy.suspended != nullptr) {
     return copy.suspended->cells.load(static_cast<std::uint32_t>(source), to, object_bytes(cls));
   }
-  return arena_->device().upload(to, copy.saved->data.data() + source, object_bytes(cls));
+  const std::byte* from = copy.saved != nullptr ? copy.saved->data.data() + source : copy.fetched[source].bytes;
+  return arena_->device().upload(to, from, object_bytes(cls));
 }
 
 }  // namespace quire

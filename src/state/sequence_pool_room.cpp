@@ -108,6 +108,7 @@ PageId SequencePool::oldest_window_page(std::uint32_t group) const {
 
 void SequencePool::evict_window_page(std::uint32_t group, PageId page) {
   const std::uint32_t node = page_infos_[group][page.index].node;
+  note_dropping(node, group);
   page_infos_[group][page.index].node = kNoIndex;
   index_->set_page(node, group, PageId{});
   const auto ok = pools_[group]->drop(page);
@@ -125,6 +126,7 @@ void SequencePool::evict_node(std::uint32_t node) {
     for (std::uint32_t g = 0; g < groups(); ++g) {
       const PageId page = index_->page(node, g);
       if (!page.valid()) continue;
+      note_dropping(node, g);
       page_infos_[g][page.index].node = kNoIndex;
       const auto ok = pools_[g]->drop(page);
       QUIRE_CHECK(ok.has_value(), "the index names pages that are kept");
@@ -140,6 +142,7 @@ void SequencePool::evict_node(std::uint32_t node) {
 }
 
 void SequencePool::drop_checkpoint(std::uint32_t node) {
+  note_dropping(node, state_class());
   const SlotId checkpoint = index_->clear_checkpoint(node);
   slot_infos_[checkpoint.index] = SlotInfo{};
   events_->record(Kind::CheckpointDropped, state_class(), checkpoint.index);
@@ -270,7 +273,10 @@ PoolResult<void> SequencePool::do_recover() {
   if (counters_.sequences > 0) {
     return std::unexpected(PoolError::invalid_argument("recover() needs a pool without live sequences"));
   }
+  observer_ = nullptr;  // nothing that is dropped here can be trusted
   do_drop_cache();
+  observer_ = config_.observer;
+  if (observer_ != nullptr) observer_->distrust();
   index_->forget_uses();
   if (states_) states_->distrust();
   return {};
