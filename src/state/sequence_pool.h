@@ -294,8 +294,9 @@ class SequencePool {
   // reused when this returns.
   PoolResult<SequenceId> promote(std::span<const Token> tokens, Namespace name_space,
                                  std::span<const FetchedObject> fetched, RequestId request = 0);
-  // The blocks of these tokens that the index knows, from the first one on.
-  std::uint32_t known_blocks(std::span<const Token> tokens, Namespace name_space) const;
+  // The blocks of these tokens that the index knows, from the first one on. Writes their nodes to `path`, as many as it
+  // has room for; counts no more.
+  std::uint32_t known_blocks(std::span<const Token> tokens, Namespace name_space, std::span<std::uint32_t> path) const;
   // Where the index has an object of one of its nodes.
   struct CachedObject {
     const std::byte* address = nullptr;  // on the device; null: not cached

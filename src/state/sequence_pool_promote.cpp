@@ -16,8 +16,9 @@ void SequencePool::note_dropping(std::uint32_t node, std::uint32_t cls) {
     observer_->dropping(node, cls);
 }
 
-std::uint32_t SequencePool::known_blocks(std::span<const Token> tokens, Namespace name_space) const {
-  return config_.prefix_cache ? index_->match(name_space, tokens, path_) : 0;
+std::uint32_t SequencePool::known_blocks(std::span<const Token> tokens, Namespace name_space,
+                                         std::span<std::uint32_t> path) const {
+  return config_.prefix_cache ? index_->match(name_space, tokens, path) : 0;
 }
 
 SequencePool::CachedObject SequencePool::cached_object(std::uint32_t node, std::uint32_t cls) const {

@@ -133,8 +133,9 @@ TEST_P(Promotion, TakesWhatIsKnownFromTheIndex) {
   ToyEngine engine(device, config_for(GetParam().model, 1 << 16));
   SequencePool& pool = engine.pool();
   cached(engine, {tokens.begin(), tokens.begin() + 13});
-  const std::uint32_t known = pool.known_blocks(tokens, 0);
-  ASSERT_EQ(pool.known_blocks(tokens, 1), 0u);
+  std::array<std::uint32_t, 16> path;
+  const std::uint32_t known = pool.known_blocks(tokens, 0, path);
+  ASSERT_EQ(pool.known_blocks(tokens, 1, path), 0u);
   const auto id = pool.promote(std::span(tokens).first(28), 0, objects_for(pool, source.copies, 7, known));
   ASSERT_TRUE(id.has_value()) << id.error().message();
   const auto sequence = as_reused(engine, *id, std::span(tokens).first(28));

@@ -1,0 +1,79 @@
+// For tests: a tier in memory. Jobs wait until run() is called, so that a test decides what happens before they end.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quire/state/tier.h"
+
+namespace quire::tiers::testing {
+
+// What several tiers may share, as servers share a store.
+using Store = std::map<ObjectKey, std::vector<std::byte>>;
+
+class MemoryTier final : public Tier {
+ public:
+  MemoryTier(TierKind kind, Store& store, TierListener& listener) : kind_(kind), store_(&store), listener_(&listener) {}
+
+  TierKind kind() const override { return kind_; }
+  std::string describe() const override { return "memory"; }
+  std::size_t submit(std::span<const TierJob> jobs) override {
+    std::size_t taken = 0;
+    for (const TierJob& job : jobs) {
+      if (jobs_.size() >= capacity) break;
+      jobs_.push_back(job);
+      ++taken;
+    }
+    return taken;
+  }
+  TierUsage usage() const override { return usage_; }
+
+  // Ends all jobs, or the first ones.
+  void run(std::size_t most = SIZE_MAX) {
+    for (std::size_t i = 0; i < most && !jobs_.empty(); ++i) {
+      const TierJob job = jobs_.front();
+      jobs_.pop_front();
+      listener_->done(job, work(job));
+    }
+  }
+
+  std::size_t capacity = SIZE_MAX;
+  bool down = false;         // everything fails
+  bool loses_reads = false;  // what Find has found is gone when it is read
+
+ private:
+  TierOutcome work(const TierJob& job) {
+    if (down) return TierOutcome::Failed;
+    const auto at = store_->find(job.key);
+    if (job.kind == TierJob::Kind::Put) {
+      ++usage_.puts;
+      const ObjectHeader header = header_of(job.key, {job.data, job.bytes});
+      std::vector<std::byte> object(header.begin(), header.end());
+      object.insert(object.end(), job.data, job.data + job.bytes);
+      (*store_)[job.key] = std::move(object);
+      return TierOutcome::Done;
+    }
+    if (at == store_->end()) return TierOutcome::Missing;
+    if (job.kind == TierJob::Kind::Find) return TierOutcome::Done;
+    ++usage_.gets;
+    if (loses_reads) return TierOutcome::Missing;
+    const std::span<const std::byte> object = at->second;
+    if (!check_header(job.key, object.first(std::min(object.size(), kObjectHeaderBytes)), object.size(), job.bytes) ||
+        !check_bytes(object.first(kObjectHeaderBytes), object.subspan(kObjectHeaderBytes))) {
+      return TierOutcome::Damaged;
+    }
+    std::copy(object.begin() + kObjectHeaderBytes, object.end(), job.data);
+    return TierOutcome::Done;
+  }
+
+  TierKind kind_;
+  Store* store_;
+  TierListener* listener_;
+  std::deque<TierJob> jobs_;
+  TierUsage usage_;
+};
+
+}  // namespace quire::tiers::testing

@@ -1,0 +1,333 @@
+#include "quire/tiers/tiers.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quire/state/losable_device_testing.h"
+#include "quire/state/pool_behaviour_testing.h"
+#include "quire/tiers/memory_tier_testing.h"
+
+namespace quire::tiers::testing {
+namespace {
+
+using quire::testing::counting;
+
+using quire::testing::done;
+using quire::testing::pool_of;
+using quire::testing::sound;
+using quire::testing::ToyEngine;
+using quire::testing::ToyModel;
+using Phase = FetchStatus::Phase;
+
+struct Kind {
+  const char* name;
+  ToyModel model;
+};
+class TiersOfAPool : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Models, TiersOfAPool,
+                         ::testing::Values(Kind{"Attention", ToyModel::attention()}, Kind{"Latent", ToyModel::latent()},
+                                           Kind{"Windowed", ToyModel::windowed(7)},
+                                           Kind{"Recurrent", ToyModel::recurrent()}, Kind{"Hybrid", ToyModel::hybrid()},
+                                           Kind{"Everything", ToyModel::everything(7)}),
+                         [](const auto& kind) { return std::string(kind.param.name); });
+
+// A server: a pool, its tiers, and an engine that computes.
+struct Server {
+  explicit Server(const ToyModel& model, std::vector<Store*> stores, TiersOptions options = {},
+                  std::uint64_t budget = 1 << 16, Fingerprint fingerprint = {{1, 2, 3, 4}})
+      : tiers(with_small_staging(std::move(options))) {
+    for (std::size_t i = 0; i < stores.size(); ++i) {
+      auto tier = std::make_unique<MemoryTier>(i == 0 ? TierKind::Disk : TierKind::Shared, *stores[i], tiers);
+      memory.push_back(tier.get());
+      tiers.add(std::move(tier));
+    }
+    PoolConfig config = pool_of(model, budget);
+    config.model = fingerprint;
+    config.checkpoint_interval = model.block_size;
+    config.observer = &tiers;
+    engine = std::make_unique<ToyEngine>(device, config);
+    EXPECT_TRUE(done(tiers.attach(engine->pool())));
+  }
+  static TiersOptions with_small_staging(TiersOptions options) {
+    if (options.staging_bytes == TiersOptions{}.staging_bytes) options.staging_bytes = 1;  // a few cells of each class
+    return options;
+  }
+
+  // Lets everything happen that can happen.
+  void settle() {
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_TRUE(done(tiers.advance()));
+      for (MemoryTier* tier : memory) tier->run();
+    }
+  }
+  // Computes a prompt token by token, so that a checkpoint can be kept at the end of every block.
+  void compute(const std::vector<Token>& prompt, Namespace name_space = 0) {
+    auto sequence = engine->create(prompt, name_space).value();
+    for (const Token token : std::vector(sequence.pending)) ASSERT_TRUE(done(engine->append(sequence, {token})));
+    EXPECT_EQ(engine->verify(sequence), "");
+    ASSERT_TRUE(done(engine->pool().release(sequence.id)));
+    settle();
+  }
+  // Brings what is there of a prompt; returns how many tokens the pool then has.
+  std::uint32_t bring(const std::vector<Token>& prompt, Namespace name_space = 0) {
+    const FetchId id = tiers.look(prompt, name_space);
+    if (id != 0) {
+      settle();
+      if (tiers.status(id).phase == Phase::Found) tiers.fetch(id, 0);
+      settle();
+      EXPECT_EQ(tiers.status(id).phase, Phase::Done);
+      tiers.end(id);
+      settle();
+    }
+    EXPECT_TRUE(sound(engine->pool()));
+    EXPECT_EQ(tiers.stats().staging_used_bytes, 0u) << "everything is given back";
+    return engine->pool().lookup(prompt, name_space).tokens;
+  }
+  // Answers a prompt with what the pool has, and compares every byte with what computing gives.
+  void verify(const std::vector<Token>& prompt, Namespace name_space = 0) {
+    auto sequence = engine->create(prompt, name_space).value();
+    ASSERT_TRUE(done(engine->append(sequence, std::vector(sequence.pending))));
+    EXPECT_EQ(engine->verify(sequence), "");
+    ASSERT_TRUE(done(engine->pool().release(sequence.id)));
+    EXPECT_TRUE(sound(engine->pool()));
+  }
+
+  CountingDevice device;
+  Tiers tiers;
+  std::vector<MemoryTier*> memory;
+  std::unique_ptr<ToyEngine> engine;
+};
+
+TEST_P(TiersOfAPool, BringBackWhatAnotherServerHasComputed) {
+  Store store;
+  const auto prompt = counting(0, 41);
+  Server first(GetParam().model, {&store});
+  first.compute(prompt);
+  ASSERT_GE(store.size(), 10u);
+  for (const std::size_t length : {5u, 17u, 40u, 41u, 60u}) {
+    Server second(GetParam().model, {&store});
+    auto longer = counting(0, static_cast<std::uint32_t>(length));
+    const auto there = static_cast<std::uint32_t>(std::min<std::size_t>(length - 1, 40) / 4 * 4);
+    EXPECT_EQ(second.bring(longer), there);
+    second.verify(longer);
+  }
+}
+
+TEST_P(TiersOfAPool, BringBackWhatThePoolHasEvicted) {
+  for (const bool write_back : {false, true}) {
+    Store store;
+    Server server(GetParam().model, {&store}, {.staging_bytes = 1 << 20, .write_back = write_back}, 1 << 14);
+    const auto prompt = counting(0, 41);
+    server.compute(prompt);
+    EXPECT_EQ(store.empty(), write_back) << "with write-back nothing leaves before it is evicted";
+    for (int i = 1; server.engine->pool().lookup(prompt).tokens > 8 && i < 60; ++i)
+      server.compute(counting(1000 * i, 41));
+    ASSERT_LE(server.engine->pool().lookup(prompt).tokens, 8u);
+    server.settle();
+    EXPECT_GE(server.bring(prompt), write_back ? 12u : 40u);
+    server.verify(prompt);
+  }
+}
+
+TEST_P(TiersOfAPool, NeverMixTenantsModelsAndLayouts) {
+  Store store;
+  const auto prompt = counting(0, 41);
+  Server first(GetParam().model, {&store});
+  first.compute(prompt, 7);
+  Server second(GetParam().model, {&store});
+  EXPECT_EQ(second.bring(prompt, 8), 0u);
+  EXPECT_EQ(second.bring(prompt, 0), 0u);
+  EXPECT_EQ(second.bring(prompt, 7), 40u);
+  // The same number is another tenant on another server, if the servers say so.
+  TiersOptions other_names{.tenant = [](Namespace number) {
+    TenantName name{};
+    name[0] = static_cast<std::uint8_t>(number + 1);
+    return name;
+  }};
+  Server third(GetParam().model, {&store}, other_names);
+  EXPECT_EQ(third.bring(prompt, 7), 0u);
+  Server fourth(GetParam().model, {&store}, {}, 1 << 16, Fingerprint{{1, 2, 3, 5}});
+  EXPECT_EQ(fourth.bring(prompt, 7), 0u);
+  ToyModel wider = GetParam().model;
+  wider.block_size = 8;
+  Server fifth(wider, {&store});
+  EXPECT_EQ(fifth.bring(prompt, 7), 0u);
+}
+
+TEST_P(TiersOfAPool, AnObjectThatIsDamagedOrGoneShortensThePrefixAndNothingElse) {
+  const auto prompt = counting(0, 41);
+  Store whole;
+  Server(GetParam().model, {&whole}).compute(prompt);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const bool gone : {false, true}) {
+      Store store = whole;
+      auto object = std::next(store.begin(), static_cast<long>(at));
+      if (gone) {
+        store.erase(object);
+      } else {
+        object->second[kObjectHeaderBytes + at % 64] ^= std::byte{4};
+      }
+      Server server(GetParam().model, {&store});
+      (void)server.bring(prompt);
+      server.verify(prompt);
+    }
+  }
+}
+
+TEST_P(TiersOfAPool, ASecondTierHelpsWhereTheFirstHasLostSomething) {
+  const auto prompt = counting(0, 41);
+  Store disk, shared;
+  Server(GetParam().model, {&disk, &shared}).compute(prompt);
+  EXPECT_EQ(disk.size(), shared.size());
+  for (auto at = disk.begin(); at != disk.end(); at = std::next(at) == disk.end() ? disk.end() : std::next(at, 2)) {
+    at->second.back() ^= std::byte{1};
+  }
+  Server server(GetParam().model, {&disk, &shared});
+  EXPECT_EQ(server.bring(prompt), 40u);
+  server.verify(prompt);
+}
+
+TEST_P(TiersOfAPool, WhatComesFromOneTierIsWrittenToTheOthers) {
+  const auto prompt = counting(0, 41);
+  Store disk, shared;
+  Server(GetParam().model, {&shared}).compute(prompt);
+  Server server(GetParam().model, {&disk, &shared});
+  EXPECT_EQ(server.bring(prompt), 40u);
+  server.settle();
+  EXPECT_FALSE(disk.empty());
+  EXPECT_EQ(server.memory[1]->usage().puts, 0u) << "it has them already";
+}
+
+TEST_P(TiersOfAPool, ThatFailMakeNothingWorse) {
+  const auto prompt = counting(0, 41);
+  Store store;
+  Server(GetParam().model, {&store}).compute(prompt);
+  Server server(GetParam().model, {&store});
+  server.memory[0]->loses_reads = true;
+  (void)server.bring(prompt);
+  EXPECT_EQ(server.engine->pool().lookup(prompt).tokens, 0u);
+  server.memory[0]->down = true;
+  EXPECT_EQ(server.bring(prompt), 0u);
+  server.compute(prompt);
+  server.verify(prompt);
+  EXPECT_FALSE(server.tiers.busy());
+}
+
+TEST_P(TiersOfAPool, AQueueThatIsFullIsTriedAgain) {
+  const auto prompt = counting(0, 41);
+  Store store, full;
+  Server(GetParam().model, {&full}).compute(prompt);
+  Server first(GetParam().model, {&store});
+  first.memory[0]->capacity = 2;
+  first.compute(prompt);
+  EXPECT_EQ(store.size(), full.size());
+  Server second(GetParam().model, {&store});
+  second.memory[0]->capacity = 2;
+  EXPECT_EQ(second.bring(prompt), 40u);
+  second.verify(prompt);
+}
+
+// Blocks in front are computed while those behind them are fetched.
+TEST_P(TiersOfAPool, MeetWhatIsComputedHalfWay) {
+  const auto prompt = counting(0, 41);
+  Store store;
+  Server(GetParam().model, {&store}).compute(prompt);
+  Server server(GetParam().model, {&store});
+  const FetchId id = server.tiers.look(prompt, 0);
+  server.settle();
+  ASSERT_EQ(server.tiers.status(id).phase, Phase::Found);
+  EXPECT_EQ(server.tiers.status(id).tokens, 40u);
+  server.tiers.fetch(id, 5);
+  server.settle();
+  EXPECT_EQ(server.tiers.status(id).phase, Phase::Fetching) << "it waits for the blocks before it";
+  EXPECT_EQ(server.engine->pool().lookup(prompt).tokens, 0u);
+  server.compute(counting(0, 21));
+  EXPECT_EQ(server.tiers.status(id).phase, Phase::Done);
+  EXPECT_EQ(server.tiers.status(id).from[static_cast<std::size_t>(TierKind::Disk)], 20u);
+  server.tiers.end(id);
+  EXPECT_EQ(server.engine->pool().lookup(prompt).tokens, 40u);
+  server.verify(prompt);
+}
+
+TEST_P(TiersOfAPool, TheSamePrefixIsFetchedOnce) {
+  const auto prompt = counting(0, 41);
+  Store store;
+  Server(GetParam().model, {&store}).compute(prompt);
+  Server server(GetParam().model, {&store});
+  const FetchId one = server.tiers.look(prompt, 0), two = server.tiers.look(prompt, 0);
+  server.settle();
+  EXPECT_EQ(server.tiers.status(two).phase, Phase::Looking) << "the first one brings it";
+  server.tiers.fetch(one, 0);
+  server.settle();
+  EXPECT_EQ(server.tiers.status(one).phase, Phase::Done);
+  EXPECT_EQ(server.tiers.status(two).phase, Phase::Done);
+  const auto gets = server.memory[0]->usage().gets;
+  server.tiers.end(one);
+  server.tiers.end(two);
+  EXPECT_EQ(server.bring(prompt), 40u);
+  EXPECT_EQ(server.memory[0]->usage().gets, gets);
+}
+
+TEST_P(TiersOfAPool, AFetchThatNobodyWaitsForLeavesNothingBehind) {
+  const auto prompt = counting(0, 41);
+  Store store;
+  Server(GetParam().model, {&store}).compute(prompt);
+  for (int when = 0; when < 12; ++when) {
+    Server server(GetParam().model, {&store});
+    const FetchId id = server.tiers.look(prompt, 0);
+    for (int i = 0; i < when; ++i) {
+      ASSERT_TRUE(done(server.tiers.advance()));
+      if (server.tiers.status(id).phase == Phase::Found) server.tiers.fetch(id, 0);
+      server.memory[0]->run(7);
+    }
+    server.tiers.end(id);
+    server.settle();
+    EXPECT_EQ(server.tiers.stats().staging_used_bytes, 0u);
+    EXPECT_FALSE(server.tiers.busy());
+    server.verify(prompt);
+  }
+}
+
+TEST_P(TiersOfAPool, WithoutRoomInThePoolNothingIsBrought) {
+  const auto prompt = counting(0, 41);
+  Store store;
+  Server(GetParam().model, {&store}).compute(prompt);
+  Server server(GetParam().model, {&store}, {}, 2048);
+  std::vector<ToyEngine::Sequence> held;
+  for (int i = 1;; ++i) {
+    auto next = server.engine->create(counting(1000 * i, 4));
+    if (!next || !server.engine->append(*next, std::vector(next->pending))) break;
+    held.push_back(std::move(*next));
+  }
+  const FetchId id = server.tiers.look(prompt, 0);
+  server.settle();
+  server.tiers.fetch(id, 0);
+  server.settle();
+  server.tiers.end(id);
+  server.settle();
+  for (const auto& sequence : held) EXPECT_EQ(server.engine->verify(sequence), "");
+  EXPECT_TRUE(sound(server.engine->pool()));
+  EXPECT_EQ(server.tiers.stats().staging_used_bytes, 0u);
+}
+
+TEST_P(TiersOfAPool, NothingIsWrittenThatADeviceErrorMayHaveSpoiled) {
+  Store store;
+  Server server(GetParam().model, {&store});
+  auto sequence = server.engine->create(counting(0, 41)).value();
+  ASSERT_TRUE(done(server.engine->append(sequence, std::vector(sequence.pending))));
+  ASSERT_TRUE(done(server.tiers.advance()));  // downloads are submitted, and no fence has ended yet
+  ASSERT_TRUE(done(server.engine->pool().release(sequence.id)));
+  ASSERT_TRUE(done(server.engine->pool().recover()));
+  server.settle();
+  EXPECT_TRUE(store.empty());
+  EXPECT_EQ(server.tiers.stats().staging_used_bytes, 0u);
+  EXPECT_FALSE(server.tiers.busy());
+  server.compute(counting(0, 41));
+  EXPECT_FALSE(store.empty());
+}
+
+}  // namespace
+}  // namespace quire::tiers::testing

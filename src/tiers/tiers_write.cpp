@@ -1,0 +1,165 @@
+// Content that leaves the pool for the tiers.
+#include <algorithm>
+#include <utility>
+
+#include "quire/base/check.h"
+#include "quire/tiers/tiers.h"
+
+namespace quire::tiers {
+namespace {
+
+// A tier that does not take an object for so long goes without it. Others need the cell.
+constexpr std::chrono::seconds kPatience{1};
+
+// By default a tenant is called by its number.
+TenantName name_of_number(Namespace name_space) {
+  TenantName name{};
+  for (std::size_t i = 0; i < sizeof name_space; ++i) name[i] = static_cast<std::uint8_t>(name_space >> (8 * i));
+  return name;
+}
+
+}  // namespace
+
+ObjectName Tiers::root(Namespace name_space) const {
+  const TenantName tenant = options_.tenant ? options_.tenant(name_space) : name_of_number(name_space);
+  return root_name(pool_->config().model, pool_->layout_fingerprint(), tenant);
+}
+
+// What is known of a node. The name of a block needs the names of all blocks before it, which nearly always are known.
+Tiers::NodeInfo& Tiers::info(std::uint32_t node) {
+  const PrefixIndex& index = pool_->prefix_index();
+  // The first ancestor that is named, and then back down to the node. Ancestors have smaller block numbers.
+  std::uint32_t unnamed = node;
+  for (;;) {
+    std::uint32_t first = kNoIndex;
+    for (std::uint32_t n = unnamed; n != kNoIndex; n = index.node(n).parent) {
+      if (infos_[n].named && infos_[n].key == index.node(n).key) break;
+      first = n;
+    }
+    if (first == kNoIndex) return infos_[node];
+    const std::uint32_t parent = index.node(first).parent;
+    const ObjectName before = parent == kNoIndex ? root(index.node(first).name_space) : infos_[parent].name;
+    infos_[first] = {.key = index.node(first).key, .name = block_name(before, index.tokens(first)), .named = true};
+  }
+}
+
+ObjectKey Tiers::key_of(std::uint32_t node, std::uint32_t cls) {
+  return {.name = info(node).name, .cls = cls == groups() ? ObjectKey::kCheckpoint : static_cast<std::uint8_t>(cls)};
+}
+
+void Tiers::stored(std::uint32_t node, std::uint32_t cls) noexcept {
+  if (pool_ == nullptr || tiers_.empty()) return;
+  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1);
+  NodeInfo& known = info(node);
+  const auto bit = static_cast<std::uint16_t>(1u << cls);
+  if (promoting_ && promoting_from_ == all) known.copied |= bit;  // every tier has it
+  if (options_.write_back || (known.copied & bit) != 0) return;
+  if (pending_count_ == pending_.size()) {  // the oldest gives way; it is copied when it is evicted
+    pending_first_ = (pending_first_ + 1) % pending_.size();
+    --pending_count_;
+  }
+  pending_[(pending_first_ + pending_count_++) % pending_.size()] = {
+      .key = known.key, .node = node, .cls = cls, .skip = promoting_ ? promoting_from_ : TierSet{0}};
+}
+
+void Tiers::dropping(std::uint32_t node, std::uint32_t cls) noexcept {
+  if (pool_ == nullptr || tiers_.empty()) return;
+  if ((info(node).copied & (1u << cls)) != 0) return;
+  // Some cells stay for what is read: a pool that evicts a lot must not keep others from coming back.
+  if (!copy_out(node, cls, 0)) ++counters_.lost;
+}
+
+void Tiers::distrust() noexcept {
+  pending_count_ = 0;
+  for (const std::uint32_t place : copying_) {
+    staging_->give_back(leaving_[place].cell);
+    leaving_[place].to = 0;
+    free_leaving_.push_back(place);
+  }
+  copying_.clear();
+  for (NodeInfo& known : infos_) known.copied = 0;
+}
+
+// Submits the download of an object into a cell. False: there is no cell, or the device refuses.
+bool Tiers::copy_out(std::uint32_t node, std::uint32_t cls, TierSet skip) {
+  const auto object = pool_->cached_object(node, cls);
+  if (object.address == nullptr) return false;
+  const Staging::Cell cell = staging_->take(cls, staging_->cells(cls) / 4);
+  if (!cell.valid()) return false;
+  if (!device_->download(staging_->data(cell), object.address, object.bytes)) {
+    staging_->give_back(cell);
+    return false;
+  }
+  const std::uint32_t place = free_leaving_.back();  // there are as many as cells
+  free_leaving_.pop_back();
+  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1);
+  leaving_[place] = {.key = key_of(node, cls),
+                     .cell = cell,
+                     .to = static_cast<TierSet>(all & ~skip),
+                     .open = 0,
+                     .since = Clock::now()};
+  copying_.push_back(place);
+  info(node).copied |= static_cast<std::uint16_t>(1u << cls);
+  ++counters_.written;
+  counters_.written_bytes += object.bytes;
+  return true;
+}
+
+// Copies what waits, oldest first, while there are cells and the budget of this call lasts.
+void Tiers::copy_pending() {
+  const PrefixIndex& index = pool_->prefix_index();
+  for (std::uint64_t bytes = 0; pending_count_ > 0 && bytes < options_.step_bytes;) {
+    const Pending next = pending_[pending_first_];
+    const PrefixIndex::Node& node = index.node(next.node);
+    const bool there = node.used() && node.key == next.key && !index.is_part(next.node) &&
+                       pool_->cached_object(next.node, next.cls).address != nullptr &&
+                       (info(next.node).copied & (1u << next.cls)) == 0;
+    if (there) {
+      if (staging_->free(next.cls) <= staging_->cells(next.cls) / 2) return;
+      if (!copy_out(next.node, next.cls, next.skip)) return;
+      bytes += pool_->bytes_of_object(next.cls);
+    }
+    pending_first_ = (pending_first_ + 1) % pending_.size();
+    --pending_count_;
+  }
+}
+
+// After a fence the bytes of the cells are what they should be.
+PoolResult<void> Tiers::finish_copies() {
+  if (copying_.empty()) return {};
+  if (auto fenced = device_->fence(); !fenced) {
+    distrust();
+    return fenced;
+  }
+  copying_.clear();
+  return {};
+}
+
+void Tiers::offer_leaving() {
+  const auto now = Clock::now();
+  if (free_leaving_.size() == leaving_.size()) return;
+  for (std::uint32_t place = 0; place < leaving_.size(); ++place) {
+    Leaving& object = leaving_[place];
+    if (object.to == 0 || std::ranges::find(copying_, place) != copying_.end()) continue;
+    for (std::uint8_t tier = 0; tier < tiers_.size(); ++tier) {
+      if ((object.to >> tier & 1) == 0) continue;
+      const std::uint64_t ticket = open_ticket({.leaving = place, .tier = tier, .since = now});
+      const bool taken = submit(tier, {.kind = TierJob::Kind::Put,
+                                       .key = object.key,
+                                       .data = staging_->data(object.cell),
+                                       .bytes = staging_->bytes(object.cell),
+                                       .ticket = ticket});
+      if (!taken) close_ticket(ticket);
+      if (!taken && now - object.since < kPatience) continue;
+      object.to = static_cast<TierSet>(object.to & ~(1u << tier));
+      object.open = static_cast<std::uint8_t>(object.open + (taken ? 1 : 0));
+      open_puts_ += taken ? 1 : 0;
+    }
+    if (object.to == 0 && object.open == 0) {
+      staging_->give_back(object.cell);
+      free_leaving_.push_back(place);
+    }
+  }
+}
+
+}  // namespace quire::tiers
