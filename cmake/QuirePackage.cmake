@@ -35,7 +35,7 @@ if(TARGET quire-engine)
   quire_public_headers(engine gguf/gguf.h model/model.h
                        engine/hosted_model.h engine/engine.h engine/request.h engine/service.h
                        text/tokenizer.h text/stream_decoder.h text/chat_prompt.h)
-  set(engine_modules gguf jinja text backend model engine)
+  set(engine_modules tiers gguf jinja text backend model engine)
   list(TRANSFORM engine_modules PREPEND quire- OUTPUT_VARIABLE engine_targets)
   install(TARGETS ${engine_targets} EXPORT quire-engine-targets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT engine)

@@ -63,6 +63,11 @@ struct Choice {
   std::uint64_t leader_number = 0;
   std::uint32_t leader_until = 0;
   std::uint32_t waits = 0;
+  // What is looked for or fetched in the tiers. It was looked for already, unless there was no room for it then.
+  tiers::FetchId fetch = 0;
+  bool looked = false;
+  std::uint64_t no_room_at = 0;  // Scheduler::room_changes_ when there was none
+  std::array<std::uint32_t, kTierKinds> from{};
 
   // The answer
   Sampler sampler;

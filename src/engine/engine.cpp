@@ -279,6 +279,7 @@ bool Engine::idle() const { return jobs_.empty(); }
 bool Engine::step() {
   const Clock::time_point start = now();
   expire(start);
+  if (options_.tiers != nullptr) advance_tiers();
   Step& step = scheduler_->schedule();
   const bool failed = !scheduler_->failures().empty();
   const bool worked = failed || !step.batch.empty();
@@ -315,9 +316,10 @@ void Engine::note_admissions(const Step& step) {
   for (const Choice* choice : step.choices) {
     if (choice->decodes()) continue;
     Job& job = *jobs_.at(choice->request);
+    job.usage.hit = choice->hit;  // it grows if the rest of a prefix arrives from a tier
+    job.usage.from = choice->from;
     if (job.admitted) continue;
     job.admitted = true;
-    job.usage.hit = choice->hit;
     job.usage.queued_seconds = seconds(now() - job.submitted);
   }
 }
@@ -406,6 +408,8 @@ EngineStats Engine::stats() const {
   stats.resumed = counters.resumed;
   stats.bytes_saved = counters.bytes_saved;
   stats.prefix_waits = counters.prefix_waits;
+  stats.tier_waits = counters.tier_waits;
+  stats.tier_splits = counters.tier_splits;
   stats.running = static_cast<std::uint32_t>(scheduler_->running().size());
   stats.waiting = scheduler_->queued();
   stats.suspended = scheduler_->waiting() - stats.waiting;
@@ -427,6 +431,7 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .computed = choice.position,
                      .max_tokens = choice.max_tokens,
                      .waits_for_prefix = choice.leader != nullptr,
+                     .waits_for_tier = choice.fetch != 0,
                      .hit = choice.hit,
                      .priority = choice.priority,
                      .suspensions = choice.suspensions,

@@ -43,6 +43,7 @@
 #include "quire/engine/mask_worker.h"
 #include "quire/engine/request.h"
 #include "quire/engine/tenants.h"
+#include "quire/tiers/tiers.h"
 
 namespace quire::engine {
 
@@ -64,6 +65,8 @@ struct EngineOptions {
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // of the host arena, for copies of suspended sequences
   SuspendBy suspend_by = SuspendBy::Cheaper;
+  // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
+  tiers::Tiers* tiers = nullptr;
   std::uint32_t mask_threads = 1;  // compute the masks of constraints, beside the thread that samples
   bool check_integrity = false;    // check the pool after every step (tests)
   // The time, also for measuring how long a step took. Empty: Clock::now. A simulation has its own.
@@ -77,7 +80,7 @@ struct EngineStats {
   std::uint64_t steps = 0;
   std::uint64_t submitted = 0, refused = 0, finished = 0, cancelled = 0, expired = 0, failed = 0;
   std::uint64_t prompt_tokens = 0;     // of admitted requests
-  std::uint64_t cached_tokens = 0;     // of those, reused from the prefix cache
+  std::uint64_t cached_tokens = 0;     // of those, reused from the prefix cache, also what came there from a tier
   std::uint64_t computed_tokens = 0;   // by prefill: prompts, and recomputed answers after a suspension
   std::uint64_t generated_tokens = 0;  // by decode
   std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
@@ -85,6 +88,8 @@ struct EngineStats {
   std::uint64_t host_bytes = 0, host_capacity_bytes = 0;  // of the host arena: in use now; in all
   std::uint64_t copies_lost = 0;    // suspended by copy, then recomputed: pages that it had shared were evicted
   std::uint64_t prefix_waits = 0;   // requests that waited for another request's pages
+  std::uint64_t tier_waits = 0;     // requests that waited for pages from a tier
+  std::uint64_t tier_splits = 0;    // requests that computed the front of a prefix while the rest was fetched
   std::uint64_t device_errors = 0;  // steps that were thrown away
   double model_seconds = 0, total_seconds = 0;  // of all steps
 };
@@ -101,6 +106,7 @@ struct SequenceInfo {
   std::uint32_t computed = 0;     // tokens that are in the pool
   std::uint32_t max_tokens = 0;   // prompt and answer at most
   bool waits_for_prefix = false;  // Waiting: another request computes its prefix
+  bool waits_for_tier = false;    // Waiting: its prefix is on its way from a tier
   Hit hit;
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
@@ -122,7 +128,8 @@ class Engine {
   bool cancel(RequestId id);
   void cancel_all(Finish why = Finish::Cancelled);
 
-  // One step. False: there was nothing to do.
+  // One step. False: nothing could be computed. Then either the engine is idle(), or a request waits for pages from a
+  // tier, which calls Tiers::on_arrival().
   bool step();
   bool idle() const;  // no request is waiting or running
   // Refuses new requests from now on. Those already here are finished.
@@ -149,6 +156,7 @@ class Engine {
   std::optional<Refusal> refusal(const Request& request);
 
   void expire(Clock::time_point now);
+  void advance_tiers();
   void note_admissions(const Step& step);
   model::StepWants ask(const Step& step);
   bool ask_for_tokens(Choice& choice, std::uint32_t row);

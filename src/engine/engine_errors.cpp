@@ -28,6 +28,14 @@ void Engine::end_failed() {
   if (work_failed) recover();
 }
 
+// Moves content to and from the tiers. What the device lost meanwhile is noticed here as well as in a step.
+void Engine::advance_tiers() {
+  if (options_.tiers->advance()) return;
+  ++stats_.device_errors;
+  (void)fetch_device_errors();
+  device_lost_.empty() ? recover() : lose_device();
+}
+
 // The step is void. Its requests end. The state of all other sequences is on a device that cannot be trusted, so it is
 // recomputed.
 void Engine::lose_step(const Step& step, const PoolError& error) {

@@ -79,6 +79,8 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.checkpoint_unit = model::checkpoint_unit_for(layout->block_size, options.checkpoint_unit);
   config.event_capacity = options.event_capacity;
   config.journal = options.journal;
+  host->tiers_ = options.tiers;
+  config.observer = host->tiers_.get();
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {
     return fail(fmt::format("cannot allocate a pool of {} bytes: {}", size->bytes, pool.error().message()));
@@ -89,7 +91,14 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   auto executor = ModelExecutor::create(*host->model_, *host->pool_);
   if (!executor) return std::unexpected(executor.error());
   host->executor_ = std::move(*executor);
-  auto engine = Engine::create(*host->executor_, *host->pool_, options.engine);
+  EngineOptions engine_options = options.engine;
+  if (host->tiers_) {
+    if (auto ok = host->tiers_->attach(*host->pool_); !ok) {
+      return fail(fmt::format("staging memory for the tiers: {}", ok.error().message()));
+    }
+    engine_options.tiers = host->tiers_.get();
+  }
+  auto engine = Engine::create(*host->executor_, *host->pool_, engine_options);
   if (!engine) return std::unexpected(engine.error());
   host->engine_ = std::move(*engine);
   return host;

@@ -46,7 +46,9 @@ struct HostOptions {
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
   PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel
-  EngineOptions engine;                    // leave its step_tokens 0
+  // Where state lies besides the pool, with its tiers added and no pool attached yet. Null: nowhere.
+  std::shared_ptr<tiers::Tiers> tiers = {};
+  EngineOptions engine;  // leave its step_tokens 0 and its tiers null
 };
 
 class HostedModel {
@@ -68,12 +70,14 @@ class HostedModel {
   const Engine& engine() const { return *engine_; }
   std::unique_ptr<Engine> release_engine() { return std::move(engine_); }
   std::uint32_t context() const { return pool_->config().max_tokens; }
+  tiers::Tiers* tiers() { return tiers_.get(); }  // null: there are none
 
  private:
   HostedModel();
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<model::Model> model_;
+  std::shared_ptr<tiers::Tiers> tiers_;  // outlives the pool, which tells it what it caches
   std::unique_ptr<SequencePool> pool_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Engine> engine_;

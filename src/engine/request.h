@@ -2,6 +2,7 @@
 // program by hand. The engine knows no wire format.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "quire/engine/constraint.h"
 #include "quire/engine/sampler.h"
 #include "quire/state/sequence_pool.h"
+#include "quire/state/tier.h"
 
 namespace quire::engine {
 
@@ -115,8 +117,9 @@ struct Usage {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t completion_tokens = 0;  // of all choices so far, stop tokens included
   Hit hit;                              // prefix cache: how many tokens of the prompt were reused, and why no more
-  double queued_seconds = 0;            // until it was first admitted
-  double first_token_seconds = 0;       // since it was submitted
+  std::array<std::uint32_t, kTierKinds> from{};  // of those, how many came from a tier (by TierKind)
+  double queued_seconds = 0;                     // until it was first admitted
+  double first_token_seconds = 0;                // since it was submitted
   double total_seconds = 0;
   std::uint32_t suspensions = 0;
 };

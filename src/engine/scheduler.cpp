@@ -95,6 +95,7 @@ void Scheduler::add_running(Choice& choice, SequenceId sequence) {
 }
 
 void Scheduler::remove(Choice& choice) {
+  end_fetch(choice);
   if (choice.sequence.valid()) {
     const auto ok = pool_->release(choice.sequence);
     QUIRE_CHECK(ok.has_value(), "a running choice has a live sequence");
@@ -113,6 +114,7 @@ Step& Scheduler::schedule() {
   for (;;) {
     entries_.clear();
     step_.choices.clear();
+    take_fetched();
     admit();
     add_decodes();
     add_prefills();
@@ -303,6 +305,7 @@ void Scheduler::suspend(Choice& choice, bool copy) {
   }
   choice.sequence = SequenceId{};
   choice.state = State::Suspended;
+  choice.looked = false;
   ++choice.suspensions;
   stop_running(choice);
   insert(choice.tenant->waiting, choice);

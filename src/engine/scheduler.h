@@ -17,6 +17,10 @@
 // keeps its pages and waits in place. If all choices wait in place, the last in rank is suspended. The first in rank
 // fits alone (the engine refuses a request that does not), so there is always progress.
 //
+// Tiers. A prompt whose prefix lies in a tier waits until it is in the pool, if that is faster than computing it. If
+// both take about as long, the front is computed while the rest is fetched. Whatever a tier does, it delays a request
+// by a fraction of a second at most; then the request is computed.
+//
 // Device errors. An operation that the device refuses concerns one choice: failures() reports it. Work that failed
 // after it was submitted (PoolError::Code::WorkFailed) voids everything on the device: lost() returns true, and the
 // engine throws the step away and calls suspend_all().
@@ -68,6 +72,7 @@ class Scheduler {
     std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
     std::uint64_t bytes_saved = 0, copies_lost = 0;
     std::uint64_t prefix_waits = 0;
+    std::uint64_t tier_waits = 0, tier_splits = 0;
   };
   const Counters& counters() const { return counters_; }
   std::uint32_t step_tokens() const { return step_tokens_; }
@@ -97,6 +102,12 @@ class Scheduler {
   void note_copy(Clock::time_point begin, std::uint64_t bytes);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
   bool waits_for_prefix(Choice& choice);
+  // tiers (scheduler_tiers.cpp)
+  bool waits_for_tiers(Choice& choice);
+  bool begin_fetch(Choice& choice, const tiers::FetchStatus& status);
+  double compute_seconds(std::uint32_t from, std::uint32_t to) const;
+  void take_fetched();
+  void end_fetch(Choice& choice);
   struct Shared {
     std::uint32_t tokens = 0;
     std::uint32_t until = 0;  // the other has published them when it stands here

@@ -49,7 +49,7 @@ void Scheduler::admit() {
     Choice* choice = next_waiting();
     if (choice == nullptr) return;
     Tenant& tenant = *choice->tenant;
-    if (choice->state == State::Waiting && waits_for_prefix(*choice)) {
+    if ((choice->state == State::Waiting && waits_for_prefix(*choice)) || waits_for_tiers(*choice)) {
       ++tenant.next;
       continue;
     }
@@ -203,6 +203,11 @@ Scheduler::Admission Scheduler::start(Choice& choice) {
   choice.sequence = created->id;
   choice.position = created->hit.tokens;
   plan_checkpoints(choice, created->hit);
+  if (choice.admitted_before && choice.generated() == 0 && created->hit.tokens > choice.hit.tokens &&
+      choice.suspensions == 0) {  // the rest of its prefix has arrived from a tier
+    counters_.cached_tokens += created->hit.tokens - choice.hit.tokens;
+    choice.hit = created->hit;
+  }
   if (!choice.admitted_before) {
     choice.admitted_before = true;
     choice.hit = created->hit;

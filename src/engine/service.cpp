@@ -6,6 +6,11 @@
 namespace quire::engine {
 namespace {
 
+// How long the thread sleeps while requests wait for a tier, or while content is still to be written to one. A tier
+// wakes it earlier.
+constexpr std::chrono::milliseconds kTierPause{1};
+// How long the end of the service may be delayed by content that is still to be written.
+constexpr std::chrono::seconds kFlush{5};
 // The pool is checked once after it has been idle for this long.
 constexpr std::chrono::milliseconds kQuiet{250};
 
@@ -16,11 +21,25 @@ Service::Service(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost)
 
 std::unique_ptr<Service> Service::start(std::unique_ptr<Engine> engine, OnDeviceLost on_device_lost) {
   std::unique_ptr<Service> service(new Service(std::move(engine), std::move(on_device_lost)));
+  if (tiers::Tiers* tiers = service->engine_->options().tiers; tiers != nullptr) {
+    tiers->on_arrival([raw = service.get()] { raw->wake(); });
+  }
   service->thread_ = std::thread([raw = service.get()] { raw->run(); });
   return service;
 }
 
-Service::~Service() { stop(Clock::now()); }
+Service::~Service() {
+  stop(Clock::now());
+  if (tiers::Tiers* tiers = engine_->options().tiers; tiers != nullptr) tiers->on_arrival({});
+}
+
+void Service::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  arrived_.notify_one();
+}
 
 bool Service::post(std::function<void()> command) {
   {
@@ -94,7 +113,9 @@ void Service::check_pool() {
 
 void Service::run() {
   std::vector<std::function<void()>> commands;
-  bool busy = false;
+  tiers::Tiers* const tiers = engine_->options().tiers;
+  bool busy = false;   // there may be something to compute
+  bool waits = false;  // for a tier
   bool checked = false;
   Clock::time_point quiet_since = Clock::now();  // time of the last step; inspecting the pool does not count
   for (;;) {
@@ -103,7 +124,9 @@ void Service::run() {
     {
       std::unique_lock lock(mutex_);
       const auto woken = [&] { return !commands_.empty() || ending_; };
-      if (!busy && !woken()) {
+      if (waits && !woken()) {
+        arrived_.wait_for(lock, kTierPause, [&] { return woken() || woken_; });
+      } else if (!busy && !woken()) {
         if (!checked && !arrived_.wait_until(lock, quiet_since + kQuiet, woken)) {
           lock.unlock();
           check_pool();
@@ -112,6 +135,7 @@ void Service::run() {
         }
         arrived_.wait(lock, woken);
       }
+      woken_ = false;
       commands.swap(commands_);
       ending = ending_;
       deadline = deadline_;
@@ -129,6 +153,7 @@ void Service::run() {
       }
       if (engine_->idle()) {
         check_pool();
+        if (tiers != nullptr) (void)tiers->flush(std::min(deadline, Clock::now() + kFlush));
         // Late commands still run: their listeners wait for an event.
         const std::lock_guard lock(mutex_);
         ended_ = commands_.empty();
@@ -136,7 +161,8 @@ void Service::run() {
         continue;
       }
     }
-    if (engine_->step()) {
+    const bool worked = engine_->step();
+    if (worked) {
       checked = false;
       quiet_since = Clock::now();
     }
@@ -144,6 +170,7 @@ void Service::run() {
       std::exchange(on_device_lost_, {})(lost);
     }
     busy = !engine_->idle();
+    waits = !worked && tiers != nullptr && tiers->busy();
   }
 }
 

@@ -59,6 +59,7 @@ class Service {
   void run();
   bool post(std::function<void()> command);
   void check_pool();
+  void wake();
 
   std::unique_ptr<Engine> engine_;
   OnDeviceLost on_device_lost_;  // empty once it was called
@@ -67,6 +68,7 @@ class Service {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<std::function<void()>> commands_;
+  bool woken_ = false;  // something has arrived from a tier
   bool ending_ = false;
   bool ended_ = false;  // the thread takes no more commands
   Clock::time_point deadline_ = Clock::time_point::max();

@@ -349,6 +349,7 @@ struct Fixture {
     std::uint32_t checkpoint_unit = 0;  // 0: a block
     Device* device = nullptr;           // null: host memory
     PoolJournal* journal = nullptr;
+    tiers::Tiers* tiers = nullptr;
     sampling::Limits sampling = {};  // of the model; nothing: the engine samples
     EngineOptions engine{.check_integrity = true};
   };
@@ -363,9 +364,15 @@ struct Fixture {
                       .checkpoint_unit = options.checkpoint_unit};
     config.event_capacity = 64;
     config.journal = options.journal;
+    config.observer = options.tiers;
     pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);
     model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows, options.sampling);
-    engine = *Engine::create(*model, *pool, options.engine);
+    EngineOptions engine_options = options.engine;
+    engine_options.tiers = options.tiers;
+    if (options.tiers != nullptr) {
+      EXPECT_TRUE(options.tiers->attach(*pool).has_value());
+    }
+    engine = *Engine::create(*model, *pool, engine_options);
   }
   std::shared_ptr<Collector> submit(Request request) {
     auto collector = std::make_shared<Collector>();

@@ -1,7 +1,10 @@
 #include "quire/model/fingerprint.h"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
+#include <thread>
+#include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -9,7 +12,7 @@
 namespace quire::model {
 namespace {
 
-constexpr std::size_t kSample = 4096;  // bytes at each end of a tensor
+constexpr unsigned kMostThreads = 8;  // more do not read memory faster
 
 // Two 128-bit hashes with different seeds.
 class Hasher {
@@ -36,6 +39,24 @@ class Hasher {
   XXH3_state_t states_[2] = {};
 };
 
+// The hash of every tensor's bytes, computed by several threads: models are large.
+std::vector<XXH128_hash_t> tensor_hashes(const gguf::File& file) {
+  std::vector<XXH128_hash_t> hashes(file.tensor_count());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < hashes.size(); i = next++) {
+      const auto data = file.tensor(i).data;
+      hashes[i] = XXH3_128bits(data.data(), data.size());
+    }
+  };
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  std::vector<std::jthread> team;
+  for (unsigned i = 1; i < threads; ++i) team.emplace_back(work);
+  work();
+  team.clear();
+  return hashes;
+}
+
 }  // namespace
 
 Fingerprint fingerprint(const gguf::File& file, std::string_view arithmetic) {
@@ -47,13 +68,14 @@ Fingerprint fingerprint(const gguf::File& file, std::string_view arithmetic) {
     hasher.text(entry.key);
     hasher.text(entry.value.describe());
   }
+  const auto hashes = tensor_hashes(file);
   for (std::size_t i = 0; i < file.tensor_count(); ++i) {
     const gguf::Tensor tensor = file.tensor(i);
     hasher.text(tensor.name);
     hasher.number(static_cast<std::uint64_t>(tensor.type));
     for (const std::uint64_t length : tensor.shape) hasher.number(length);
-    hasher.bytes(tensor.data.first(std::min(kSample, tensor.data.size())));
-    hasher.bytes(tensor.data.last(std::min(kSample, tensor.data.size())));
+    hasher.number(hashes[i].low64);
+    hasher.number(hashes[i].high64);
   }
   return hasher.value();
 }

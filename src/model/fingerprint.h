@@ -1,8 +1,9 @@
 // The fingerprint of a model, for state that is saved and restored. Two files with the same fingerprint give the same
 // keys, values and states for the same tokens, on the same backend.
 //
-// It is quick: it covers the names, types and shapes of all tensors, the metadata that results depend on, and samples
-// of each tensor's bytes. It does not detect a file that was changed on purpose.
+// It covers the names, types, shapes and bytes of all tensors and the metadata that results depend on. So it reads the
+// whole file, with several threads. State that outlives a process is found by it: two models that differ in a single
+// weight must not share a page. It does not detect a file that was changed on purpose.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,9 @@
 // For tests: a tier in memory. Jobs wait until run() is called, so that a test decides what happens before they end.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -36,13 +38,15 @@ class MemoryTier final : public Tier {
     for (std::size_t i = 0; i < most && !jobs_.empty(); ++i) {
       const TierJob job = jobs_.front();
       jobs_.pop_front();
-      listener_->done(job, work(job));
+      const bool unlucky = fails && fails();
+      listener_->done(job, unlucky ? TierOutcome::Failed : work(job));
     }
   }
 
   std::size_t capacity = SIZE_MAX;
-  bool down = false;         // everything fails
-  bool loses_reads = false;  // what Find has found is gone when it is read
+  bool down = false;                 // everything fails
+  std::function<bool()> fails = {};  // whether the next job fails
+  bool loses_reads = false;          // what Find has found is gone when it is read
 
  private:
   TierOutcome work(const TierJob& job) {

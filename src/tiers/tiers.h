@@ -64,6 +64,7 @@ struct FetchStatus {
   std::uint64_t bytes = 0;    // to be read
   double seconds = 0;         // Found: how long that will take, as far as is known
   double waited = 0;          // seconds since look()
+  bool no_room = false;       // the pool had no room for it
   double since_progress = 0;  // seconds since something arrived
   std::array<std::uint32_t, kTierKinds> from{};  // tokens that were brought, by tier
 };
@@ -177,6 +178,7 @@ class Tiers final : public ContentObserver, public TierListener {
     std::uint32_t promoted = 0;  // blocks
     std::uint32_t asked = 0;     // questions that were submitted, in the order of ask_next()
     std::uint32_t open = 0;      // jobs in work
+    bool no_room = false;        // for what has arrived
     bool ended = false;          // forgotten when its last job has ended
     Clock::time_point began, progress;
     std::array<std::uint32_t, kTierKinds> from{};

@@ -217,6 +217,7 @@ FetchStatus Tiers::status(FetchId id) const {
   if (fetch == nullptr) return status;
   status.phase = fetch->behind != 0 ? Phase::Looking : fetch->phase;
   status.from = fetch->from;
+  status.no_room = fetch->no_room;
   status.waited = seconds_since(fetch->began);
   status.since_progress = seconds_since(fetch->progress);
   const bool ahead = status.phase == Phase::Found || status.phase == Phase::Fetching;
@@ -351,6 +352,7 @@ bool Tiers::promote(Fetch& fetch) {
   promoting_ = false;
   if (!sequence) {
     ++counters_.promotions_refused;
+    fetch.no_room = sequence.error().code == PoolError::Code::Exhausted;
     if (sequence.error().code != PoolError::Code::Exhausted) finish(fetch);
     return false;  // without room it is tried again, until whoever waits gives up
   }

@@ -1,0 +1,165 @@
+// The engine with prefixes that lie in a tier.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quire/engine/engine.h"
+#include "quire/engine/engine_testing.h"
+#include "quire/engine/service.h"
+#include "quire/tiers/memory_tier_testing.h"
+
+namespace quire::engine::testing {
+namespace {
+
+using tiers::testing::MemoryTier;
+using tiers::testing::Store;
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
+
+// An engine with a tier, whose jobs end between steps.
+struct Server {
+  Server(Store& store, const Options& options)
+      : tiers(tiers::TiersOptions{.staging_bytes = 1 << 20}), fixture(with_tier(store, options)) {}
+  Options with_tier(Store& store, Options options) {
+    auto memory = std::make_unique<MemoryTier>(TierKind::Disk, store, tiers);
+    tier = memory.get();
+    tiers.add(std::move(memory));
+    options.tiers = &tiers;
+    return options;
+  }
+  void run() {
+    for (int i = 0; i < 1'000'000 && (!fixture.engine->idle() || tiers.busy()); ++i) {
+      fixture.engine->step();
+      tier->run();
+    }
+    EXPECT_TRUE(fixture.engine->idle());
+    EXPECT_EQ(tiers.stats().staging_used_bytes, 0u);
+  }
+
+  tiers::Tiers tiers;
+  MemoryTier* tier = nullptr;
+  Fixture fixture;
+};
+
+std::uint32_t from_disk(const Collector& heard) { return heard.usage.from[static_cast<std::size_t>(TierKind::Disk)]; }
+
+TEST_P(EngineOnEachKind, APromptThatAnotherEngineHasComputedIsFetched) {
+  Store store;
+  const Request request = seeded(some_tokens(100), 5, 3);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  Server second(store, {.kind = GetParam()});
+  const auto heard = second.fixture.submit(request);
+  second.run();
+  EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
+  EXPECT_GE(heard->usage.hit.tokens, 96u);
+  EXPECT_GE(from_disk(*heard), 96u);
+  EXPECT_LE(second.fixture.model->tokens_computed, 4u + 4u);
+  EXPECT_EQ(second.fixture.engine->stats().tier_waits, 1u);
+}
+
+TEST_P(EngineOnEachKind, ATierThatNeverAnswersDelaysARequestAndNothingElse) {
+  Store store;
+  Server server(store, {.kind = GetParam()});
+  const Request request = greedy(some_tokens(100), 5);
+  const auto heard = server.fixture.submit(request);
+  const auto start = Clock::now();
+  while (!server.fixture.engine->idle()) server.fixture.engine->step();  // the tier's jobs never end
+  EXPECT_EQ(heard->choices[0].answer(), server.fixture.right(request));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+  server.run();
+}
+
+TEST_P(EngineOnEachKind, ATierThatLosesObjectsWhileTheyAreFetchedIsMadeUpForByComputing) {
+  Store store;
+  const Request request = greedy(some_tokens(120), 5);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  for (std::uint32_t working = 0; working < 40; working += 3) {
+    Server server(store, {.kind = GetParam()});
+    server.tier->fails = [&server, count = 0u, working]() mutable {
+      const bool reads = server.tiers.stats().fetches > 0;
+      return reads && ++count > working;
+    };
+    const auto heard = server.fixture.submit(request);
+    server.run();
+    EXPECT_EQ(heard->choices[0].answer(), server.fixture.right(request)) << working;
+  }
+}
+
+// Fetching and computing take about as long, by a clock of the test's own.
+TEST_P(EngineOnEachKind, TheFrontIsComputedWhileTheRestIsFetched) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}};
+  options.engine.now = [&time] { return time += std::chrono::microseconds(150); };
+  Server second(store, options);
+  const Request other = greedy(some_tokens(60, 5), 5);
+  second.fixture.submit(other);  // so that it is known what computing costs
+  second.run();
+  const std::uint64_t before = second.fixture.model->tokens_computed;
+  const auto heard = second.fixture.submit(request);
+  second.run();
+  EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
+  EXPECT_EQ(second.fixture.engine->stats().tier_splits, 1u);
+  EXPECT_GT(from_disk(*heard), 0u);
+  EXPECT_LT(second.fixture.model->tokens_computed - before, 190u) << "not all of it was computed";
+  EXPECT_EQ(second.fixture.engine->stats().suspensions_by_recompute, 0u);
+  EXPECT_EQ(heard->usage.suspensions, 0u);
+  EXPECT_GE(heard->usage.hit.tokens, from_disk(*heard));
+}
+
+// Many requests with common prefixes, too little memory, several servers on one store that fails now and then.
+TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
+  Store store;
+  std::uint64_t random = 7;
+  const auto chance = [&random](std::uint64_t of) { return (random = scramble(random + 1)) % of == 0; };
+  for (int server = 0; server < 3; ++server) {
+    Options options{.kind = GetParam(), .budget = std::uint64_t{1} << (GetParam() == Kind::Recurrent ? 15 : 16)};
+    options.max_sequences = 6;
+    options.engine = {.step_tokens = 24, .check_integrity = true};
+    Server at(store, options);
+    at.tier->capacity = 16;
+    at.tier->fails = [&] { return chance(12); };
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      auto prompt = some_tokens(40 + static_cast<std::uint32_t>(scramble(i) % 60), 1 + i % 4);
+      for (const Token token : some_tokens(static_cast<std::uint32_t>(scramble(i + 9) % 30), 50 + i))
+        prompt.push_back(token);
+      requests.push_back(seeded(prompt, 1 + static_cast<std::uint32_t>(i % 7), i));
+      requests.back().name_space = i % 3;
+      heard.push_back(at.fixture.submit(requests.back()));
+      for (std::uint64_t steps = i % 4; steps > 0; --steps) {
+        at.fixture.engine->step();
+        at.tier->run(scramble(i) % 20);
+      }
+      if (chance(10) && !store.empty()) {  // an object is damaged
+        auto object = std::next(store.begin(), static_cast<long>(random % store.size()));
+        object->second[random % object->second.size()] ^= std::byte{16};
+      }
+    }
+    at.run();
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(heard[i]->choices[0].answer(), at.fixture.right(requests[i])) << server << " " << i;
+    }
+    EXPECT_TRUE(at.fixture.pool->check_integrity().has_value());
+  }
+}
+
+}  // namespace
+}  // namespace quire::engine::testing

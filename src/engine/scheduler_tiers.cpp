@@ -1,0 +1,120 @@
+// Prefixes that lie in a tier: wait for them, compute them, or both.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "quire/base/numbers.h"
+#include "quire/engine/scheduler.h"
+
+namespace quire::engine {
+namespace {
+
+using Phase = tiers::FetchStatus::Phase;
+
+// How long a choice waits for tiers that do not answer, in seconds, and how long for the next object.
+constexpr double kPatience = 0.3;
+// Computing that takes less is not worth a question to a tier that has not answered yet.
+constexpr double kLeastPatience = 0.02;
+constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading its bytes takes
+// Of the part that would be computed while the rest is fetched: less is not worth while, and with more than the rest
+// left out, the tier does not help.
+constexpr double kLeastPart = 0.1;
+
+}  // namespace
+
+// The time to compute these tokens of a prompt. Infinite before anything was measured: then nothing speaks for
+// computing what is there already.
+double Scheduler::compute_seconds(std::uint32_t from, std::uint32_t to) const {
+  if (!cost_model_.knows_anything()) return std::numeric_limits<double>::infinity();
+  const StepCosts& costs = cost_model_.costs();
+  return costs.prefill_seconds(from, to - from) + costs.base * divide_up(to - from, step_tokens_);
+}
+
+// Whether the choice waits for pages that are on their way from a tier.
+bool Scheduler::waits_for_tiers(Choice& choice) {
+  tiers::Tiers* tiers = options_->tiers;
+  if (tiers == nullptr || choice.looked || choice.suspended || !choice.reuse) return false;
+  if (choice.fetch == 0) {
+    if (choice.no_room_at == room_changes_) return false;
+    choice.fetch = tiers->look(choice.tokens, choice.name_space);
+    choice.looked = choice.fetch == 0;
+    if (choice.looked) return false;
+  }
+  const tiers::FetchStatus status = tiers->status(choice.fetch);
+  const double compute = compute_seconds(0, static_cast<std::uint32_t>(choice.tokens.size()));
+  switch (status.phase) {
+    case Phase::Looking:
+      if (status.waited < std::clamp(compute / 2, kLeastPatience, kPatience)) return true;
+      break;
+    case Phase::Found:
+      if (begin_fetch(choice, status)) return true;
+      if (choice.fetch != 0) return false;  // it computes meanwhile
+      break;
+    case Phase::Fetching:
+      if (status.since_progress < kPatience) return true;
+      break;
+    case Phase::Done: break;
+  }
+  end_fetch(choice);
+  choice.looked = !status.no_room;
+  if (status.no_room) choice.no_room_at = room_changes_;
+  return false;
+}
+
+// Decides between fetching and computing. Returns whether the choice waits; a fetch that was not worth while is ended.
+bool Scheduler::begin_fetch(Choice& choice, const tiers::FetchStatus& status) {
+  tiers::Tiers* tiers = options_->tiers;
+  const std::uint32_t block = pool_->layout().block_size;
+  const std::uint32_t known = tiers->known_blocks(choice.fetch), end = status.tokens / block;
+  const double fetch = status.seconds + kLatency;
+  const double compute = compute_seconds(std::min(known * block, status.tokens), status.tokens);
+  // Both at once, from both ends: they meet where both have taken the same time.
+  const double computed = std::isinf(compute) ? 0 : fetch / (fetch + compute);
+  if (computed > 1 - kLeastPart) {
+    end_fetch(choice);
+    choice.looked = true;
+    return false;
+  }
+  const auto missing = static_cast<double>(end - std::min(known, end));
+  const std::uint32_t first = computed < kLeastPart ? known : known + static_cast<std::uint32_t>(computed * missing);
+  tiers->fetch(choice.fetch, first);
+  if (first > known) {
+    choice.looked = true;  // it is admitted now, and take_fetched() looks after the fetch
+    ++counters_.tier_splits;
+    return false;
+  }
+  ++counters_.tier_waits;
+  return true;
+}
+
+// Choices that compute the front of a prefix while the rest is fetched: when the rest has arrived, the choice goes on
+// after it. It leaves its place for that, and admit() gives it back with all that is in the pool now.
+void Scheduler::take_fetched() {
+  tiers::Tiers* tiers = options_->tiers;
+  if (tiers == nullptr) return;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Choice& choice = *running_[i];
+    if (choice.fetch == 0) continue;
+    const tiers::FetchStatus status = tiers->status(choice.fetch);
+    const bool over = choice.position >= status.tokens || status.since_progress > kPatience || choice.decodes();
+    if (status.phase != Phase::Done && !over) continue;
+    end_fetch(choice);
+    const Hit now = pool_->lookup(choice.tokens, choice.name_space);
+    if (choice.decodes() || now.tokens < choice.position + pool_->layout().block_size) continue;
+    suspend(choice, false);
+    --choice.suspensions;
+    --counters_.suspensions_by_recompute;
+    choice.looked = true;
+    --i;
+  }
+}
+
+void Scheduler::end_fetch(Choice& choice) {
+  if (choice.fetch == 0) return;
+  const tiers::FetchStatus status = options_->tiers->status(choice.fetch);
+  for (std::size_t i = 0; i < kTierKinds; ++i) choice.from[i] += status.from[i];
+  options_->tiers->end(choice.fetch);
+  choice.fetch = 0;
+}
+
+}  // namespace quire::engine
