@@ -37,10 +37,15 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
     return fail(fmt::format("a level of priority is worth {} ms of waiting, which is not between 0 and an hour",
                             options.priority_worth.count()));
   }
-  auto host_arena = pool.create_host_arena(options.host_bytes);
+  const std::uint64_t host_bytes = options.host_bytes + options.host_cache_bytes;
+  auto host_arena = pool.create_host_arena(host_bytes);
   if (!host_arena) {
-    return fail(fmt::format("{} bytes for copies of suspended sequences: {}", options.host_bytes,
+    return fail(fmt::format("{} bytes of host memory for what leaves the device: {}", host_bytes,
                             host_arena.error().message()));
+  }
+  if (options.host_cache_bytes > 0) {
+    if (options.tiers == nullptr) return fail("a host cache needs the tiers that look after it");
+    options.tiers->use_host(**host_arena, options.host_cache_bytes);
   }
   return std::unique_ptr<Engine>(new Engine(executor, pool, std::move(*host_arena), options));
 }
@@ -70,6 +75,7 @@ Engine::~Engine() {
       if (!choice->done) scheduler_->remove(*choice);
     }
   }
+  if (options_.host_cache_bytes > 0) options_.tiers->leave_host();  // its arena goes with the scheduler
 }
 
 // --- requests

@@ -64,6 +64,8 @@ struct EngineOptions {
   std::optional<std::chrono::microseconds> target_itl = {};
   std::chrono::milliseconds priority_worth{10'000};
   std::uint64_t host_bytes = std::uint64_t{1} << 30;  // of the host arena, for copies of suspended sequences
+  // Of the same arena, beside that: for what the pool evicts. Only for a device with memory of its own; needs tiers.
+  std::uint64_t host_cache_bytes = 0;
   SuspendBy suspend_by = SuspendBy::Cheaper;
   // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
   tiers::Tiers* tiers = nullptr;

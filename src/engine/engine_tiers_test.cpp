@@ -161,5 +161,32 @@ TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
   }
 }
 
+// Suspended sequences and evicted pages share the host arena; suspended sequences go first.
+TEST_P(EngineOnEachKind, EvictedPagesInHostMemoryGiveWayToSuspendedSequences) {
+  tiers::Tiers tiers(tiers::TiersOptions{.staging_bytes = 1});
+  Options options{.kind = GetParam(), .budget = std::uint64_t{1} << (GetParam() == Kind::Recurrent ? 13 : 16)};
+  options.max_sequences = 6;
+  options.tiers = &tiers;
+  options.engine = {.step_tokens = 24,
+                    .host_bytes = 1 << 14,
+                    .host_cache_bytes = 1 << 16,
+                    .suspend_by = SuspendBy::Copy,
+                    .check_integrity = true};
+  Fixture fixture(options);
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint64_t i = 0; i < 24; ++i) {
+      requests.push_back(seeded(some_tokens(60 + static_cast<std::uint32_t>(i % 5) * 10, 1 + i % 8), 40, i));
+      heard.push_back(fixture.submit(requests.back()));
+    }
+    while (!fixture.engine->idle()) fixture.engine->step();
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(heard[i]->choices[0].answer(), fixture.right(requests[i])) << i;
+    }
+  }
+  EXPECT_GT(tiers.stats().tiers.at(0).usage.puts, 0u);
+}
+
 }  // namespace
 }  // namespace quire::engine::testing

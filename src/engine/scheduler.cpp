@@ -266,12 +266,27 @@ std::optional<Scheduler::Cost> Scheduler::cost_of(const Choice& choice) const {
   const double recompute =
       cost_model_.costs().prefill_seconds(holding->shared_tokens, choice.position - holding->shared_tokens);
   const bool copyable = choice.position > 0;  // otherwise there is nothing to copy
-  const bool allowed = copyable && holding->saved_bytes <= host_arena_->total_bytes() - host_arena_->used_bytes();
+  const bool allowed = copyable && holding->saved_bytes <= room_in_host_arena();
   Cost cost;
   cost.copy = allowed && options_->suspend_by != SuspendBy::Recompute &&
               (options_->suspend_by == SuspendBy::Copy || copy < recompute);
   cost.seconds = cost.copy ? copy : recompute;
   return cost;
+}
+
+// For copies of suspended sequences. What the pool has evicted gives way to them.
+std::uint64_t Scheduler::room_in_host_arena() const {
+  std::uint64_t cells = host_arena_->free_cells();
+  if (options_->host_cache_bytes > 0) cells += options_->tiers->host()->cells_to_give();
+  return cells * host_arena_->cell_bytes();
+}
+
+void Scheduler::make_room_in_host_arena(const Choice& choice) {
+  const auto holding = pool_->holding(choice.sequence);
+  if (!holding) return;
+  // An object takes whole cells, and none is smaller than a cell.
+  const std::uint64_t cells = 2 * host_arena_->cells_for(holding->saved_bytes);
+  (void)options_->tiers->host()->make_room(std::min(cells, host_arena_->total_bytes() / host_arena_->cell_bytes()));
 }
 
 // One way. The fixed cost of a small copy says nothing about a large one.
@@ -283,6 +298,7 @@ void Scheduler::suspend(Choice& choice, bool copy) {
   const auto cost = copy ? cost_of(choice) : std::nullopt;
   if (cost && cost->copy) {
     const auto begin = Clock::now();
+    if (options_->host_cache_bytes > 0) make_room_in_host_arena(choice);
     if (auto suspended = pool_->suspend(choice.sequence, *host_arena_)) {
       note_copy(begin, suspended->bytes);
       counters_.bytes_saved += suspended->bytes;

@@ -99,6 +99,8 @@ class Scheduler {
   Admission try_admit(Choice& choice);
   Admission start(Choice& choice);
   Admission restore(Choice& choice);
+  std::uint64_t room_in_host_arena() const;
+  void make_room_in_host_arena(const Choice& choice);
   void note_copy(Clock::time_point begin, std::uint64_t bytes);
   void plan_checkpoints(Choice& choice, const Hit& hit) const;
   bool waits_for_prefix(Choice& choice);

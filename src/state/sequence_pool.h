@@ -284,8 +284,10 @@ class SequencePool {
   // An object in host memory: a page of a layer group, or the state at the end of the tokens (cls: number of groups).
   struct FetchedObject {
     std::uint32_t cls = 0;
-    std::uint32_t block = 0;  // of a page
-    const std::byte* bytes = nullptr;
+    std::uint32_t block = 0;                 // of a page
+    const std::byte* bytes = nullptr;        // in host memory, or
+    const HostArena::List* cells = nullptr;  // in the cells of a host arena,
+    std::uint32_t cell = 0;                  // from this one on
   };
   // A sequence with these tokens, whole blocks of them, from pages that the index knows and from objects that were
   // fetched. The caller vouches for the bytes: they are what computing the tokens would give. Its blocks are published

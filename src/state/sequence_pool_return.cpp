@@ -213,8 +213,10 @@ PoolResult<void> SequencePool::upload(const Copy& copy, std::uint64_t source, st
   if (copy.suspended != nullptr) {
     return copy.suspended->cells.load(static_cast<std::uint32_t>(source), to, object_bytes(cls));
   }
-  const std::byte* from = copy.saved != nullptr ? copy.saved->data.data() + source : copy.fetched[source].bytes;
-  return arena_->device().upload(to, from, object_bytes(cls));
+  if (copy.saved != nullptr) return arena_->device().upload(to, copy.saved->data.data() + source, object_bytes(cls));
+  const FetchedObject& fetched = copy.fetched[source];
+  if (fetched.cells != nullptr) return fetched.cells->load(fetched.cell, to, object_bytes(cls));
+  return arena_->device().upload(to, fetched.bytes, object_bytes(cls));
 }
 
 }  // namespace quire

@@ -62,6 +62,15 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   return {};
 }
 
+void Tiers::use_host(HostArena& arena, std::uint64_t bytes) { host_ = std::make_unique<HostTier>(arena, bytes); }
+
+void Tiers::leave_host() {
+  if (!host_) return;
+  for (const auto& fetch : fetches_) finish(*fetch);
+  (void)device_->fence();
+  host_.reset();
+}
+
 void Tiers::on_arrival(std::function<void()> wake) {
   const std::lock_guard lock(arrival_);
   wake_ = std::move(wake);
@@ -74,7 +83,7 @@ void Tiers::done(const TierJob& job, TierOutcome outcome) noexcept {
 }
 
 PoolResult<void> Tiers::advance() {
-  if (pool_ == nullptr || tiers_.empty()) return {};
+  if (pool_ == nullptr) return {};
   {
     const std::lock_guard lock(arrival_);
     arrived_now_.swap(arrived_);
@@ -163,6 +172,7 @@ bool Tiers::submit(std::uint8_t tier, const TierJob& job) { return tiers_[tier]-
 
 TiersStats Tiers::stats() const {
   TiersStats stats = counters_;
+  if (host_) stats.tiers.push_back({TierKind::Host, host_->usage(), tokens_from_host_});
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     stats.tiers.push_back({tiers_[i]->kind(), tiers_[i]->usage(), tokens_from_[i]});
   }

@@ -36,6 +36,7 @@
 #include "quire/state/content_observer.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/tier.h"
+#include "quire/tiers/host_tier.h"
 #include "quire/tiers/staging.h"
 
 namespace quire::tiers {
@@ -93,9 +94,12 @@ class Tiers final : public ContentObserver, public TierListener {
   Tiers& operator=(const Tiers&) = delete;
 
   void add(std::unique_ptr<Tier> tier);  // before attach()
-  bool any() const { return !tiers_.empty(); }
   // Takes the staging memory from the pool's device. The device must outlive this object.
   PoolResult<void> attach(SequencePool& pool);
+  // What the pool evicts goes to this arena too: at most so many bytes of it. The arena must outlive its use here.
+  void use_host(HostArena& arena, std::uint64_t bytes);
+  void leave_host();                        // before the arena goes; waits for the device
+  HostTier* host() { return host_.get(); }  // null: there is none
   // Is called by a tier's thread whenever something has arrived that advance() can use.
   void on_arrival(std::function<void()> wake);
 
@@ -161,6 +165,7 @@ class Tiers final : public ContentObserver, public TierListener {
     TierSet in = 0;  // tiers that have it
     std::uint8_t from = 0;
     Staging::Cell cell;
+    std::uint32_t host = UINT32_MAX;  // Ready: its place in the host tier, where it is pinned
   };
   struct Fetch {
     FetchId id = 0;
@@ -202,6 +207,7 @@ class Tiers final : public ContentObserver, public TierListener {
   bool in_pieces() const { return in_pieces_; }
   std::uint32_t groups() const { return static_cast<std::uint32_t>(pool_->layout().groups.size()); }
   std::uint32_t block_size() const { return pool_->layout().block_size; }
+  ObjectKey key_at(const Fetch& fetch, std::uint32_t block, std::uint32_t cls) const;
   Wanted& wanted(Fetch& fetch, std::uint32_t block, std::uint32_t cls) const;
   const Wanted& wanted(const Fetch& fetch, std::uint32_t block, std::uint32_t cls) const;
   Fetch* find(FetchId id);
@@ -217,6 +223,7 @@ class Tiers final : public ContentObserver, public TierListener {
   void load(Fetch& fetch);
   bool promote(Fetch& fetch);
   void finish(Fetch& fetch);
+  void give_back(Wanted& object);
   void take(const Arrived& arrived);
   void answer(Fetch& fetch, const Ticket& ticket, const Arrived& arrived);
 
@@ -251,6 +258,8 @@ class Tiers final : public ContentObserver, public TierListener {
   };
   std::vector<Reading> reading_;            // by tier
   std::vector<std::uint64_t> tokens_from_;  // by tier
+  std::uint64_t tokens_from_host_ = 0;
+  std::unique_ptr<HostTier> host_;
   TiersStats counters_;
 
   std::mutex arrival_;

@@ -26,6 +26,10 @@ const Tiers::Wanted& Tiers::wanted(const Fetch& fetch, std::uint32_t block, std:
   return fetch.wanted[std::size_t{block} * classes() + cls];
 }
 
+ObjectKey Tiers::key_at(const Fetch& fetch, std::uint32_t block, std::uint32_t cls) const {
+  return {fetch.names[block], cls == groups() ? ObjectKey::kCheckpoint : static_cast<std::uint8_t>(cls)};
+}
+
 Tiers::Fetch* Tiers::find(FetchId id) {
   const auto at = std::ranges::find(fetches_, id, [](const auto& fetch) { return fetch->id; });
   return at == fetches_.end() ? nullptr : at->get();
@@ -33,7 +37,7 @@ Tiers::Fetch* Tiers::find(FetchId id) {
 const Tiers::Fetch* Tiers::find(FetchId id) const { return const_cast<Tiers*>(this)->find(id); }
 
 FetchId Tiers::look(std::span<const Token> prompt, Namespace name_space) {
-  if (pool_ == nullptr || tiers_.empty() || prompt.empty() || !pool_->config().prefix_cache) return 0;
+  if (pool_ == nullptr || (tiers_.empty() && !host_) || prompt.empty() || !pool_->config().prefix_cache) return 0;
   // The last token is always computed.
   const auto blocks = static_cast<std::uint32_t>((prompt.size() - 1) / block_size());
   if (blocks == 0 || pool_->lookup(prompt, name_space).tokens >= blocks * block_size()) return 0;
@@ -64,6 +68,9 @@ FetchId Tiers::look(std::span<const Token> prompt, Namespace name_space) {
 
 // Notes what the pool has, and what must be asked for.
 void Tiers::begin(Fetch& fetch) {
+  for (Wanted& object : fetch.wanted) {
+    if (object.state == Wanted::State::Ready) give_back(object);
+  }
   std::vector<std::uint32_t> path(fetch.blocks);
   fetch.known = pool_->known_blocks(fetch.tokens, fetch.name_space, path);
   fetch.wanted.assign(std::size_t{fetch.blocks} * classes(), {});
@@ -78,6 +85,11 @@ void Tiers::begin(Fetch& fetch) {
         object.state = Wanted::State::InPool;
       } else if (c < groups() && b < pool_->first_block_needed(c, (fetch.known + 1) * block_size())) {
         object.state = Wanted::State::Absent;  // before every window that could be of use
+      } else if (const std::uint32_t place = host_ ? host_->find(key_at(fetch, b, c)) : UINT32_MAX;
+                 place != UINT32_MAX) {
+        host_->pin(place);
+        object.state = Wanted::State::Ready;
+        object.host = place;
       }
     }
   }
@@ -98,11 +110,10 @@ void Tiers::ask(Fetch& fetch) {
       const std::uint32_t block = place / classes(), cls = place % classes();
       const std::uint64_t ticket =
           open_ticket({.fetch = fetch.id, .block = block, .cls = cls, .tier = tier, .since = Clock::now()});
-      jobs.push_back(
-          {.kind = TierJob::Kind::Find,
-           .key = {fetch.names[block], cls == groups() ? ObjectKey::kCheckpoint : static_cast<std::uint8_t>(cls)},
-           .bytes = pool_->bytes_of_object(cls),
-           .ticket = ticket});
+      jobs.push_back({.kind = TierJob::Kind::Find,
+                      .key = key_at(fetch, block, cls),
+                      .bytes = pool_->bytes_of_object(cls),
+                      .ticket = ticket});
       places.push_back(fetch.asked);
     }
     if (jobs.empty()) continue;
@@ -170,8 +181,8 @@ std::uint32_t Tiers::next_goal(const Fetch& fetch) const {
   for (std::uint32_t goal = fetch.end; goal > std::max(fetch.first, fetch.promoted); --goal) {
     if (goal != fetch.end && !is_complete(fetch, goal)) continue;
     std::array<std::uint32_t, kMaxClasses> cells{};
-    (void)each_needed(fetch, fetch.first, goal, [&](std::uint32_t, std::uint32_t cls) {
-      ++cells[cls];
+    (void)each_needed(fetch, fetch.first, goal, [&](std::uint32_t block, std::uint32_t cls) {
+      cells[cls] += wanted(fetch, block, cls).host == UINT32_MAX ? 1 : 0;
       return true;
     });
     bool fits = true;
@@ -261,12 +272,11 @@ void Tiers::load(Fetch& fetch) {
     while ((object.in >> tier & 1) == 0) ++tier;
     const std::uint64_t ticket =
         open_ticket({.fetch = fetch.id, .block = block, .cls = cls, .tier = tier, .since = Clock::now()});
-    const bool taken = submit(
-        tier, {.kind = TierJob::Kind::Get,
-               .key = {fetch.names[block], cls == groups() ? ObjectKey::kCheckpoint : static_cast<std::uint8_t>(cls)},
-               .data = staging_->data(cell),
-               .bytes = staging_->bytes(cell),
-               .ticket = ticket});
+    const bool taken = submit(tier, {.kind = TierJob::Kind::Get,
+                                     .key = key_at(fetch, block, cls),
+                                     .data = staging_->data(cell),
+                                     .bytes = staging_->bytes(cell),
+                                     .ticket = ticket});
     if (!taken) {
       close_ticket(ticket);
       staging_->give_back(cell);
@@ -320,9 +330,16 @@ bool Tiers::promote(Fetch& fetch) {
       upto = block;
       return false;
     }
-    from |= static_cast<TierSet>(1u << object.from);
     bytes += pool_->bytes_of_object(cls);
-    objects.push_back({.cls = cls, .block = cls == groups() ? 0 : block, .bytes = staging_->data(object.cell)});
+    SequencePool::FetchedObject found{.cls = cls, .block = cls == groups() ? 0 : block};
+    if (object.host != UINT32_MAX) {
+      found.cells = &host_->cells(object.host);
+      found.cell = host_->first_cell(object.host);
+    } else {
+      from |= static_cast<TierSet>(1u << object.from);
+      found.bytes = staging_->data(object.cell);
+    }
+    objects.push_back(found);
     return true;
   };
   (void)each_needed(fetch, fetch.first, fetch.goal, collect);
@@ -361,9 +378,15 @@ bool Tiers::promote(Fetch& fetch) {
   moved_bytes_ += bytes;
   const std::uint32_t before = std::max(fetch.first, fetch.promoted);
   for (std::uint32_t b = before; b < upto; ++b) {
+    // A block is of one tier: where its page lay, or that of the last one that was fetched.
     const Wanted& object = wanted(fetch, b, groups() > 0 ? 0 : classes() - 1);
-    const std::uint8_t tier =
-        object.state == Wanted::State::Ready ? object.from : static_cast<std::uint8_t>(std::countr_zero(from));
+    const bool of_host = object.state == Wanted::State::Ready ? object.host != UINT32_MAX : from == 0;
+    if (of_host) {
+      fetch.from[static_cast<std::size_t>(TierKind::Host)] += block_size();
+      tokens_from_host_ += block_size();
+      continue;
+    }
+    const std::size_t tier = object.state == Wanted::State::Ready ? object.from : std::countr_zero(from);
     fetch.from[static_cast<std::size_t>(tiers_[tier]->kind())] += block_size();
     tokens_from_[tier] += block_size();
   }
@@ -371,7 +394,8 @@ bool Tiers::promote(Fetch& fetch) {
     for (std::uint32_t c = 0; c < classes(); ++c) {
       Wanted& object = wanted(fetch, b, c);
       if (object.state != Wanted::State::Ready) continue;
-      staging_->give_back(object.cell);
+      if (object.host != UINT32_MAX) host_->count_hit(pool_->bytes_of_object(c));
+      give_back(object);
       object = {.state = Wanted::State::InPool};
     }
   }
@@ -390,9 +414,15 @@ void Tiers::finish(Fetch& fetch) {
   fetch.phase = Phase::Done;
   for (Wanted& object : fetch.wanted) {
     if (object.state != Wanted::State::Ready) continue;
-    staging_->give_back(object.cell);
+    give_back(object);
     object = {.state = Wanted::State::Absent};
   }
+}
+
+// The memory of an object that is ready.
+void Tiers::give_back(Wanted& object) {
+  if (object.host != UINT32_MAX) return host_->unpin(object.host);
+  staging_->give_back(object.cell);
 }
 
 }  // namespace quire::tiers

@@ -313,6 +313,35 @@ TEST_P(TiersOfAPool, WithoutRoomInThePoolNothingIsBrought) {
   EXPECT_EQ(server.tiers.stats().staging_used_bytes, 0u);
 }
 
+// A GPU's pool: what it evicts goes to host memory, and comes back from there without any other tier.
+TEST_P(TiersOfAPool, EvictedContentComesBackFromHostMemory) {
+  Server server(GetParam().model, {}, {}, 1 << 14);
+  auto arena = server.engine->pool().create_host_arena(1 << 18).value();
+  server.tiers.use_host(*arena, 1 << 17);
+  const auto prompt = counting(0, 41);
+  server.compute(prompt);
+  for (int i = 1; server.engine->pool().lookup(prompt).tokens > 8 && i < 60; ++i) {
+    server.compute(counting(1000 * i, 41));
+  }
+  ASSERT_LE(server.engine->pool().lookup(prompt).tokens, 8u);
+  EXPECT_LE(arena->used_bytes(), std::uint64_t{1} << 17);
+  const FetchId id = server.tiers.look(prompt, 0);
+  server.settle();
+  ASSERT_EQ(server.tiers.status(id).phase, Phase::Found);
+  server.tiers.fetch(id, 0);
+  server.settle();
+  EXPECT_EQ(server.tiers.status(id).phase, Phase::Done);
+  EXPECT_GE(server.tiers.status(id).from[static_cast<std::size_t>(TierKind::Host)], 8u);
+  server.tiers.end(id);
+  EXPECT_GT(server.engine->pool().lookup(prompt).tokens, 8u);
+  server.verify(prompt);
+  EXPECT_EQ(server.tiers.host()->cells_to_give() * arena->cell_bytes(), arena->used_bytes()) << "nothing is pinned";
+  server.settle();
+  EXPECT_TRUE(server.tiers.host()->make_room(arena->total_bytes() / arena->cell_bytes()));
+  server.verify(prompt);
+  server.tiers.leave_host();
+}
+
 TEST_P(TiersOfAPool, NothingIsWrittenThatADeviceErrorMayHaveSpoiled) {
   Store store;
   Server server(GetParam().model, {&store});

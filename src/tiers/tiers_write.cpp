@@ -63,8 +63,12 @@ void Tiers::stored(std::uint32_t node, std::uint32_t cls) noexcept {
 }
 
 void Tiers::dropping(std::uint32_t node, std::uint32_t cls) noexcept {
-  if (pool_ == nullptr || tiers_.empty()) return;
-  if ((info(node).copied & (1u << cls)) != 0) return;
+  if (pool_ == nullptr) return;
+  if (host_) {
+    const auto object = pool_->cached_object(node, cls);
+    (void)host_->put(key_of(node, cls), cls, pool_->prefix_index().node(node).block, object.address, object.bytes);
+  }
+  if (tiers_.empty() || (info(node).copied & (1u << cls)) != 0) return;
   // Some cells stay for what is read: a pool that evicts a lot must not keep others from coming back.
   if (!copy_out(node, cls, 0)) ++counters_.lost;
 }
@@ -77,6 +81,7 @@ void Tiers::distrust() noexcept {
     free_leaving_.push_back(place);
   }
   copying_.clear();
+  if (host_) host_->distrust();
   for (NodeInfo& known : infos_) known.copied = 0;
 }
 
@@ -126,12 +131,13 @@ void Tiers::copy_pending() {
 
 // After a fence the bytes of the cells are what they should be.
 PoolResult<void> Tiers::finish_copies() {
-  if (copying_.empty()) return {};
+  if (copying_.empty() && (!host_ || !host_->has_copies())) return {};
   if (auto fenced = device_->fence(); !fenced) {
     distrust();
     return fenced;
   }
   copying_.clear();
+  if (host_) host_->fenced();
   return {};
 }
 

@@ -1,0 +1,122 @@
+#include "quire/tiers/host_tier.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace quire::tiers {
+
+HostTier::HostTier(HostArena& arena, std::uint64_t bytes)
+    : arena_(&arena), limit_cells_(std::min(bytes, arena.total_bytes()) / arena.cell_bytes()) {
+  places_.reserve(limit_cells_);
+}
+
+void HostTier::link_last(std::uint32_t place) {
+  Entry& entry = entries_[place];
+  entry.prev = last_;
+  entry.next = UINT32_MAX;
+  (last_ == UINT32_MAX ? first_ : entries_[last_].next) = place;
+  last_ = place;
+}
+
+void HostTier::unlink(std::uint32_t place) {
+  const Entry& entry = entries_[place];
+  (entry.prev == UINT32_MAX ? first_ : entries_[entry.prev].next) = entry.next;
+  (entry.next == UINT32_MAX ? last_ : entries_[entry.next].prev) = entry.prev;
+}
+
+void HostTier::remove(std::uint32_t place) {
+  Entry& entry = entries_[place];
+  unlink(place);
+  places_.erase(entry.key);
+  used_cells_ -= entry.cells.size();
+  usage_.bytes -= entry.bytes;
+  entry = {};
+  free_.push_back(place);
+}
+
+bool HostTier::is_fenced(std::uint32_t place) const { return std::ranges::find(unfenced_, place) == unfenced_.end(); }
+
+std::uint64_t HostTier::pinned_cells() const {
+  std::uint64_t cells = 0;
+  for (const Entry& entry : entries_) cells += entry.pins > 0 ? entry.cells.size() : 0;
+  return cells;
+}
+
+// The copy into a cell must be done before the cell can be another's.
+bool HostTier::evict_one() {
+  for (std::uint32_t place = first_; place != UINT32_MAX; place = entries_[place].next) {
+    if (entries_[place].pins > 0 || !is_fenced(place)) continue;
+    remove(place);
+    ++usage_.evicted;
+    return true;
+  }
+  return false;
+}
+
+bool HostTier::make_room(std::uint64_t cells) {
+  while (arena_->free_cells() < cells) {
+    if (!evict_one()) return false;
+  }
+  return true;
+}
+
+bool HostTier::put(const ObjectKey& key, std::uint32_t cls, std::uint32_t block, const std::byte* from,
+                   std::uint64_t bytes) {
+  if (find(key) != UINT32_MAX) return true;
+  const std::uint64_t cells = arena_->cells_for(bytes);
+  while (used_cells_ + cells > limit_cells_) {
+    if (!evict_one()) return ++usage_.refused, false;
+  }
+  if (!make_room(cells)) return ++usage_.refused, false;
+  std::uint32_t place = 0;
+  if (free_.empty()) {
+    place = static_cast<std::uint32_t>(entries_.size());
+    entries_.emplace_back();
+  } else {
+    place = free_.back();
+    free_.pop_back();
+  }
+  Entry& entry = entries_[place];
+  entry.key = key;
+  entry.cells = HostArena::List(*arena_);
+  entry.bytes = bytes;
+  entry.used = true;
+  const auto stored = entry.cells.store({cls, block}, from, bytes);
+  entry.cells.for_each([&](HostArena::Object, std::uint32_t cell) { entry.first_cell = cell; });
+  used_cells_ += entry.cells.size();
+  usage_.bytes += bytes;
+  link_last(place);
+  places_.emplace(key, place);
+  unfenced_.push_back(place);
+  if (!stored) {  // part of it may have been submitted: its cells wait for the next fence
+    places_.erase(key);
+    ++usage_.failed;
+    return false;
+  }
+  ++usage_.puts;
+  usage_.bytes_written += bytes;
+  return true;
+}
+
+std::uint32_t HostTier::find(const ObjectKey& key) {
+  const auto at = places_.find(key);
+  if (at == places_.end()) return UINT32_MAX;
+  unlink(at->second);
+  link_last(at->second);
+  return at->second;
+}
+
+void HostTier::distrust() {
+  for (const std::uint32_t place : std::exchange(unfenced_, {})) {
+    if (entries_[place].used) remove(place);
+  }
+}
+
+TierUsage HostTier::usage() const {
+  TierUsage usage = usage_;
+  usage.capacity_bytes = limit_cells_ * arena_->cell_bytes();
+  usage.objects = places_.size();
+  return usage;
+}
+
+}  // namespace quire::tiers
