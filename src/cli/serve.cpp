@@ -133,13 +133,20 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
   if (options.target_itl >= 0) target_itl = std::chrono::milliseconds(options.target_itl);
   const auto journal = open_journal(options.journal, console);  // outlives the pool
   if (!journal) return std::unexpected(journal.error());
-  auto host = load(options.model,
-                   {.max_sequences = options.max_sequences,
-                    .step_tokens = options.step_tokens,
-                    .prefix_cache = !options.no_cache,
-                    .journal = journal->get(),
-                    .engine = {.queue_limit = options.queue, .target_itl = target_itl}},
-                   console);
+  const auto tiers = open_tiers(options.tiers, [&console](const std::string& line) {
+    (void)console.err.write(fmt::format("quire: {}\n", printable(line)));
+  });
+  if (!tiers) return std::unexpected(tiers.error());
+  if (*tiers != nullptr && options.no_cache) return fail("--no-prefix-cache leaves nothing that a cache could keep");
+  auto host =
+      load(options.model,
+           {.max_sequences = options.max_sequences,
+            .step_tokens = options.step_tokens,
+            .prefix_cache = !options.no_cache,
+            .journal = journal->get(),
+            .tiers = *tiers,
+            .engine = {.queue_limit = options.queue, .target_itl = target_itl, .host_cache_bytes = options.tiers.host}},
+           console);
   if (!host) return std::unexpected(host.error());
   auto left = serve(std::move(*host), std::move(options), console);
   if (*journal != nullptr) (void)(*journal)->close();  // an error has been reported when it happened
@@ -227,6 +234,7 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
                    "Write every operation on the pool to this file, for 'quire replay'.\nIt holds the tokens of all "
                    "requests")
       ->type_name("FILE");
+  add_tier_options(*command, options->tiers);
   command->add_flag("--no-prefix-cache", options->no_cache, "Do not reuse prefixes; compute every prompt in full");
 
   command

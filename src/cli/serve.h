@@ -16,6 +16,7 @@
 #include "quire/cli/load.h"
 #include "quire/cli/serve_log.h"
 #include "quire/cli/style.h"
+#include "quire/cli/tier_options.h"
 #include "quire/engine/hosted_model.h"
 #include "quire/server/server.h"
 
@@ -36,6 +37,7 @@ struct ServeOptions {
   std::int32_t target_itl = -1;  // milliseconds; negative: the engine's default
   bool no_cache = false;
   std::string journal;  // file to write; empty: none
+  TierOptions tiers;
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);

@@ -17,6 +17,10 @@ namespace {
 // prefixes.
 constexpr std::uint32_t kContexts = 16;
 
+// To be raised with every change after which the same model gives other bits: what an earlier version has left on disks
+// and in shared stores is then another model's.
+constexpr std::uint32_t kArithmeticVersion = 1;
+
 }  // namespace
 
 HostedModel::HostedModel() = default;
@@ -39,6 +43,9 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   if (!backend->stores_state(options.state_type)) {
     return fail(
         fmt::format("recurrent states cannot be kept as {} on {}", name(options.state_type), backend->facts().device));
+  }
+  if (options.engine.host_cache_bytes > 0 && !backend->device().has_own_memory()) {
+    return fail("a host cache is for a GPU: on a CPU host memory is the pool's own, so give the pool more of it");
   }
   std::unique_ptr<HostedModel> host(new HostedModel);
   host->backend_ = std::move(backend);
@@ -70,8 +77,8 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
                     .max_sequences = options.max_sequences,
                     .max_tokens = size->context};
   const BackendFacts facts = host->backend_->facts();
-  config.model =
-      model::fingerprint(host->model_->file(), facts.device + " " + facts.variant + host->model_->arithmetic());
+  config.model = model::fingerprint(host->model_->file(), fmt::format("{} {}{} version {}", facts.device, facts.variant,
+                                                                      host->model_->arithmetic(), kArithmeticVersion));
   config.prefix_cache = options.prefix_cache;
   // Not all of the pool: states are large, and the pages of a prefix are worth as much as the state at its end.
   config.checkpoint_budget_bytes = size->bytes / 100 * std::min(options.checkpoint_percent, 100u);
