@@ -17,6 +17,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -135,6 +136,8 @@ class FakeRedis {
     while (true) {
       const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (socket < 0) return;
+      const int on = 1;
+      ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       const std::lock_guard lock(mutex_);
       if (stopping_) {
         ::close(socket);

@@ -85,6 +85,17 @@ void RedisNode::closed(RedisConnection& connection, const std::string& why, bool
   }
 }
 
+void RedisNode::write_refused(const std::string& why) {
+  writes_.failed(RedisClock::now());
+  if (!breaker_.open()) problem_ = to_text(address_) + ": " + why;
+}
+
+void RedisNode::write_accepted() {
+  if (writes_.open()) problem_.clear();
+  writes_.connected();
+  writes_.answered();
+}
+
 void RedisNode::trip(const std::string& why) { fail(why); }
 
 void RedisNode::fail(const std::string& why) {

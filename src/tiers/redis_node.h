@@ -48,7 +48,7 @@ class RedisNode : public RedisConnection::Owner {
 
   const RedisAddress& address() const { return address_; }
   bool down() const { return breaker_.open(); }
-  const std::string& problem() const { return problem_; }  // of the last failure
+  const std::string& problem() const { return problem_; }  // empty: none
 
   // False: the node is down, and the request was not taken. It may end before send() returns only with lost().
   // `first`: before all that are queued.
@@ -56,9 +56,9 @@ class RedisNode : public RedisConnection::Owner {
   void answered() { breaker_.answered(); }
   // The server said that it cannot work (it is loading, the password is wrong): as if a connection had failed.
   void trip(const std::string& why);
-  // Writes are refused for a growing pause: the server has no room.
-  void refuse_writes(RedisClock::time_point now) { writes_.failed(now); }
-  void accepted_write() { writes_.connected(), writes_.answered(); }
+  // A write was refused, for example because the server has no room. The next ones wait for a growing pause.
+  void write_refused(const std::string& why);
+  void write_accepted();
   bool refuses_writes(RedisClock::time_point now) const { return writes_.open() && !writes_.may_try(now); }
 
   void tick(RedisClock::time_point now);

@@ -127,9 +127,9 @@ bool RedisStore::redirect(StoreRequest& request, const Reply& reply) {
     }
     case RedisFault::Loading:
     case RedisFault::NoAuth: node.trip(printable(reply.text)); return false;
-    case RedisFault::NoRoom: node.refuse_writes(RedisClock::now()); return false;
     case RedisFault::ReadOnly:
     case RedisFault::Down: look_soon(); return false;
+    case RedisFault::NoRoom:
     case RedisFault::WrongType:
     case RedisFault::Other: return false;
   }
@@ -156,9 +156,10 @@ bool RedisStore::down() const {
 std::string RedisStore::problem() const {
   for (const RedisAddress& address : map_.masters()) {
     const auto found = nodes_.find(address);
-    if (found != nodes_.end() && found->second->down()) return found->second->problem();
+    if (found != nodes_.end() && !found->second->problem().empty()) return found->second->problem();
   }
-  return map_.empty() && failed_ ? problem_ : complaint_;
+  if (!map_.empty()) return complaint_;
+  return problem_.empty() ? "not connected yet" : problem_;
 }
 
 void RedisStore::drop_queued() {

@@ -90,7 +90,11 @@ class RedisTier::PartRequest : public StoreRequest {
   void answered(Reply reply) override {
     if (tier_.store_->redirect(*this, reply)) return;
     if (reply.is_error()) {
-      if (stage_ == Stage::Get && understand_error(reply.text).fault == RedisFault::WrongType) {
+      const RedisFault fault = understand_error(reply.text).fault;
+      const bool redirected_in_vain = fault == RedisFault::Moved || fault == RedisFault::Ask;
+      // Whatever the reason is, the next payload would be refused too.
+      if (stage_ == Stage::Set && !redirected_in_vain) node->write_refused(printable(reply.text));
+      if (stage_ == Stage::Get && fault == RedisFault::WrongType) {
         job_.fault = ObjectFault::NotAnObject;
       } else {
         job_.failed = true;
@@ -106,7 +110,7 @@ class RedisTier::PartRequest : public StoreRequest {
         return;
       case Stage::Set:
         if (reply.kind == Reply::Kind::Status && reply.text == "OK") {
-          node->accepted_write();
+          node->write_accepted();
           job_.written = true;
         } else {
           job_.failed = true;
@@ -374,27 +378,25 @@ void RedisTier::tell(const TierJob& job, TierOutcome outcome, bool written, cons
     if (fault != nullptr) ++usage_.damaged[static_cast<std::size_t>(*fault)];
     usage_.read_seconds = reads_.busy_seconds + (reads_.jobs > 0 ? seconds_since(reads_.busy_since) : 0);
     usage_.write_seconds = writes_.busy_seconds + (writes_.jobs > 0 ? seconds_since(writes_.busy_since) : 0);
-    usage_.working = !store_->down() && outcome != TierOutcome::Failed;
-    if (outcome == TierOutcome::Failed) {
-      usage_.problem = store_->problem();
-    } else if (usage_.working) {
-      usage_.problem.clear();
-    }
+    publish_state();
   }
   listener_.done(job, outcome);
 }
 
+// usage_mutex_ is held.
 void RedisTier::publish_state() {
-  const std::lock_guard lock(usage_mutex_);
   usage_.problem = store_->problem();
-  usage_.working = !store_->down() && usage_.problem.empty();
+  usage_.working = usage_.problem.empty();
 }
 
 void RedisTier::tick() {
   const auto now = RedisClock::now();
   store_->tick(now);
   pump();
-  publish_state();
+  {
+    const std::lock_guard lock(usage_mutex_);
+    publish_state();
+  }
   if (stopping_ && now > stop_by_) {
     store_->abandon();
     io_.stop();

@@ -1,6 +1,7 @@
 // Helpers for tests and benchmarks of the shared tier: objects with known bytes, and a listener that can be waited for.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -87,7 +88,8 @@ class OneByOne {
     return run({TierJob::Kind::Find, key, nullptr, bytes});
   }
   std::optional<TierOutcome> run(TierJob job) {
-    job.ticket = next_++;
+    static std::atomic<std::uint64_t> next = std::uint64_t{1} << 40;
+    job.ticket = next++;
     if (tier_.submit({&job, 1}) != 1) return std::nullopt;
     return outcomes_.wait_for(job.ticket);
   }
@@ -95,7 +97,6 @@ class OneByOne {
  private:
   Tier& tier_;
   Outcomes& outcomes_;
-  std::uint64_t next_ = std::uint64_t{1} << 40;
 };
 
 }  // namespace quire::tiers
