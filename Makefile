@@ -26,9 +26,10 @@ build: deps ## build everything (build/release)
 test: build ## build, then run the tests
 	@ctest --preset release
 
-test-all: test ## the tests and the real clients: what CI runs
+test-all: test ## the tests, the real clients and real Redis servers: what CI runs
 	@tools/deps.sh clients
 	@tests/clients/run
+	@tests/redis/run
 
 serve: deps ## serve the bundled demo model; SERVE="--port 8081" and the like are its options
 	$(call configure,release)
@@ -61,6 +62,8 @@ bench: bench-state ## all benchmarks; writes the table of docs/performance.md (h
 	@build/release/src/text/tokenizer_bench
 	@build/release/src/text/chat_prompt_bench
 	@build/release/src/bench/products_bench
+	@tools/deps.sh clients
+	@tests/redis/bench
 	@build/release/src/cli/quire bench --report docs/performance.md
 
 lint: ## clang-format in check mode, and clang-tidy

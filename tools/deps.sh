@@ -9,7 +9,7 @@ build=(g++ cmake ninja-build pkg-config libgtest-dev libgmock-dev libbenchmark-d
 fuzz=(clang-16 libclang-rt-16-dev)
 lint=(clang-16 clang-tidy-16 clang-format)
 # Node.js and npm may not come from Debian, and then Debian's packages would conflict. So the check looks for the commands.
-clients=(chromium fonts-dejavu-core curl)
+clients=(chromium fonts-dejavu-core curl redis-server nginx-light)
 command -v node >/dev/null || clients+=(nodejs)
 command -v npm >/dev/null || clients+=(npm)
 
@@ -41,7 +41,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing: ${missing[*]}"
 # A missing or stale package list is the usual reason why an install fails, so it is renewed first. sudo drops the
-# environment, so apt's variables are set after it.
+# environment, so apt's variables are set after it. RUNLEVEL=1: servers that are installed for tests are not started.
 "${as_root[@]}" apt-get update -qq || echo "deps.sh: some package lists could not be renewed; trying with the old ones" >&2
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
   apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null
