@@ -76,6 +76,10 @@ bool DiskStore::has_room(std::uint64_t charge, std::uint64_t objects) const {
 
 bool DiskStore::wants_room() const {
   const std::lock_guard lock(mutex_);
+  return needs_room();
+}
+
+bool DiskStore::needs_room() const {
   // Two generations of room are made ahead, so that puts do not wait for an eviction.
   return wanted_ || !has_room(2 * generation_bytes_, options_.max_objects / 32);
 }
@@ -156,6 +160,7 @@ bool DiskStore::Write::want(const ObjectKey& key, std::uint64_t bytes) {
 
 void DiskStore::Write::want_again(const ObjectKey& key, std::uint64_t bytes) {
   const std::lock_guard lock(store_.mutex_);
+  again_ = true;
   wanted_.push_back(DiskIndex::hash(key));
   charge_ += bytes + kObjectOverhead;
   bytes_ += bytes;
@@ -165,7 +170,8 @@ std::optional<DiskFault> DiskStore::Write::reserve(Clock::time_point deadline) {
   DiskStore& store = store_;
   std::unique_lock lock(store.mutex_);
   for (;;) {
-    const bool room = store.has_room(charge_, wanted_.size());
+    const bool room =
+        again_ ? store.has_room(charge_, 0) : store.has_room(charge_ + store.generation_bytes_ / 3, wanted_.size());
     std::shared_ptr<Generation> newest;
     if (!store.generations_.empty()) newest = store.generations_.rbegin()->second;
     if (room && !store.rolling_) {
@@ -184,7 +190,8 @@ std::optional<DiskFault> DiskStore::Write::reserve(Clock::time_point deadline) {
       if (fault) return fault;
       continue;
     }
-    const bool hopeless = !room && store.nothing_to_evict_;
+    // Whoever writes again is the one that makes room.
+    const bool hopeless = !room && (again_ || store.nothing_to_evict_);
     if (!room) store.wanted_ = true;
     lock.unlock();
     newest.reset();  // it may be the last one that holds it, and then it takes the lock
@@ -202,6 +209,9 @@ std::optional<DiskFault> DiskStore::Write::reserve(Clock::time_point deadline) {
   store.charged_ += charge_;
   reserved_ = true;
   *batch_ = rocksdb::WriteBatch(bytes_ + wanted_.size() * 256);
+  const bool soon = !again_ && store.needs_room();
+  lock.unlock();
+  if (soon && store.wanted_call_) store.wanted_call_();
   return {};
 }
 

@@ -114,7 +114,7 @@ class DiskStore {
     std::vector<std::uint64_t> wanted_;
     std::vector<Item> items_;
     std::uint64_t charge_ = 0, bytes_ = 0, number_ = 0;
-    bool reserved_ = false;
+    bool reserved_ = false, again_ = false;
   };
 
   // What has to be done from time to time: writes buffers, makes room, saves hits, counts files. `stop` ends it early.
@@ -154,7 +154,9 @@ class DiskStore {
   void log(const std::string& line) const;
 
   std::uint64_t taken() const;  // files, buffers and reservations; with mutex_
+  // With mutex_. Puts leave a third of a generation, so that what is worth keeping can be written again.
   bool has_room(std::uint64_t charge, std::uint64_t objects) const;
+  bool needs_room() const;
   std::shared_ptr<Generation> generation_of(std::uint64_t number) const;
 
   const DiskTierOptions options_;

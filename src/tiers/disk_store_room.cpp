@@ -149,8 +149,7 @@ std::optional<DiskFault> DiskStore::carry_on(Generation& from, std::span<const s
     if (!check_bytes(header, stored.subspan(kObjectHeaderBytes))) continue;
     Write write(*this);
     write.want_again(key, entry.bytes);
-    // No waiting: this thread is the one that makes room.
-    if (write.reserve(Clock::time_point::min())) return {};
+    if (write.reserve(Clock::now() + options_.timeout)) return {};
     entry.hits /= 2;
     write.add_again(key, stored, entry);
     if (auto fault = write.commit(Clock::now() + options_.timeout)) {
