@@ -1,0 +1,486 @@
+// The threads of a disk tier. Workers take jobs from the queue and use the store. The keeper flushes, evicts, and opens
+// the store again after an error. The watchdog answers for workers that the disk keeps waiting.
+#if QUIRE_DISK_TIER
+#include "quire/tiers/disk_tier.h"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <rocksdb/env.h>
+#include <rocksdb/slice.h>
+
+#include "quire/base/readable.h"
+#include "quire/tiers/disk_store.h"
+#include "quire/tiers/disk_tier_internal.h"
+#include "quire/tiers/queue.h"
+
+namespace quire::tiers {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kBatch = 4;  // jobs that a worker takes at once
+
+// The jobs that a worker has. Whoever takes a job out of Waiting answers it: the worker, or the watchdog.
+class Slot {
+ public:
+  // The jobs begin now. The caller fills `jobs` before.
+  std::array<TierJob, kBatch> jobs;
+  void begin(std::size_t count, Clock::time_point deadline) {
+    const std::lock_guard lock(mutex_);
+    count_ = count;
+    deadline_ = deadline;
+    states_.fill(State::Waiting);
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    count_ = 0;
+  }
+  // True: the caller answers the job.
+  bool finish(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    if (states_[i] != State::Waiting) return false;
+    states_[i] = State::Finished;
+    return true;
+  }
+  // True: the caller may touch the job's memory until release().
+  bool hold(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    if (states_[i] != State::Waiting) return false;
+    states_[i] = State::Held;
+    return true;
+  }
+  void release(std::size_t i) {
+    const std::lock_guard lock(mutex_);
+    states_[i] = State::Waiting;
+  }
+  // For the watchdog: the jobs that are late, which it has to answer. `late`: whether the worker is late at all.
+  std::size_t take_late(Clock::time_point now, std::array<TierJob, kBatch>& taken, bool& late) {
+    const std::lock_guard lock(mutex_);
+    std::size_t count = 0;
+    late = count_ > 0 && now >= deadline_;
+    for (std::size_t i = 0; late && i < count_; ++i) {
+      if (states_[i] != State::Waiting) continue;
+      states_[i] = State::Finished;
+      taken[count++] = jobs[i];
+    }
+    return count;
+  }
+
+ private:
+  enum class State : std::uint8_t { Waiting, Held, Finished };
+  std::mutex mutex_;
+  std::size_t count_ = 0;
+  Clock::time_point deadline_;
+  std::array<State, kBatch> states_{};
+};
+
+class DiskTier final : public Tier {
+ public:
+  DiskTier(DiskTierOptions options, TierListener& listener, rocksdb::Env* env, std::unique_ptr<DiskStore> store)
+      : options_(std::move(options)),
+        listener_(listener),
+        env_(env),
+        queue_(options_.queue),
+        slots_(options_.threads),
+        pause_(options_.first_pause) {
+    adopt(std::move(store));
+    for (Slot& slot : slots_) workers_.emplace_back([this, &slot] { work(slot); });
+    keeper_ = std::thread([this] { keep(); });
+    watchdog_ = std::thread([this] { watch(); });
+  }
+
+  ~DiskTier() override {
+    stopping_ = true;
+    queue_.end();
+    for (std::thread& worker : workers_) worker.join();
+    stopped_ = true;
+    wake_keeper();
+    keeper_.join();
+    {
+      const std::lock_guard lock(watch_mutex_);
+      watched_ = true;
+    }
+    watch_.notify_all();
+    watchdog_.join();
+  }
+
+  TierKind kind() const override { return TierKind::Disk; }
+  std::string describe() const override {
+    return fmt::format("disk {}, at most {}", options_.path.string(), in_units(options_.limit_bytes));
+  }
+
+  std::size_t submit(std::span<const TierJob> jobs) override {
+    // Small pieces: each wakes a worker.
+    std::size_t taken = 0;
+    while (taken < jobs.size()) {
+      const auto piece = jobs.subspan(taken, std::min(kBatch, jobs.size() - taken));
+      const std::size_t count = queue_.push(piece);
+      taken += count;
+      if (count < piece.size()) break;
+    }
+    const std::lock_guard lock(count_mutex_);
+    counts_.refused += jobs.size() - taken;
+    return taken;
+  }
+
+  TierUsage usage() const override {
+    TierUsage usage;
+    {
+      const std::lock_guard lock(count_mutex_);
+      usage = counts_;
+    }
+    const std::lock_guard lock(mutex_);
+    if (store_) figures_ = store_->figures();
+    usage.bytes = figures_.bytes;
+    usage.objects = figures_.objects;
+    usage.evicted = evicted_before_ + figures_.evicted;
+    usage.capacity_bytes = options_.limit_bytes;
+    usage.working = problem_.empty() && !stuck_;
+    usage.problem = !problem_.empty() ? problem_ : stuck_ ? stuck_text() : "";
+    return usage;
+  }
+
+ private:
+  enum class Trouble : std::uint8_t { None, Puts, Full, Broken };  // Puts: the last one failed, the next may not
+
+  std::string stuck_text() const {
+    return fmt::format("{}: the disk does not answer within {} s", options_.path.string(),
+                       std::chrono::duration<double>(options_.timeout).count());
+  }
+  void log(const std::string& line) const {
+    if (options_.log) options_.log(line);
+  }
+
+  // --- state, shared by all threads
+
+  void adopt(std::unique_ptr<DiskStore> store) {
+    store->when_room_is_wanted([this] { wake_keeper(); });
+    const std::lock_guard lock(mutex_);
+    store_ = std::move(store);
+    figures_ = {};
+  }
+
+  // The store, if this kind of job may use it now.
+  std::shared_ptr<DiskStore> store_for(bool put) const {
+    const std::lock_guard lock(mutex_);
+    if (trouble_ == Trouble::Broken || stopping_) return nullptr;
+    if (put && trouble_ == Trouble::Full) return nullptr;
+    if (put && trouble_ == Trouble::Puts && Clock::now() < retry_at_) return nullptr;
+    return store_;
+  }
+
+  void fail_with(const DiskFault& fault) {
+    const bool waits = fault.kind == DiskFault::Kind::NoRoom || fault.kind == DiskFault::Kind::Slow;
+    const Trouble trouble = waits                                 ? Trouble::Puts
+                            : fault.kind == DiskFault::Kind::Full ? Trouble::Full
+                                                                  : Trouble::Broken;
+    {
+      const std::lock_guard lock(mutex_);
+      if (trouble < trouble_ || (trouble == trouble_ && Clock::now() < retry_at_)) return;  // known
+      trouble_ = trouble;
+      retry_at_ = Clock::now() + pause_;
+      pause_ = std::min(2 * pause_, options_.longest_pause);
+      if (problem_ == fault.message) return;
+      problem_ = fault.message;
+    }
+    log("disk cache " + fault.message);
+    wake_keeper();
+  }
+
+  void works_again(Trouble after) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (trouble_ == Trouble::None || trouble_ > after) return;
+      trouble_ = Trouble::None;
+      pause_ = options_.first_pause;
+      problem_.clear();
+    }
+    log(fmt::format("disk cache {}: works again", options_.path.string()));
+  }
+
+  // --- workers
+
+  void finish(Slot& slot, std::size_t i, TierOutcome outcome) {
+    if (slot.finish(i)) answer(slot.jobs[i], outcome);
+  }
+
+  void answer(const TierJob& job, TierOutcome outcome) {
+    {
+      const std::lock_guard lock(count_mutex_);
+      if (outcome == TierOutcome::Failed) {
+        ++counts_.failed;
+      } else if (job.kind == TierJob::Kind::Put) {
+        ++counts_.puts;
+      } else if (job.kind == TierJob::Kind::Find) {
+        ++counts_.finds;
+      } else {
+        ++counts_.gets;
+        ++(outcome == TierOutcome::Done ? counts_.hits : counts_.misses);
+      }
+    }
+    listener_.done(job, outcome);
+  }
+
+  void work(Slot& slot) {
+    while (const std::size_t count = queue_.pop(slot.jobs)) {
+      slot.begin(count, Clock::now() + options_.timeout);
+      try {
+        puts(slot, count);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (slot.jobs[i].kind == TierJob::Kind::Get) get(slot, i);
+          if (slot.jobs[i].kind == TierJob::Kind::Find) {
+            const auto store = store_for(false);
+            finish(slot, i,
+                   !store                         ? TierOutcome::Failed
+                   : store->has(slot.jobs[i].key) ? TierOutcome::Done
+                                                  : TierOutcome::Missing);
+          }
+        }
+      } catch (const std::exception& error) {
+        // RocksDB throws when memory is short. Nothing is half done: a job is answered after its work.
+        fail_with({DiskFault::Kind::Broken, fmt::format("{}: {}", options_.path.string(), error.what())});
+        for (std::size_t i = 0; i < count; ++i) finish(slot, i, TierOutcome::Failed);
+      }
+      slot.end();
+    }
+  }
+
+  void get(Slot& slot, std::size_t i) {
+    const TierJob& job = slot.jobs[i];
+    const auto store = store_for(false);
+    if (!store) return finish(slot, i, TierOutcome::Failed);
+    const auto began = Clock::now();
+    rocksdb::PinnableSlice object;
+    const DiskStore::Read read = store->read(job.key, job.bytes, object);
+    if (read.failed) fail_with(*read.failed);
+    if (read.outcome == TierOutcome::Damaged) {
+      const std::lock_guard lock(count_mutex_);
+      ++counts_.damaged[static_cast<std::size_t>(read.fault)];
+    }
+    if (!slot.hold(i)) return;
+    if (read.outcome == TierOutcome::Done && job.bytes > 0) {
+      std::memcpy(job.data, object.data() + kObjectHeaderBytes, job.bytes);
+    }
+    if (read.outcome == TierOutcome::Done) {
+      const std::lock_guard lock(count_mutex_);
+      counts_.bytes_read += job.bytes;
+      counts_.read_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+    }
+    slot.release(i);
+    finish(slot, i, read.outcome);
+  }
+
+  // All puts of the slot in one batch.
+  void puts(Slot& slot, std::size_t count) {
+    std::array<bool, kBatch> chosen{};
+    for (std::size_t i = 0; i < count; ++i) chosen[i] = slot.jobs[i].kind == TierJob::Kind::Put;
+    if (std::find(chosen.begin(), chosen.end(), true) == chosen.end()) return;
+    const auto end_with = [&](TierOutcome outcome) {
+      for (std::size_t i = 0; i < count; ++i) {
+        if (chosen[i]) finish(slot, i, outcome);
+      }
+    };
+    const auto store = store_for(true);
+    if (!store) return end_with(TierOutcome::Failed);
+    const auto began = Clock::now();
+    DiskStore::Write write(*store);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!chosen[i]) continue;
+      const bool fits = slot.jobs[i].bytes <= options_.limit_bytes / 16 && slot.jobs[i].bytes < UINT32_MAX;
+      if (fits && write.want(slot.jobs[i].key, slot.jobs[i].bytes)) continue;
+      chosen[i] = false;
+      finish(slot, i, fits ? TierOutcome::Done : TierOutcome::Failed);
+    }
+    if (std::find(chosen.begin(), chosen.end(), true) == chosen.end()) return;
+    // Half of the time for room, the other half for the disk: then the worker is never late because of either.
+    auto fault = write.reserve(began + options_.timeout / 3);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; !fault && i < count; ++i) {
+      if (!chosen[i] || !slot.hold(i)) continue;
+      write.add(slot.jobs[i].key, std::span(slot.jobs[i].data, slot.jobs[i].bytes));
+      bytes += slot.jobs[i].bytes;
+      slot.release(i);
+    }
+    if (!fault) fault = write.commit(began + options_.timeout * 2 / 3);
+    if (fault) {
+      fail_with(*fault);
+      return end_with(TierOutcome::Failed);
+    }
+    works_again(Trouble::Puts);
+    {
+      const std::lock_guard lock(count_mutex_);
+      counts_.bytes_written += bytes;
+      counts_.write_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+    }
+    end_with(TierOutcome::Done);
+  }
+
+  // --- keeper
+
+  void wake_keeper() {
+    {
+      const std::lock_guard lock(keeper_mutex_);
+      woken_ = true;
+    }
+    wake_.notify_one();
+  }
+
+  void keep() {
+    const auto tick = std::clamp<milliseconds>(options_.flush_interval / 4, milliseconds(5), milliseconds(200));
+    while (!stopped_) {
+      {
+        std::unique_lock lock(keeper_mutex_);
+        wake_.wait_for(lock, tick, [&] { return woken_; });
+        woken_ = false;
+      }
+      if (stopped_) break;
+      try {
+        keep_once();
+      } catch (const std::exception& error) {
+        fail_with({DiskFault::Kind::Broken, fmt::format("{}: {}", options_.path.string(), error.what())});
+      }
+    }
+    const auto store = take_store();
+    if (store && trouble_ == Trouble::None) (void)store->flush();
+  }
+
+  void keep_once() {
+    Trouble trouble;
+    bool due;
+    std::shared_ptr<DiskStore> store;
+    {
+      const std::lock_guard lock(mutex_);
+      trouble = trouble_;
+      due = Clock::now() >= retry_at_;
+      store = store_;
+    }
+    if (trouble == Trouble::Broken) {
+      store.reset();
+      take_store();  // closes it
+      if (due) reopen();
+      return;
+    }
+    if (!store->still_there()) {
+      return fail_with({DiskFault::Kind::Broken, fmt::format("{}: the directory is gone", options_.path.string())});
+    }
+    if (trouble == Trouble::Full) {
+      if (!due) return;
+      if (const auto fault = store->resume(stopping_)) return fail_with(*fault);
+      works_again(Trouble::Full);
+    }
+    if (const auto fault = store->maintain(stopping_)) fail_with(*fault);
+  }
+
+  // The store, when no worker uses it any more.
+  std::shared_ptr<DiskStore> take_store() {
+    std::shared_ptr<DiskStore> store;
+    {
+      const std::lock_guard lock(mutex_);
+      if (store_) {
+        figures_ = store_->figures();
+        evicted_before_ += figures_.evicted;
+        figures_.evicted = 0;
+      }
+      store = std::move(store_);
+      store_ = nullptr;
+    }
+    while (store && store.use_count() > 1) std::this_thread::sleep_for(milliseconds(1));
+    return store;
+  }
+
+  void reopen() {
+    auto opened = DiskStore::open(options_, env_);
+    if (!opened) return fail_with({DiskFault::Kind::Broken, opened.error().message});
+    adopt(std::move(*opened));
+    works_again(Trouble::Broken);
+  }
+
+  // --- watchdog
+
+  void watch() {
+    const auto tick = std::clamp<milliseconds>(options_.timeout / 10, milliseconds(5), milliseconds(500));
+    for (;;) {
+      {
+        std::unique_lock lock(watch_mutex_);
+        if (watch_.wait_for(lock, tick, [&] { return watched_; })) return;
+      }
+      const auto now = Clock::now();
+      std::size_t late_workers = 0;
+      for (Slot& slot : slots_) {
+        std::array<TierJob, kBatch> taken;
+        bool late = false;
+        const std::size_t count = slot.take_late(now, taken, late);
+        late_workers += late;
+        for (std::size_t i = 0; i < count; ++i) answer(taken[i], TierOutcome::Failed);
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        if (stuck_ != (late_workers > 0))
+          log("disk cache " + (stuck_ ? options_.path.string() + ": answers again" : stuck_text()));
+        stuck_ = late_workers > 0;
+      }
+      // If nobody works, the queue is answered here.
+      std::array<TierJob, kBatch> waiting;
+      while (late_workers == slots_.size()) {
+        const std::size_t count = queue_.try_pop(waiting);
+        if (count == 0) break;
+        for (std::size_t i = 0; i < count; ++i) answer(waiting[i], TierOutcome::Failed);
+      }
+    }
+  }
+
+  const DiskTierOptions options_;
+  TierListener& listener_;
+  rocksdb::Env* const env_;
+  JobQueue queue_;
+  std::vector<Slot> slots_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<DiskStore> store_;  // null while it is closed
+  Trouble trouble_ = Trouble::None;
+  std::string problem_;
+  milliseconds pause_;
+  Clock::time_point retry_at_{};
+  bool stuck_ = false;
+  mutable DiskStore::Figures figures_;
+  std::uint64_t evicted_before_ = 0;  // by stores that were closed
+
+  mutable std::mutex count_mutex_;
+  TierUsage counts_;
+
+  std::atomic<bool> stopping_ = false;  // no new work
+  std::atomic<bool> stopped_ = false;   // workers have ended
+  std::mutex keeper_mutex_, watch_mutex_;
+  std::condition_variable wake_, watch_;
+  bool woken_ = false, watched_ = false;
+  std::vector<std::thread> workers_;
+  std::thread keeper_, watchdog_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tier>> open_disk_tier_on(rocksdb::Env* env, DiskTierOptions options, TierListener& listener) {
+  if (options.limit_bytes < kSmallestDiskLimit) {
+    return fail(fmt::format("{}: a disk cache needs at least {}", options.path.string(), in_units(kSmallestDiskLimit)));
+  }
+  options.threads = std::max<std::size_t>(options.threads, 1);
+  options.queue = std::max<std::size_t>(options.queue, 1);
+  auto store = DiskStore::open(options, env);
+  if (!store) return std::unexpected(store.error());
+  return std::make_unique<DiskTier>(std::move(options), listener, env, std::move(*store));
+}
+
+Result<std::unique_ptr<Tier>> open_disk_tier(DiskTierOptions options, TierListener& listener) {
+  return open_disk_tier_on(rocksdb::Env::Default(), std::move(options), listener);
+}
+
+}  // namespace quire::tiers
+#endif  // QUIRE_DISK_TIER

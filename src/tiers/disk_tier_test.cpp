@@ -1,0 +1,276 @@
+// The disk tier keeps what it is given, over restarts, within its limit.
+#include "quire/tiers/disk_tier.h"
+
+#include <fstream>
+#include <random>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "quire/tiers/disk_index.h"
+#include "quire/tiers/disk_tier_testing.h"
+
+namespace quire::tiers {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBytes = 200'000;
+
+std::optional<std::uint64_t> megabytes(std::string_view text) {
+  if (text != "100M" && text != "1M") return std::nullopt;
+  return text == "100M" ? 100 << 20 : 1 << 20;
+}
+
+TEST(DiskTierOptions, AreADirectoryAndASize) {
+  const auto options = parse_disk_tier("/a:b/c:100M", megabytes);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->path, "/a:b/c");
+  EXPECT_EQ(options->limit_bytes, 100 << 20);
+}
+
+TEST(DiskTierOptions, SayWhatIsWrongWithThem) {
+  EXPECT_THAT(parse_disk_tier("/a", megabytes).error().message, HasSubstr("'/a' has no size"));
+  EXPECT_THAT(parse_disk_tier(":100M", megabytes).error().message, HasSubstr("no directory"));
+  EXPECT_THAT(parse_disk_tier("/a:lots", megabytes).error().message, HasSubstr("'lots' is not a size"));
+  EXPECT_THAT(parse_disk_tier("/a:1M", megabytes).error().message, HasSubstr("1.0 MiB are too few"));
+}
+
+class DiskTierTest : public ::testing::Test {
+ protected:
+  void open() {
+    auto tier = open_disk_tier(options_, listener_);
+    if (!tier && tier.error().message.find("this build has no disk cache") != std::string::npos) {
+      GTEST_SKIP() << tier.error().message;
+    }
+    ASSERT_TRUE(tier) << tier.error().message;
+    tier_ = std::move(*tier);
+  }
+  std::string error_of(const std::filesystem::path& path) {
+    DiskTierOptions options = options_;
+    options.path = path;
+    const auto tier = open_disk_tier(options, listener_);
+    return tier ? "opened" : tier.error().message;
+  }
+  Client client() { return {*tier_, listener_}; }
+
+  TemporaryDirectory directory_;
+  DiskTierOptions options_ = small_options(directory_.path() / "cache");
+  WaitingListener listener_;
+  std::unique_ptr<Tier> tier_;
+};
+
+TEST_F(DiskTierTest, ReturnsWhatWasPut) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (const std::size_t count : {0UL, 1UL, 4095UL, 100'000UL, 2'000'000UL}) {
+    EXPECT_EQ(client().find(count), TierOutcome::Missing);
+    EXPECT_EQ(client().get(count, count), TierOutcome::Missing);
+    EXPECT_EQ(client().put(count, count), TierOutcome::Done);
+    EXPECT_EQ(client().find(count), TierOutcome::Done);
+    EXPECT_EQ(client().get(count, count), TierOutcome::Done);
+  }
+  const TierUsage usage = tier_->usage();
+  EXPECT_EQ(usage.puts, 5);
+  EXPECT_EQ(usage.gets, 10);
+  EXPECT_EQ(usage.hits, 5);
+  EXPECT_EQ(usage.objects, 5);
+  EXPECT_TRUE(usage.working) << usage.problem;
+  EXPECT_EQ(tier_->kind(), TierKind::Disk);
+}
+
+TEST_F(DiskTierTest, WritesAnObjectOnce) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(client().put(1, kBytes), TierOutcome::Done);
+  EXPECT_EQ(tier_->usage().bytes_written, kBytes);
+  EXPECT_EQ(tier_->usage().puts, 5);
+}
+
+TEST_F(DiskTierTest, RefusesAnObjectOfAnotherLengthAndForgetsIt) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_EQ(client().put(1, kBytes), TierOutcome::Done);
+  EXPECT_EQ(client().get(1, kBytes - 1), TierOutcome::Damaged);
+  EXPECT_EQ(tier_->usage().damaged[static_cast<std::size_t>(ObjectFault::OtherLength)], 1);
+  EXPECT_EQ(client().get(1, kBytes), TierOutcome::Missing);
+}
+
+TEST_F(DiskTierTest, FailsAnObjectThatIsTooLargeAndGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_EQ(client().put(1, options_.limit_bytes / 8), TierOutcome::Failed);
+  EXPECT_EQ(client().put(2, kBytes), TierOutcome::Done);
+}
+
+TEST_F(DiskTierTest, HasItsObjectsAfterARestart) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (std::uint64_t i = 0; i < 50; ++i) ASSERT_EQ(client().put(i, kBytes + i), TierOutcome::Done);
+  for (int restart = 0; restart < 3; ++restart) {
+    tier_.reset();
+    ASSERT_NO_FATAL_FAILURE(open());
+    EXPECT_EQ(tier_->usage().objects, 50);
+    for (std::uint64_t i = 0; i < 50; ++i) EXPECT_EQ(client().get(i, kBytes + i), TierOutcome::Done) << i;
+  }
+}
+
+TEST_F(DiskTierTest, AnswersEveryJobOnceAndTheRestWithFailedWhenItEnds) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<TierJob> jobs;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    memory.push_back(bytes_of_object(i, kBytes));
+    jobs.push_back({i % 3 == 2 ? TierJob::Kind::Get : TierJob::Kind::Put, key_of(i), memory.back().data(), kBytes, i});
+  }
+  const std::size_t taken = tier_->submit(jobs);
+  EXPECT_EQ(taken, 300);
+  tier_.reset();
+  EXPECT_EQ(listener_.answered(), taken);
+  EXPECT_FALSE(listener_.any_twice());
+}
+
+TEST_F(DiskTierTest, TakesNoMoreJobsThanItsQueueHas) {
+  options_.queue = 8;
+  ASSERT_NO_FATAL_FAILURE(open());
+  std::vector<std::byte> memory(2'000'000);
+  std::vector<TierJob> jobs;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    jobs.push_back({TierJob::Kind::Put, key_of(i), memory.data(), memory.size(), i});
+  }
+  const std::size_t taken = tier_->submit(jobs);
+  EXPECT_LT(taken, 100);
+  EXPECT_GE(taken, 8);
+  EXPECT_EQ(tier_->usage().refused, 100 - taken);
+}
+
+// The limit holds at any moment: another thread counts the files all the time. Sizes, hits and restarts are random.
+TEST_F(DiskTierTest, StaysWithinItsLimitUnderRandomPuts) {
+  std::atomic<bool> stop = false;
+  std::atomic<std::uint64_t> most = 0;
+  std::thread counter([&] {
+    while (!stop) most = std::max<std::uint64_t>(most, bytes_below(options_.path));
+  });
+  std::mt19937_64 random(1);
+  std::map<std::uint64_t, std::size_t> sizes;
+  std::uint64_t next = 0;
+  std::size_t hits = 0;
+  for (int round = 0; round < 4; ++round) {
+    open();
+    if (!tier_) break;
+    for (int i = 0; i < 250; ++i) {
+      sizes[next] = 1 + random() % (round == 1 ? 20'000 : 400'000);
+      ASSERT_EQ(client().put(next, sizes[next]), TierOutcome::Done) << tier_->usage().problem;
+      ++next;
+      const std::uint64_t asked = random() % next;
+      hits += client().get(asked, sizes[asked]) == TierOutcome::Done;
+    }
+    EXPECT_LE(bytes_below(options_.path), options_.limit_bytes);
+    if (round > 2) {
+      EXPECT_GT(tier_->usage().evicted, 0);
+    }
+    EXPECT_EQ(tier_->usage().damaged, (std::array<std::uint64_t, 6>{}));
+    tier_.reset();
+  }
+  stop = true;
+  counter.join();
+  EXPECT_LE(most, options_.limit_bytes);
+  EXPECT_GT(most, options_.limit_bytes * 3 / 4);  // and the room is used
+  EXPECT_GT(hits, 100);
+}
+
+TEST_F(DiskTierTest, KeepsWhatIsHitAgainAndEvictsTheOldest) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  // Three times the limit passes through. Ten objects are asked for all the time.
+  const std::uint64_t count = 3 * options_.limit_bytes / kBytes;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ASSERT_EQ(client().put(i, kBytes), TierOutcome::Done);
+    if (i >= 100 && i % 4 == 0) client().get(i / 4 % 10 * 10, kBytes);
+  }
+  std::size_t hot = 0, old = 0, recent = 0;
+  for (std::uint64_t i = 0; i < 100; ++i) (i % 10 == 0 ? hot : old) += client().find(i) == TierOutcome::Done;
+  for (std::uint64_t i = count - 100; i < count; ++i) recent += client().find(i) == TierOutcome::Done;
+  EXPECT_EQ(hot, 10);
+  EXPECT_EQ(old, 0);
+  EXPECT_EQ(recent, 100);
+}
+
+TEST_F(DiskTierTest, RemembersHitsOverARestart) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(client().put(i, kBytes), TierOutcome::Done);
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(client().get(i, kBytes), TierOutcome::Done);
+  tier_.reset();
+  ASSERT_NO_FATAL_FAILURE(open());
+  // A bit more than the limit passes through: one generation after the other is dropped once.
+  const std::uint64_t count = options_.limit_bytes / kBytes + 20;
+  for (std::uint64_t i = 100; i < 100 + count; ++i) ASSERT_EQ(client().put(i, kBytes), TierOutcome::Done);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(client().find(i), TierOutcome::Done) << i;
+  EXPECT_EQ(client().find(3), TierOutcome::Missing);
+}
+
+TEST_F(DiskTierTest, HasNoMoreObjectsThanItsIndexMay) {
+  options_.max_objects = 640;
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (std::uint64_t i = 0; i < 3000; ++i) ASSERT_NE(client().put(i, 20'000), TierOutcome::Missing);
+  EXPECT_LE(tier_->usage().objects, 640);
+  EXPECT_EQ(client().find(2999), TierOutcome::Done);
+}
+
+TEST_F(DiskTierTest, NamesADirectoryThatItCannotUse) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  EXPECT_EQ(error_of(options_.path), options_.path.string() + ": is in use by another server");
+
+  const auto file = directory_.path() / "file";
+  std::ofstream(file) << "text";
+  EXPECT_EQ(error_of(file), file.string() + ": is not a directory");
+
+  const auto other = directory_.path() / "other";
+  std::filesystem::create_directory(other);
+  std::ofstream(other / "thesis.txt") << "text";
+  EXPECT_THAT(error_of(other),
+              HasSubstr(other.string() + ": is not empty and no cache of quire ('thesis.txt' is in it)"));
+  EXPECT_TRUE(std::filesystem::exists(other / "thesis.txt"));
+
+  const auto nowhere = directory_.path() / "no" / "where";
+  EXPECT_EQ(error_of(nowhere), nowhere.string() + ": cannot be made: No such file or directory");
+}
+
+TEST_F(DiskTierTest, NamesADirectoryThatItMayNotWrite) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  const auto closed = directory_.path() / "closed";
+  std::filesystem::create_directory(closed);
+  std::filesystem::permissions(closed, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  EXPECT_EQ(error_of(closed), closed.string() + ": cannot be written: Permission denied");
+}
+
+TEST(DiskIndex, IgnoresADamagedListOfHits) {
+  DiskIndex index;
+  index.put(7, {.number = 1, .bytes = 10, .hits = 3, .accessed = 9});
+  auto saved = index.save_accesses();
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    auto changed = saved;
+    changed[i] ^= std::byte{4};
+    EXPECT_FALSE(index.load_accesses(changed)) << i;
+  }
+  EXPECT_FALSE(index.load_accesses(std::span(saved).first(saved.size() - 1)));
+  index.put(7, {.number = 1, .bytes = 10});
+  EXPECT_TRUE(index.load_accesses(saved));
+  EXPECT_EQ(index.find(7)->hits, 3);
+  EXPECT_EQ(index.find(7)->accessed, 9);
+}
+
+TEST(DiskIndex, KeepsWhatHasMostHitsWithinTheBytes) {
+  DiskIndex index;
+  index.put(1, {.number = 10, .bytes = 100, .hits = 0, .accessed = 50});
+  index.put(2, {.number = 11, .bytes = 100, .hits = 1, .accessed = 10});
+  index.put(3, {.number = 12, .bytes = 100, .hits = 5, .accessed = 1});
+  index.put(4, {.number = 13, .bytes = 100, .hits = 1, .accessed = 20});
+  index.put(5, {.number = 99, .bytes = 100, .hits = 9});  // of a later generation
+  const std::uint64_t hashes[] = {1, 2, 3, 4, 5};
+  EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 200), (std::vector<std::uint64_t>{3, 4}));
+  EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 1000), (std::vector<std::uint64_t>{3, 4, 2}));
+  EXPECT_TRUE(index.worth_keeping(hashes, 10, 20, 99).empty());
+}
+
+}  // namespace
+}  // namespace quire::tiers
