@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMostCountedRules = 20'000;
 // So many places may an object have because its lists of members interleave, so many all alternatives of a value
 // together, and so many the whole schema.
-constexpr std::uint64_t kMostPlaces = 256, kMostPlacesOfValue = 1024, kMostPlacesOfSchema = 2048;
+constexpr std::uint64_t kMostPlaces = 256, kMostPlacesOfValue = 1024, kMostPlacesOfSchema = 1024;
 
 }  // namespace
 
@@ -49,7 +49,9 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts, std::size_t a
   if (required == 0 && object.least == 0 && !missing) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('{'), regexes_.text("}")}))});
   }
-  add_rest(object, rule, grammar_.terminal(texts_.open('{')), 0, 0, missing);
+  const SymbolId filled = grammar_.rule();
+  grammar_.add(rule, {filled});
+  add_rest(object, filled, grammar_.terminal(texts_.open('{')), 0, 0, missing);
 }
 
 // The properties that have a name, in the order of reading, then those that are only required.
@@ -235,7 +237,7 @@ bool SchemaWriter::add_witness(Object& object, const Facts& facts, const std::ve
 
 void SchemaWriter::add_rest(Object& object, SymbolId rule, SymbolId before, MemberOrder::Place place,
                             std::uint64_t count, bool missing) {
-  if (count >= object.most || !grammar_.budget().take(5)) return;
+  if (count >= object.most || !grammar_.budget().take(2)) return;
   std::vector<SymbolId> ways;
   for (std::size_t list = 0; list < object.order.lists(); ++list) {
     const auto way = named(object, place, count, missing, list);
@@ -255,17 +257,18 @@ void SchemaWriter::add_rest(Object& object, SymbolId rule, SymbolId before, Memb
 std::optional<SymbolId> SchemaWriter::named(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing,
                                             std::size_t list) {
   const auto step = object.order.next(place, list);
-  if (!step || !grammar_.budget().take(5)) return std::nullopt;
+  if (!step || grammar_.budget().exhausted()) return std::nullopt;
   const auto [entry, fresh] = object.named.try_emplace({{place, count, missing}, list}, 0);
   if (!fresh) return entry->second;
+  grammar_.budget().take(5);
   const SymbolId rule = entry->second = grammar_.rule();
   const Member& member = object.members[step->member];
   grammar_.add(rule, {member.key, member.value, behind(object, step->behind, count + 1, missing)});
   if (missing && member.witness) {
     grammar_.add(rule, {member.key, *member.witness, behind(object, step->behind, count + 1, false)});
   }
-  if (!member.required) {
-    if (const auto later = named(object, step->without, count, missing, list)) grammar_.add(rule, {*later});
+  if (step->without) {
+    if (const auto later = named(object, *step->without, count, missing, list)) grammar_.add(rule, {*later});
   }
   return rule;
 }

@@ -143,7 +143,9 @@ std::optional<MemberOrder::Step> MemberOrder::next(Place place, std::size_t list
     // A member of several lists is a step of the first.
     if (positions_[member].front().chain != list) continue;
     if (const auto after = behind(place, member)) {
-      return Step{.member = member, .behind = *after, .without = place + (i + 1 - here) * chain.stride};
+      Step step{.member = member, .behind = *after, .without = {}};
+      if (i != chain.next_required[here]) step.without = place + (i + 1 - here) * chain.stride;
+      return step;
     }
   }
   return std::nullopt;

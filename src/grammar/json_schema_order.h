@@ -21,11 +21,11 @@ class MemberOrder {
   using Place = std::uint32_t;
   using List = std::vector<std::uint32_t>;  // members by their number
 
-  // A step along one list: `member` is written, or it is passed over (never if it is required).
+  // A step along one list: `member` is written, or it is passed over if it is not required.
   struct Step {
     std::uint32_t member;
     Place behind;
-    Place without;
+    std::optional<Place> without;
   };
 
   MemberOrder() = default;
