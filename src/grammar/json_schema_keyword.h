@@ -53,6 +53,7 @@ enum class SchemaKeyword : std::uint8_t {
   UniqueItems,
 };
 
-SchemaKeyword schema_keyword(std::string_view name);
+// Annotation as well if the draft (see SchemaDocument::draft) does not have the keyword yet.
+SchemaKeyword schema_keyword(std::string_view name, int draft);
 
 }  // namespace quire::grammar

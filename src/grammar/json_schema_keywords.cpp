@@ -20,7 +20,7 @@ const Order kBehind = "\xFF";
 
 }  // namespace
 
-SchemaKeyword schema_keyword(std::string_view name) {
+SchemaKeyword schema_keyword(std::string_view name, int draft) {
   using enum SchemaKeyword;
   static const std::unordered_map<std::string_view, SchemaKeyword> names = {
       {"$dynamicRef", DynamicRef},
@@ -70,7 +70,17 @@ SchemaKeyword schema_keyword(std::string_view name) {
       {"uniqueItems", UniqueItems},
   };
   const auto found = names.find(name);
-  return found == names.end() ? Annotation : found->second;
+  if (found == names.end()) return Annotation;
+  if (draft == 0 || draft >= 8) return found->second;
+  switch (found->second) {
+    case Const:
+    case Contains:
+    case PropertyNames: return draft >= 6 ? found->second : Annotation;
+    case If: return draft >= 7 ? If : Annotation;
+    case DependentRequired:
+    case DependentSchemas: return Annotation;
+    default: return found->second;
+  }
 }
 
 void SchemaReader::absorb_keywords(State& state, Work& work, const json::object& schema, const Chain* chain) {
@@ -83,7 +93,7 @@ void SchemaReader::absorb_keywords(State& state, Work& work, const json::object&
   }
   for (const auto& [name, value] : schema) {
     if (work.error || !budget_.take(2)) return;
-    const Keyword keyword = schema_keyword(name);
+    const Keyword keyword = schema_keyword(name, document_.draft());
     if (keyword != Keyword::Annotation) absorb_keyword(state, work, schema, keyword, name, value, chain);
   }
 }

@@ -26,7 +26,7 @@ void SchemaReader::absorb_negated(State& state, Work& work, const json::object& 
   } else {
     for (const auto& [name, value] : schema) {
       if (work.error || !budget_.take(2)) return;
-      const Keyword keyword = schema_keyword(name);
+      const Keyword keyword = schema_keyword(name, document_.draft());
       if (keyword != Keyword::Annotation) negate_keyword(options, work, schema, keyword, name, value);
     }
   }

@@ -16,6 +16,8 @@ namespace {
 // Limits on the size of the expression for multiples: remainders of an automaton, and endings in decimal digits.
 constexpr std::uint64_t kLargestRemainders = 13;
 constexpr std::uint64_t kLargestEndings = 2'000;
+// So many multiples between two bounds are written one by one.
+constexpr std::int64_t kMostMultiples = 600;
 
 Decimal from_digits(bool negative, std::string whole, std::string fraction) {
   whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size()));
@@ -330,6 +332,26 @@ std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of) {
     ways.push_back(regexes.concat({regexes.all_of({whole, regexes.any_of(wholes)}), behind}));
   }
   return regexes.concat({sign, regexes.any_of(ways)});
+}
+
+std::optional<RegexId> few_multiples_text(RegexSet& regexes, const Decimal& of, const NumberRange& range) {
+  const auto whole = [](const Decimal& value) -> std::optional<std::int64_t> {
+    std::int64_t number = 0;
+    if (value.whole.size() > 15) return std::nullopt;
+    std::from_chars(value.whole.data(), value.whole.data() + value.whole.size(), number);
+    return value.negative ? -number : number;
+  };
+  if (!of.is_integer() || !range.least || !range.most) return std::nullopt;
+  const auto step = whole(of), least = whole(range.least->value), most = whole(range.most->value);
+  if (!step || *step < 1 || !least || !most) return std::nullopt;
+  // Rounded to zero above: one more to each side.
+  const std::int64_t first = *least / *step - 1, last = *most / *step + 1;
+  if (last - first > kMostMultiples) return std::nullopt;
+  std::vector<RegexId> ways;
+  for (std::int64_t i = first; i <= last; ++i) {
+    ways.push_back(equal_text(regexes, from_digits(i < 0, std::to_string(std::abs(i * *step)), {})));
+  }
+  return regexes.any_of(ways);
 }
 
 RegexId equal_text(RegexSet& regexes, const Decimal& value) {

@@ -52,6 +52,8 @@ struct NumberShape {
 RegexId number_text(RegexSet& regexes, const NumberRange& range, const NumberShape& shape);
 // Multiples of `of`, without exponents. Nothing if it cannot be written as a regular expression of bearable size.
 std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of);
+// The same for those around the range, one by one; they are to be intersected with it. Nothing if they are too many.
+std::optional<RegexId> few_multiples_text(RegexSet& regexes, const Decimal& of, const NumberRange& range);
 // All spellings without an exponent of this number.
 RegexId equal_text(RegexSet& regexes, const Decimal& value);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -12,18 +13,20 @@ namespace {
 
 // Counting properties multiplies the rules: members times counts.
 constexpr std::uint64_t kMostCountedRules = 20'000;
+// So many places may an object have because its lists of members interleave, so many all alternatives of a value
+// together, and so many the whole schema.
+constexpr std::uint64_t kMostPlaces = 256, kMostPlacesOfValue = 1024, kMostPlacesOfSchema = 1024;
 
 }  // namespace
 
-void SchemaWriter::write_object(SymbolId rule, const Facts& facts) {
+void SchemaWriter::write_object(SymbolId rule, const Facts& facts, std::size_t alternatives) {
   for (const LazyKeyword& keyword : facts.not_enforced_object) {
     return refuse(keyword, keyword.negated ? "cannot be negated" : "cannot be enforced");
   }
-  Object object{.members = {}, .others = {}, .facts = &facts, .rest = {}, .behind = {}};
+  Object object;
+  object.facts = &facts;
   std::vector<std::string> names;
-  auto named = members(facts, names);
-  if (!named || error_) return;
-  object.members = std::move(*named);
+  if (!add_members(object, facts, names) || error_) return;
   const std::vector<KeyClass> classes = key_classes(facts, names);
   object.others = one_of(classes);
   const bool missing = !facts.witnesses.empty();
@@ -39,16 +42,21 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts) {
   if ((std::min<std::uint64_t>(counts, object.members.size()) + 1) * (object.members.size() + 1) > kMostCountedRules) {
     return refuse(texts_.not_enforced(*facts.properties_counted, {}, "there are too many properties to count"));
   }
+  object.counted = missing || object.least > 0 || object.most != UINT64_MAX;
+  const std::uint64_t places =
+      std::min({kMostPlaces, kMostPlacesOfValue / alternatives, kMostPlacesOfSchema - places_});
+  add_order(object, facts, object.counted ? 1 : places);
   if (required == 0 && object.least == 0 && !missing) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('{'), regexes_.text("}")}))});
   }
-  if (const auto all = rest(object, 0, 0, missing)) grammar_.add(rule, {grammar_.terminal(texts_.open('{')), *all});
+  const SymbolId filled = grammar_.rule();
+  grammar_.add(rule, {filled});
+  add_rest(object, filled, grammar_.terminal(texts_.open('{')), 0, 0, missing);
 }
 
-// The properties that have a name, in the order of the schema, then those that are only required.
-// Nothing: a required property cannot be written.
-std::optional<std::vector<SchemaWriter::Member>> SchemaWriter::members(const Facts& facts,
-                                                                       std::vector<std::string>& names) {
+// The properties that have a name, in the order of reading, then those that are only required.
+// False: a required property cannot be written.
+bool SchemaWriter::add_members(Object& object, const Facts& facts, std::vector<std::string>& names) {
   std::unordered_set<std::string_view> seen;
   const auto add = [&](std::string_view name) {
     if (!seen.contains(name)) {
@@ -67,24 +75,44 @@ std::optional<std::vector<SchemaWriter::Member>> SchemaWriter::members(const Fac
   for (const std::string& name : facts.required) add(name);
   const std::unordered_set<std::string_view> required(facts.required.begin(), facts.required.end());
 
-  std::vector<Member> result;
   for (const std::string& name : names) {
-    if (!grammar_.budget().take(10)) return std::nullopt;
+    if (!grammar_.budget().take(10)) return false;
     const auto conjuncts = reader_.property(facts, name);
     if (!conjuncts) {
       refuse(conjuncts.error());
-      return std::nullopt;
+      return false;
     }
     Member member{.name = name, .required = required.contains(name)};
     if (reader_.is_empty(*conjuncts)) {
-      if (member.required) return std::nullopt;
+      if (member.required) return false;
       continue;
     }
     member.key = grammar_.terminal(texts_.name_and_colon(name));
     member.value = value(*conjuncts);
-    result.push_back(std::move(member));
+    object.members.push_back(std::move(member));
   }
-  return result;
+  return true;
+}
+
+void SchemaWriter::add_order(Object& object, const Facts& facts, std::uint64_t most_places) {
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  std::vector<bool> required;
+  for (const Member& member : object.members) {
+    numbers.emplace(member.name, static_cast<std::uint32_t>(required.size()));
+    required.push_back(member.required);
+  }
+  std::vector<MemberOrder::List> lists;
+  for (const ObjectPart& part : facts.object_parts) {
+    const json::value* properties = part.schema == nullptr ? nullptr : part.schema->if_contains("properties");
+    if (properties == nullptr) continue;
+    grammar_.budget().take(properties->get_object().size());
+    MemberOrder::List& list = lists.emplace_back();
+    for (const auto& [name, schema] : properties->get_object()) {
+      if (const auto found = numbers.find(name); found != numbers.end()) list.push_back(found->second);
+    }
+  }
+  object.order = MemberOrder(lists, required, most_places);
+  if (object.order.lists() > 1) places_ += object.order.places();
 }
 
 // Keys that have no name, by what their values must fit: patternProperties divide them.
@@ -207,31 +235,49 @@ bool SchemaWriter::add_witness(Object& object, const Facts& facts, const std::ve
   return true;
 }
 
-// At least one of the members from `next` on, and the end of the object. Nothing: there cannot be one.
-std::optional<SymbolId> SchemaWriter::rest(Object& object, std::size_t next, std::uint64_t count, bool missing) {
-  if (count >= object.most || !grammar_.budget().take(5)) return std::nullopt;
-  if (next == object.members.size() && !(missing ? object.witness : object.others)) return std::nullopt;
-  const auto known = object.rest.find({next, count, missing});
-  if (known != object.rest.end()) return known->second;
-  const SymbolId rule = grammar_.rule();
-  object.rest[{next, count, missing}] = rule;
-  if (next == object.members.size()) {
-    write_others(object, rule, count, missing);
-    return rule;
+void SchemaWriter::add_rest(Object& object, SymbolId rule, SymbolId before, MemberOrder::Place place,
+                            std::uint64_t count, bool missing) {
+  if (count >= object.most || !grammar_.budget().take(2)) return;
+  std::vector<SymbolId> ways;
+  for (std::size_t list = 0; list < object.order.lists(); ++list) {
+    const auto way = named(object, place, count, missing, list);
+    if (!way) continue;
+    ways.push_back(*way);
+    grammar_.add(rule, {before, *way});
   }
-  const Member& member = object.members[next];
-  grammar_.add(rule, {member.key, member.value, behind(object, next + 1, count + 1, missing)});
+  // Additional members may come as soon as no other must.
+  const auto end = object.order.complete(place) ? last(object, count, missing) : std::nullopt;
+  if (!end) return;
+  grammar_.add(rule, {before, *end});
+  if (object.counted || ways.empty()) return;
+  const SymbolId members = ways.size() == 1 ? ways.front() : grammar_.choice(std::move(ways));
+  grammar_.add(rule, {before, object.list_of_others, grammar_.terminal(texts_.comma()), members});
+}
+
+std::optional<SymbolId> SchemaWriter::named(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing,
+                                            std::size_t list) {
+  const auto step = object.order.next(place, list);
+  if (!step || grammar_.budget().exhausted()) return std::nullopt;
+  const auto [entry, fresh] = object.named.try_emplace({{place, count, missing}, list}, 0);
+  if (!fresh) return entry->second;
+  grammar_.budget().take(5);
+  const SymbolId rule = entry->second = grammar_.rule();
+  const Member& member = object.members[step->member];
+  grammar_.add(rule, {member.key, member.value, behind(object, step->behind, count + 1, missing)});
   if (missing && member.witness) {
-    grammar_.add(rule, {member.key, *member.witness, behind(object, next + 1, count + 1, false)});
+    grammar_.add(rule, {member.key, *member.witness, behind(object, step->behind, count + 1, false)});
   }
-  if (!member.required) {
-    if (const auto later = rest(object, next + 1, count, missing)) grammar_.add(rule, {*later});
+  if (step->without) {
+    if (const auto later = named(object, *step->without, count, missing, list)) grammar_.add(rule, {*later});
   }
   return rule;
 }
 
-// Additional members up to the end of the object.
-void SchemaWriter::write_others(Object& object, SymbolId rule, std::uint64_t count, bool missing) {
+std::optional<SymbolId> SchemaWriter::last(Object& object, std::uint64_t count, bool missing) {
+  if (!(missing ? object.witness : object.others)) return std::nullopt;
+  const auto [entry, fresh] = object.last.try_emplace({count, missing}, 0);
+  if (!fresh) return entry->second;
+  const SymbolId rule = entry->second = grammar_.rule();
   // Two additional keys may be equal, and then they are one property.
   if (object.least > count + 1) {
     refuse(texts_.not_enforced(*object.facts->properties_counted, "minProperties",
@@ -241,35 +287,36 @@ void SchemaWriter::write_others(Object& object, SymbolId rule, std::uint64_t cou
   const std::uint64_t most = object.most == UINT64_MAX ? UINT64_MAX : object.most - count;
   const auto bound = most >= kUnbounded ? kUnbounded : static_cast<std::uint32_t>(most);
   if (!missing) {
-    grammar_.add(rule, {grammar_.repeat(*object.others, 1, bound, comma), close});
-    return;
+    const SymbolId others = grammar_.repeat(*object.others, 1, bound, comma);
+    if (bound == kUnbounded) object.list_of_others = others;
+    grammar_.add(rule, {others, close});
+    return rule;
   }
   grammar_.add(rule, {*object.witness, close});
-  if (bound == 1) return;
+  if (bound == 1) return rule;
   if (bound != kUnbounded) {
-    return refuse(
-        {.schema = object.facts->witnesses.front().schema, .keyword = object.facts->witnesses.front().keyword},
-        "cannot be negated together with maxProperties");
+    refuse({.schema = object.facts->witnesses.front().schema, .keyword = object.facts->witnesses.front().keyword},
+           "cannot be negated together with maxProperties");
+    return rule;
   }
   const SymbolId others = grammar_.repeat(*object.others, 1, kUnbounded, comma);
   grammar_.add(rule, {*object.witness, comma, others, close});
   grammar_.add(rule, {others, comma, *object.witness, close});
   grammar_.add(rule, {others, comma, *object.witness, comma, others, close});
+  return rule;
 }
 
-SymbolId SchemaWriter::behind(Object& object, std::size_t next, std::uint64_t count, bool missing) {
+SymbolId SchemaWriter::behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing) {
   // Counts matter only up to the last that makes a difference.
   if (object.most == UINT64_MAX) count = std::min(count, object.least);
-  const auto known = object.behind.find({next, count, missing});
+  const auto known = object.behind.find({place, count, missing});
   if (known != object.behind.end()) return known->second;
   const SymbolId rule = grammar_.rule();
-  object.behind[{next, count, missing}] = rule;
-  const bool complete = std::none_of(object.members.begin() + static_cast<std::ptrdiff_t>(next), object.members.end(),
-                                     [](const Member& member) { return member.required; });
-  if (complete && count >= object.least && !missing) grammar_.add(rule, {grammar_.terminal(texts_.close('}'))});
-  if (const auto more = rest(object, next, count, missing)) {
-    grammar_.add(rule, {grammar_.terminal(texts_.comma()), *more});
+  object.behind[{place, count, missing}] = rule;
+  if (object.order.complete(place) && count >= object.least && !missing) {
+    grammar_.add(rule, {grammar_.terminal(texts_.close('}'))});
   }
+  add_rest(object, rule, grammar_.terminal(texts_.comma()), place, count, missing);
   return rule;
 }
 

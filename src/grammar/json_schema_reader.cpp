@@ -276,7 +276,9 @@ Types SchemaReader::quick_types(const json::value& value, int depth) {
     }
     if (named != 0) keep(named);
   }
-  if (const json::value* only = schema.if_contains("const")) keep(type_of(*only));
+  if (const json::value* only = schema.if_contains("const"); only != nullptr && document_.draft() != 4) {
+    keep(type_of(*only));
+  }
   if (const json::value* list = schema.if_contains("enum"); list != nullptr && list->is_array()) {
     Types listed = 0;
     for (const json::value& one : list->get_array()) listed = static_cast<Types>(listed | type_of(one));

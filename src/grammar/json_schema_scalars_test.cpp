@@ -115,6 +115,15 @@ TEST(JsonSchemaScalars, MultiplesAreWholeDivisions) {
   EXPECT_EQ(CompiledSchema(R"({"type": "integer", "multipleOf": 1009})").error(), "#/multipleOf: cannot be enforced");
 }
 
+TEST(JsonSchemaScalars, FewMultiplesBetweenBoundsAreAnyNumbers) {
+  const std::string sixteen = R"("type": "integer", "minimum": -2032, "maximum": 2031, "multipleOf": 16)";
+  expect("{" + sixteen + "}", {"-2032", "-16", "0", "16", "2016"}, {"-2048", "2032", "8", "15", "17", "-0.5", "0160"});
+  expect("{\"$schema\": \"http://json-schema.org/draft-07/schema#\", " + sixteen + "}", {"16", "16.0", "-2032.0"},
+         {"16.5", "8.0"});
+  expect(R"({"type": "number", "exclusiveMinimum": 0, "maximum": 2018.5, "multipleOf": 1009})",
+         {"1009", "2018", "1009.0"}, {"0", "-1009", "3027", "1010", "504.5"});
+}
+
 TEST(JsonSchemaScalars, DatesHaveTheDaysOfTheirMonths) {
   expect_format("date", {"2024-02-29", "2000-02-29", "1999-12-31"},
                 {"2023-02-29", "1900-02-29", "2024-04-31", "2024-13-01", "24-01-01", "2024-1-1"});

@@ -55,7 +55,7 @@ TEST(JsonSchema, PropertiesComeInTheirOrderAndRequiredOnesMust) {
          {R"({"b": ""})", R"({"a": 1, "b": "x"})", R"({"b": "x", "c": null})", R"({"a": 1, "b": "", "c": 2})"},
          {"{}", R"({"a": 1})", R"({"b": "", "a": 1})", R"({"b": "", "b": ""})", R"({"b": "", "d": 1})", R"({"b": 1})"});
   expect(R"({"type": "object", "properties": {"a": {}}, "required": ["z", "a"]})", {R"({"a": 1, "z": 2})"},
-         {R"({"z": 1, "a": 1})", R"({"a": 1})"});
+         {R"({"z": 1})", R"({"a": 1})"});
 }
 
 TEST(JsonSchema, AdditionalKeysDoNotRepeatNamedOnesInAnySpelling) {

@@ -173,7 +173,9 @@ Result<RegexId> SchemaTexts::number(const Facts& facts) {
   std::vector<RegexId> parts, without;
   for (const LazyKeyword& keyword : facts.multiples) {
     const auto of = decimal(keyword.schema->at(keyword.keyword));
-    const auto regex = of ? multiple_text(regexes_, *of) : std::nullopt;
+    std::optional<RegexId> regex;
+    if (of && !keyword.negated) regex = few_multiples_text(regexes_, *of, facts.range);
+    if (of && !regex) regex = multiple_text(regexes_, *of);
     if (!regex) return std::unexpected(not_enforced(*keyword.schema, keyword.keyword, "cannot be enforced"));
     (keyword.negated ? without : parts).push_back(*regex);
   }

@@ -123,7 +123,7 @@ void SchemaWriter::write_structured(const Job& job) {
       }
     }
     if ((facts.types & kArray) != 0) write_array(job.rule, facts);
-    if ((facts.types & kObject) != 0) write_object(job.rule, facts);
+    if ((facts.types & kObject) != 0) write_object(job.rule, facts, job.expansion->facts.size());
   }
 }
 

@@ -1,7 +1,7 @@
 // Writes the grammar of a schema's values.
 //
-// A value that is only a scalar is one terminal. An object with n properties costs 2n rules: "the properties from i on"
-// and "behind the property i - 1". Equal lists of conjuncts are one symbol, so that recursion comes to an end.
+// A value that is only a scalar is one terminal. An object costs a few rules for every place in its order: "the members
+// from here on", "behind a member". Equal lists of conjuncts are one symbol, so that recursion comes to an end.
 //
 // Who may call: one thread, write() once.
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "quire/base/error.h"
 #include "quire/grammar/grammar.h"
+#include "quire/grammar/json_schema_order.h"
 #include "quire/grammar/json_schema_reader.h"
 
 namespace quire::grammar {
@@ -40,11 +41,17 @@ class SchemaWriter {
   struct Object {
     std::vector<Member> members;
     std::optional<SymbolId> others;   // one additional member
+    SymbolId list_of_others = 0;      // any number of them; made by last()
     std::optional<SymbolId> witness;  // one that is a witness
     std::uint64_t least = 0, most = UINT64_MAX;
     const Facts* facts = nullptr;
-    // Symbols by the next member, the count of those that were written, and whether a witness is still to be found.
-    std::map<std::tuple<std::size_t, std::uint64_t, bool>, SymbolId> rest, behind;
+    MemberOrder order;
+    bool counted = false;  // or a witness is asked for: additional members come last
+    // Symbols by the place, the count of members that were written, and whether a witness is still to be found.
+    using Key = std::tuple<MemberOrder::Place, std::uint64_t, bool>;
+    std::map<Key, SymbolId> behind;
+    std::map<std::pair<Key, std::size_t>, SymbolId> named;  // by the list as well
+    std::map<std::pair<std::uint64_t, bool>, SymbolId> last;
   };
   struct Array {
     std::vector<Conjuncts> prefix;
@@ -62,14 +69,22 @@ class SchemaWriter {
   RegexId scalars(const Facts& facts);
   void write_structured(const Job& job);
 
-  void write_object(SymbolId rule, const Facts& facts);
-  std::optional<std::vector<Member>> members(const Facts& facts, std::vector<std::string>& names);
+  // One of so many alternatives.
+  void write_object(SymbolId rule, const Facts& facts, std::size_t alternatives);
+  bool add_members(Object& object, const Facts& facts, std::vector<std::string>& names);
+  void add_order(Object& object, const Facts& facts, std::uint64_t most_places);
   std::vector<KeyClass> key_classes(const Facts& facts, const std::vector<std::string>& names);
   std::optional<SymbolId> one_of(const std::vector<KeyClass>& classes);
   bool add_witness(Object& object, const Facts& facts, const std::vector<KeyClass>& classes);
-  void write_others(Object& object, SymbolId rule, std::uint64_t count, bool missing);
-  std::optional<SymbolId> rest(Object& object, std::size_t next, std::uint64_t count, bool missing);
-  SymbolId behind(Object& object, std::size_t next, std::uint64_t count, bool missing);
+  // `before`, at least one more member, and the end of the object, as alternatives of the rule.
+  void add_rest(Object& object, SymbolId rule, SymbolId before, MemberOrder::Place place, std::uint64_t count,
+                bool missing);
+  // A member of this list, and all up to the end. Nothing: there cannot be one.
+  std::optional<SymbolId> named(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing,
+                                std::size_t list);
+  SymbolId behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing);
+  // Additional members up to the end of the object.
+  std::optional<SymbolId> last(Object& object, std::uint64_t count, bool missing);
 
   void write_array(SymbolId rule, const Facts& facts);
   // Behind `count` items. `hits`: what `contains` still asks for; how many items if there is one of them, otherwise a
@@ -91,6 +106,7 @@ class SchemaWriter {
   RegexSet& regexes_;
   std::optional<Error> error_;
   std::deque<Job> jobs_;
+  std::uint64_t places_ = 0;  // of objects whose lists interleave
   struct Hash {
     std::size_t operator()(const Conjuncts& conjuncts) const;
   };

@@ -18,11 +18,8 @@ class Preparer {
   Result<Prepared> run() {
     if (auto checked = grammar_.check(); !checked) return fail(checked.error().message);
     resolve_tokens();
-    // Both are least fixed points: a symbol is looked at again when something in it became true.
-    productive_.assign(symbols_.size(), false);
-    fixed_point(productive_, [&](SymbolId id) { return productive(id); });
-    nullable_.assign(symbols_.size(), false);
-    fixed_point(nullable_, [&](SymbolId id) { return productive_[id] && nullable(id); });
+    productive_ = closure(true, [&](RegexId regex) { return !grammar_.regexes().matches_nothing(regex); });
+    nullable_ = closure(false, [&](RegexId regex) { return grammar_.regexes().matches_empty(regex); });
     if (grammar_.budget().exhausted()) return fail("the grammar is too large");
     if (!productive_[grammar_.start()]) return fail("no text fits the constraint");
     number_.assign(symbols_.size(), kNone);
@@ -62,59 +59,53 @@ class Preparer {
     }
   }
 
+  // The least set of symbols with those terminals for which `test` holds, special tokens if `tokens`, and every rule of
+  // which all parts of an alternative are in it. Every part is looked at once.
   template <typename F>
-  void fixed_point(std::vector<bool>& holds, F test) {
-    std::vector<std::vector<SymbolId>> users(symbols_.size());
+  std::vector<bool> closure(bool tokens, F test) {
+    struct Alternative {
+      SymbolId of;
+      std::size_t missing;
+    };
+    std::vector<bool> holds(symbols_.size(), false);
+    std::vector<Alternative> alternatives;
+    std::vector<std::vector<std::size_t>> users(symbols_.size());  // alternatives
     std::vector<SymbolId> queue;
-    for (SymbolId id = 0; id < symbols_.size(); ++id) {
+    const auto found = [&](SymbolId id) {
+      if (!holds[id]) queue.push_back(id);
+      holds[id] = true;
+    };
+    for (SymbolId id = 0; id < symbols_.size() && grammar_.budget().take(1); ++id) {
       const Symbol& symbol = symbols_[id];
-      for (const auto& alternative : symbol.alternatives) {
-        for (const SymbolId part : alternative) users[part].push_back(id);
+      if (is_terminal(id)) {
+        if (test(symbol.regex)) found(id);
+      } else if (symbol.kind == Symbol::Kind::Token) {
+        if (tokens) found(id);
+      } else if (symbol.kind == Symbol::Kind::Repeat) {
+        if (symbol.least == 0) {
+          found(id);
+          continue;
+        }
+        users[symbol.of].push_back(alternatives.size());
+        const bool separated = symbol.least > 1 && symbol.separator;
+        if (separated) users[*symbol.separator].push_back(alternatives.size());
+        alternatives.push_back({.of = id, .missing = separated ? std::size_t{2} : std::size_t{1}});
       }
-      if (symbol.kind == Symbol::Kind::Repeat) {
-        users[symbol.of].push_back(id);
-        if (symbol.separator) users[*symbol.separator].push_back(id);
+      for (const auto& parts : symbol.alternatives) {
+        grammar_.budget().take(1 + parts.size());
+        if (parts.empty()) found(id);
+        for (const SymbolId part : parts) users[part].push_back(alternatives.size());
+        alternatives.push_back({.of = id, .missing = parts.size()});
       }
-      queue.push_back(id);
     }
-    while (!queue.empty()) {
+    while (!queue.empty() && grammar_.budget().take(1)) {
       const SymbolId id = queue.back();
       queue.pop_back();
-      if (holds[id] || !grammar_.budget().take(1) || !test(id)) continue;
-      holds[id] = true;
-      // A rule that uses a symbol in many alternatives is queued once for each; it is looked at as long as it fails.
-      for (const SymbolId user : users[id]) {
-        if (!holds[user]) queue.push_back(user);
+      for (const std::size_t user : users[id]) {
+        if (--alternatives[user].missing == 0) found(alternatives[user].of);
       }
     }
-  }
-
-  bool productive(SymbolId id) {
-    const Symbol& symbol = symbols_[id];
-    if (is_terminal(id)) return !grammar_.regexes().matches_nothing(symbol.regex);
-    if (symbol.kind == Symbol::Kind::Token) return true;
-    if (symbol.kind == Symbol::Kind::Repeat) {
-      if (symbol.least == 0) return true;
-      return productive_[symbol.of] && (symbol.least == 1 || !symbol.separator || productive_[*symbol.separator]);
-    }
-    return std::ranges::any_of(symbol.alternatives, [&](const auto& parts) {
-      grammar_.budget().take(1 + parts.size());
-      return std::ranges::all_of(parts, [&](SymbolId part) { return productive_[part]; });
-    });
-  }
-
-  bool nullable(SymbolId id) {
-    const Symbol& symbol = symbols_[id];
-    if (is_terminal(id)) return grammar_.regexes().matches_empty(symbol.regex);
-    if (symbol.kind == Symbol::Kind::Token) return false;
-    if (symbol.kind == Symbol::Kind::Repeat) {
-      if (symbol.least == 0) return true;
-      return nullable_[symbol.of] && (symbol.least == 1 || !symbol.separator || nullable_[*symbol.separator]);
-    }
-    return std::ranges::any_of(symbol.alternatives, [&](const auto& parts) {
-      grammar_.budget().take(1 + parts.size());
-      return std::ranges::all_of(parts, [&](SymbolId part) { return nullable_[part]; });
-    });
+    return holds;
   }
 
   Position waiting_for(SymbolId id) {

@@ -1,6 +1,7 @@
 // Byte classes, derivatives, emptiness, and copies of nodes.
 #include <algorithm>
 #include <ranges>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,6 +14,12 @@ using regex::kDerivativeSteps;
 using regex::kLookupSteps;
 using regex::kNoSet;
 using regex::mix;
+
+namespace {
+
+constexpr std::size_t kKnownTexts = 8, kLongestKnownText = 64;
+
+}  // namespace
 
 std::uint64_t RegexSet::Impl::hash_of(const Classes& classes) {
   std::uint64_t hash = classes.count;
@@ -157,10 +164,36 @@ RegexId RegexSet::Impl::compute_derivative(RegexId id, const Node& node, std::ui
   }
 }
 
+// States that differ in a counter usually match the same text: those that were found last are tried first.
+bool RegexSet::Impl::matches_known_text(RegexId of) {
+  std::vector<RegexId> path;
+  for (std::size_t i = 0; i < known_texts.size(); ++i) {
+    path.assign(1, of);
+    for (const char c : known_texts[i]) {
+      const RegexId next = derivative(path.back(), static_cast<std::uint8_t>(c));
+      if (!budget->take(2) || emptiness[next] == Emptiness::MatchesNothing) break;
+      if (emptiness[next] == Emptiness::MatchesSome) {
+        for (const RegexId id : path) emptiness[id] = Emptiness::MatchesSome;
+        std::rotate(known_texts.begin(), known_texts.begin() + static_cast<std::ptrdiff_t>(i),
+                    known_texts.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        return true;
+      }
+      path.push_back(next);
+    }
+  }
+  return false;
+}
+
 // Breadth first: a counter's states are many, and the nearest state that surely matches is usually near.
 bool RegexSet::Impl::matches_nothing(RegexId of) {
   if (emptiness[of] != Emptiness::Unknown) return emptiness[of] == Emptiness::MatchesNothing;
-  std::vector<std::pair<RegexId, std::size_t>> queue{{of, 0}};  // node, where it came from
+  if (matches_known_text(of)) return false;
+  struct Step {
+    RegexId id;
+    std::size_t from;
+    std::uint8_t byte;
+  };
+  std::vector<Step> queue{{of, 0, 0}};
   ++visit;
   const auto first_visit = [&](RegexId id) {
     if (visited.size() <= id) visited.resize(nodes.size() + nodes.size() / 2);
@@ -168,22 +201,30 @@ bool RegexSet::Impl::matches_nothing(RegexId of) {
   };
   first_visit(of);
   for (std::size_t at = 0; at < queue.size(); ++at) {
-    const RegexId id = queue[at].first;
+    const RegexId id = queue[at].id;
     const std::uint32_t set = classes_of(id);
     for (std::size_t i = 0; i < class_bytes[set].size(); ++i) {
-      const RegexId next = derivative(id, class_bytes[set][i]);
+      const std::uint8_t byte = class_bytes[set][i];
+      const RegexId next = derivative(id, byte);
       if (!budget->take(2)) return true;
       if (emptiness[next] == Emptiness::MatchesNothing) continue;
       if (emptiness[next] == Emptiness::MatchesSome) {
-        for (std::size_t back = at;; back = queue[back].second) {
-          emptiness[queue[back].first] = Emptiness::MatchesSome;
-          if (back == 0) return false;
+        std::string text(1, static_cast<char>(byte));
+        for (std::size_t back = at;; back = queue[back].from) {
+          emptiness[queue[back].id] = Emptiness::MatchesSome;
+          if (back == 0) break;
+          text += static_cast<char>(queue[back].byte);
         }
+        if (text.size() > kLongestKnownText) return false;
+        std::ranges::reverse(text);
+        if (known_texts.size() == kKnownTexts) known_texts.pop_back();
+        known_texts.insert(known_texts.begin(), std::move(text));
+        return false;
       }
-      if (first_visit(next)) queue.emplace_back(next, at);
+      if (first_visit(next)) queue.push_back({next, at, byte});
     }
   }
-  for (const auto& [id, from] : queue) emptiness[id] = Emptiness::MatchesNothing;
+  for (const Step& step : queue) emptiness[step.id] = Emptiness::MatchesNothing;
   return true;
 }
 

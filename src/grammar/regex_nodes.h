@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -69,6 +70,7 @@ struct RegexSet::Impl {
   NumberMap derivatives;               // node << 8 | class
   std::vector<std::uint32_t> visited;  // scratch of matches_nothing(): per node, when
   std::uint32_t visit = 0;
+  std::vector<std::string> known_texts;  // by which matches_nothing() found matches, the last first
   std::uint32_t factoring = 0;
 
   explicit Impl(Budget& owner);
@@ -102,6 +104,7 @@ struct RegexSet::Impl {
   RegexId derivative(RegexId id, std::uint8_t byte);
   RegexId compute_derivative(RegexId id, const Node& node, std::uint8_t byte);
   bool matches_nothing(RegexId of);
+  bool matches_known_text(RegexId of);
   RegexId within(RegexId id, std::uint32_t horizon, std::unordered_map<RegexId, RegexId>& done);
   RegexId import(const Impl& from, RegexId id, std::unordered_map<RegexId, RegexId>& done);
 };
