@@ -439,6 +439,7 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .waits_for_prefix = choice.leader != nullptr,
                      .waits_for_tier = choice.fetch != 0,
                      .hit = choice.hit,
+                     .from = choice.from,
                      .priority = choice.priority,
                      .suspensions = choice.suspensions,
                      .name_space = choice.name_space});

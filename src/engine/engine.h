@@ -27,6 +27,7 @@
 // How it fails: submit() refuses with a reason; nothing else fails.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <expected>
@@ -110,6 +111,7 @@ struct SequenceInfo {
   bool waits_for_prefix = false;  // Waiting: another request computes its prefix
   bool waits_for_tier = false;    // Waiting: its prefix is on its way from a tier
   Hit hit;
+  std::array<std::uint32_t, kTierKinds> from{};  // of the hit's tokens, those that came from a tier (by TierKind)
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
   Namespace name_space = 0;  // its tenant

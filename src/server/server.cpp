@@ -86,7 +86,11 @@ void Server::Impl::reload() {
 
 void Server::Impl::tell_engine(const Keys& keys) {
   const auto before = std::exchange(shares, shares_of(keys.tenants()));
-  service->inspect([this, before, now = shares, options = engine_options(keys.tenants())](engine::Engine& engine) {
+  service->inspect([this, before, now = shares, options = engine_options(keys.tenants()),
+                    names = keys.tier_names()](engine::Engine& engine) {
+    if (tiers::Tiers* const tiers = engine.options().tiers; tiers != nullptr) {
+      for (const auto& [id, name] : names) tiers->name_tenant(id, name);
+    }
     std::string problem = give_shares(engine.pool(), before, now);
     if (const auto set = engine.set_tenants(options); !set) problem = set.error();
     if (!problem.empty()) http->post([this, problem] { note(problem); });
