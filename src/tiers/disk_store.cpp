@@ -42,13 +42,19 @@ DiskStore::DiskStore(const DiskTierOptions& options, std::unique_ptr<DiskDirecto
   accesses_at_ = Clock::now() + options_.access_interval;
 }
 
-DiskStore::~DiskStore() {
+DiskStore::~DiskStore() { close_database(); }
+
+void DiskStore::close_database() {
   generations_.clear();
+  index_.clear();
+  next_number_ = 1;
   if (!db_) return;
   if (default_family_) db_->DestroyColumnFamilyHandle(default_family_);
+  default_family_ = nullptr;
   // What is not flushed is lost, as after a crash. Closing cleanly calls flush() first.
   (void)db_->Close();
   delete db_;
+  db_ = nullptr;
 }
 
 void DiskStore::log(const std::string& line) const {

@@ -137,7 +137,10 @@ class DiskStore {
  private:
   DiskStore(const DiskTierOptions& options, std::unique_ptr<DiskDirectory> directory);
 
-  std::optional<DiskFault> open_database(rocksdb::Env* env, bool& damaged);
+  // `damaged`: it failed, and the database is to blame. `tolerant`: open it even if files are missing or cut.
+  std::optional<DiskFault> open_database(rocksdb::Env* env, bool& damaged, bool tolerant = false);
+  void close_database();
+  void drop_damaged_generations(rocksdb::Env* env);
   std::optional<DiskFault> load();
   rocksdb::Status load_generation(Generation& generation);
   std::optional<DiskFault> new_generation(std::uint64_t first);

@@ -20,10 +20,11 @@ class NoLog : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::DBOptions database_options(bool direct_io, rocksdb::Env* env) {
+rocksdb::DBOptions database_options(bool direct_io, bool tolerant, rocksdb::Env* env) {
   rocksdb::DBOptions options;
   options.env = env;
   options.create_if_missing = true;
+  options.paranoid_checks = !tolerant;
   options.info_log = std::make_shared<NoLog>();
   options.max_open_files = 256;
   options.use_direct_reads = direct_io;
@@ -77,7 +78,12 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskTierOptions& option
   bool damaged = false;
   auto fault = store->open_database(env, damaged);
   if (fault && damaged) {
-    store->log(fmt::format("disk cache {}; it is deleted and begun anew", fault->message));
+    store->log("disk cache " + fault->message);
+    store->drop_damaged_generations(env);
+    fault = store->open_database(env, damaged);
+  }
+  if (fault && damaged) {
+    store->log(fmt::format("disk cache {}: cannot be repaired; it is deleted and begun anew", options.path.string()));
     if (auto removed = store->directory_->remove_database(); !removed) return std::unexpected(removed.error());
     fault = store->open_database(env, damaged);
   }
@@ -88,9 +94,15 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskTierOptions& option
   return store;
 }
 
-std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damaged) {
+void DiskStore::drop_damaged_generations(rocksdb::Env* env) {
+  bool damaged = false;
+  if (!open_database(env, damaged, true)) (void)load();
+  close_database();
+}
+
+std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damaged, bool tolerant) {
   const bool direct_io = options_.direct_io && directory_->direct_io_works();
-  const rocksdb::DBOptions database = database_options(direct_io, env);
+  const rocksdb::DBOptions database = database_options(direct_io, tolerant, env);
   const std::string path = directory_->database().string();
   std::vector<std::string> names;
   damaged = false;
