@@ -183,7 +183,7 @@ TEST_F(DiskFaults, AFullDiskFailsPutsAndStillAnswersGets) {
   ASSERT_TRUE(notices());
   EXPECT_EQ(tier_->usage().problem, options_.path.string() + ": the disk is full");
   EXPECT_EQ(client().put(next_++, kBytes), TierOutcome::Failed);
-  EXPECT_EQ(hits(50), 50);
+  EXPECT_EQ(hits(50), 50) << log();
   disk_->fault = FaultyDisk::Fault::None;
   EXPECT_TRUE(recovers()) << tier_->usage().problem;
   EXPECT_EQ(hits(50), 50) << log();

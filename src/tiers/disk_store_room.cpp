@@ -54,6 +54,8 @@ std::optional<DiskFault> DiskStore::resume(const std::atomic<bool>& stop) {
   count_files();
   if (auto fault = make_room(stop, false)) return fault;
   const auto status = db_->Resume();
+  // Busy: RocksDB itself looks for space, every five seconds.
+  if (status.IsBusy()) return fault_of(rocksdb::Status::NoSpace());
   if (!status.ok()) return fault_of(status);
   return flush_generations();
 }
