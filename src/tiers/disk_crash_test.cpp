@@ -84,8 +84,10 @@ TEST(DiskCrash, LeavesOnlyWholeObjectsAndTheLimit) {
     // Some are killed while they open, most while they work.
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 700'000);
     while (std::chrono::steady_clock::now() < end) {
+      ::kill(child, SIGSTOP);  // so that the files do not change while they are counted
       most = std::max(most, bytes_below(path));
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ::kill(child, SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
