@@ -77,6 +77,12 @@ Result<std::unique_ptr<DiskDirectory>> DiskDirectory::open(const fs::path& path)
   if (::mkdir(directory->database().c_str(), 0700) != 0 && errno != EEXIST) {
     return fail(fmt::format("{}: cannot be written: {}", name, reason(errno)));
   }
+  // RocksDB leaves its temporary files behind when it is killed.
+  for (fs::directory_iterator entry(directory->database(), error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code kept;
+    if (entry->path().extension() == ".dbtmp") fs::remove(entry->path(), kept);
+  }
   if (::access(directory->database().c_str(), R_OK | W_OK | X_OK) != 0) {
     return fail(fmt::format("{}: cannot be written: {}", directory->database().string(), reason(errno)));
   }

@@ -169,7 +169,8 @@ void DiskStore::count_files() {
   const std::lock_guard lock(mutex_);
   disk_bytes_ = counted;
   const std::uint64_t explained = taken() - unexplained_;
-  unexplained_ = counted > explained ? counted - explained : 0;
+  // It only grows: what is explained includes buffers that are not in a file yet.
+  if (counted > explained) unexplained_ = std::max(unexplained_, counted - explained);
   // The files and what is free are what this cache could have at most.
   const std::uint64_t possible = counted + free;
   const std::uint64_t allowed = possible > options_.keep_free_bytes ? possible - options_.keep_free_bytes : 0;
