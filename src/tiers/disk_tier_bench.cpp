@@ -5,7 +5,7 @@
 //   2000000)
 //
 // A line for each size and turn: MB/s of the file, of the tier, and the tier's share. "put" ends when everything is on
-// the disk. The last line of a size is the median.
+// the disk. The last lines of a size are the medians, and the CPU time of the tier.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "quire/tiers/disk_tier.h"
@@ -30,8 +31,18 @@ constexpr int kTurns = 5;
 
 double since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 struct Speeds {
-  double write = 0, read = 0;  // bytes per second
+  double write = 0, read = 0;          // bytes per second
+  double write_cpu = 0, read_cpu = 0;  // seconds of CPU time for each GB
 };
 
 int open_direct(const fs::path& path, int flags) {
@@ -99,22 +110,25 @@ Speeds tier(const fs::path& path, std::size_t bytes, std::size_t object) {
   }
   Speeds speeds;
   {
-    auto began = Clock::now();
     auto opened = open_disk_tier(options, listener);
     if (!opened) {
       fmt::print(stderr, "{}\n", opened.error().message);
       std::exit(1);
     }
-    began = Clock::now();
+    const auto began = Clock::now();
+    const double cpu = cpu_seconds();
     run_all(**opened, listener, jobs);
     opened->reset();  // flushes
     speeds.write = static_cast<double>(count * object) / since(began);
+    speeds.write_cpu = (cpu_seconds() - cpu) / static_cast<double>(count * object) * 1e9;
   }
   auto opened = open_disk_tier(options, listener);
   for (TierJob& job : jobs) job.kind = TierJob::Kind::Get;
   const auto began = Clock::now();
+  const double cpu = cpu_seconds();
   run_all(**opened, listener, jobs);
   speeds.read = static_cast<double>(count * object) / since(began);
+  speeds.read_cpu = (cpu_seconds() - cpu) / static_cast<double>(count * object) * 1e9;
   if (listener.others > 0) fmt::print(stderr, "{} jobs did not succeed\n", listener.others.load());
   opened->reset();
   fs::remove_all(path);
@@ -127,7 +141,7 @@ double median(std::vector<double> values) {
 }
 
 void measure(const fs::path& directory, std::size_t bytes, std::size_t object) {
-  std::vector<double> writes, reads, write_shares, read_shares;
+  std::vector<double> writes, reads, write_shares, read_shares, write_cpu, read_cpu;
   for (int turn = 0; turn < kTurns; ++turn) {
     const Speeds plain = plain_file(directory / "plain", bytes);
     const Speeds ours = tier(directory / "tier", bytes, object);
@@ -139,9 +153,12 @@ void measure(const fs::path& directory, std::size_t bytes, std::size_t object) {
     reads.push_back(ours.read);
     write_shares.push_back(ours.write / plain.write);
     read_shares.push_back(ours.read / plain.read);
+    write_cpu.push_back(ours.write_cpu);
+    read_cpu.push_back(ours.read_cpu);
   }
   fmt::print("{:>8}  median: put {:.0f} MB/s, {:.2f} of the file; get {:.0f} MB/s, {:.2f} of the file\n", object,
              median(writes) / 1e6, median(write_shares), median(reads) / 1e6, median(read_shares));
+  fmt::print("{:>8}  CPU time: put {:.2f} s/GB, get {:.2f} s/GB\n", object, median(write_cpu), median(read_cpu));
 }
 
 }  // namespace
