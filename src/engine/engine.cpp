@@ -45,6 +45,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
   }
   if (options.host_cache_bytes > 0) {
     if (options.tiers == nullptr) return fail("a host cache needs the tiers that look after it");
+    (*host_arena)->prepare();  // it is going to be used, and not in the middle of a step
     options.tiers->use_host(**host_arena, options.host_cache_bytes);
   }
   return std::unique_ptr<Engine>(new Engine(executor, pool, std::move(*host_arena), options));
@@ -310,11 +311,12 @@ bool Engine::step() {
     stats_.total_seconds += seconds(now() - start);
   }
   forget_ended();
+  const bool moved = options_.tiers != nullptr && options_.tiers->moved_bytes() > 0;
   if (options_.check_integrity) {
     const auto sound = pool_->check_integrity();
     QUIRE_CHECK(sound.has_value(), "the pool is sound after a step");
   }
-  return worked;
+  return worked || moved;
 }
 
 // A choice that is in its first step stops waiting here.

@@ -132,8 +132,8 @@ class Engine {
   bool cancel(RequestId id);
   void cancel_all(Finish why = Finish::Cancelled);
 
-  // One step. False: nothing could be computed. Then either the engine is idle(), or a request waits for pages from a
-  // tier, which calls Tiers::on_arrival().
+  // One step. False: nothing could be computed, and nothing came from a tier. Then either the engine is idle(), or a
+  // request waits for pages from a tier, which calls Tiers::on_arrival().
   bool step();
   bool idle() const;  // no request is waiting or running
   // Refuses new requests from now on. Those already here are finished.

@@ -24,7 +24,9 @@ constexpr std::uint32_t kArithmeticVersion = 1;
 }  // namespace
 
 HostedModel::HostedModel() = default;
-HostedModel::~HostedModel() = default;
+HostedModel::~HostedModel() {
+  if (tiers_) tiers_->detach();  // others may hold it longer than the device lives
+}
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
                                                          const HostOptions& options) {

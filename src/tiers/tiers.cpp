@@ -28,10 +28,16 @@ constexpr std::chrono::milliseconds kFlushPause{1};
 
 Tiers::Tiers(TiersOptions options) : options_(std::move(options)) {}
 
-Tiers::~Tiers() {
+Tiers::~Tiers() { detach(); }
+
+void Tiers::detach() {
   tiers_.clear();  // waits for their threads
   // Staging memory belongs to the device until downloads into it are done.
   if (!copying_.empty()) (void)device_->fence();
+  copying_.clear();
+  host_.reset();
+  staging_.reset();
+  pool_ = nullptr;
 }
 
 void Tiers::add(std::unique_ptr<Tier> tier) {
@@ -47,6 +53,7 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   auto staging = Staging::create(pool.arena().device(), options_.staging_bytes, object_bytes);
   if (!staging) return std::unexpected(staging.error());
   staging_ = std::move(*staging);
+  staging_->prepare(pool.arena().device());
   pool_ = &pool;
   device_ = &pool.arena().device();
   const StateLayout& layout = pool.layout();
@@ -82,7 +89,7 @@ void Tiers::done(const TierJob& job, TierOutcome outcome) noexcept {
   if (wake_ && job.kind != TierJob::Kind::Put) wake_();
 }
 
-PoolResult<void> Tiers::advance() {
+PoolResult<void> Tiers::advance(bool bounded) {
   if (pool_ == nullptr) return {};
   {
     const std::lock_guard lock(arrival_);
@@ -108,7 +115,8 @@ PoolResult<void> Tiers::advance() {
     if (fetch.phase == FetchStatus::Phase::Looking) ask(fetch);
     if (fetch.phase != FetchStatus::Phase::Fetching) continue;
     load(fetch);
-    while (fetch.phase == FetchStatus::Phase::Fetching && moved_bytes_ < options_.step_bytes && promote(fetch)) {
+    while (fetch.phase == FetchStatus::Phase::Fetching && (!bounded || moved_bytes_ < options_.step_bytes) &&
+           promote(fetch)) {
       load(fetch);
     }
   }

@@ -97,6 +97,9 @@ class Tiers final : public ContentObserver, public TierListener {
   void add(std::unique_ptr<Tier> tier);  // before attach()
   // Takes the staging memory from the pool's device. The device must outlive this object.
   PoolResult<void> attach(SequencePool& pool);
+  // Ends the tiers and gives the staging memory back. What is pending is not written. To be called before the device
+  // goes, if this object may live longer.
+  void detach();
   // What the pool evicts goes to this arena too: at most so many bytes of it. The arena must outlive its use here.
   void use_host(HostArena& arena, std::uint64_t bytes);
   void leave_host();                        // before the arena goes; waits for the device
@@ -107,8 +110,10 @@ class Tiers final : public ContentObserver, public TierListener {
   // Is called by a tier's thread whenever something has arrived that advance() can use.
   void on_arrival(std::function<void()> wake);
 
-  // To be called between two steps. An error is one of the device (see Device::fence()).
-  PoolResult<void> advance();
+  // To be called between two steps. An error is one of the device (see Device::fence()). `bounded`: somebody waits for
+  // the next step, so it moves no more than step_bytes.
+  PoolResult<void> advance(bool bounded = true);
+  std::uint64_t moved_bytes() const { return moved_bytes_; }  // into the pool, by the last advance()
   // Whether advance() has or will have something to do, without any further call.
   bool busy() const;
   // Calls advance() until everything is written, or until the deadline. Returns whether everything is.
