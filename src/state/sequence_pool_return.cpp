@@ -16,7 +16,8 @@ constexpr std::uint64_t kNotCopied = UINT64_MAX;
 
 }  // namespace
 
-// Notes in sources_ where the copy has the bytes of each page: an offset (saved) or a cell (suspended).
+// Notes in sources_ where the copy has the bytes of each page: an offset (saved; in a view, into the bytes of its
+// group) or a cell (suspended).
 void SequencePool::note_sources(const Copy& copy) const {
   std::ranges::fill(sources_, kNotCopied);
   if (copy.suspended != nullptr) {
@@ -28,11 +29,12 @@ void SequencePool::note_sources(const Copy& copy) const {
   const auto blocks = divide_up(static_cast<std::uint32_t>(copy.tokens.size()), block_size());
   std::uint64_t offset = 0;
   for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (copy.view != nullptr) offset = 0;
     for (std::uint32_t b = copy.first_blocks[g]; b < blocks; ++b, offset += object_bytes(g)) {
       sources_[std::size_t{g} * max_blocks_ + b] = offset;
     }
   }
-  sources_.back() = offset;
+  sources_.back() = copy.view != nullptr ? 0 : offset;
 }
 
 // For the journal: the pages that the copy does not have, although the sequence had them.
@@ -204,7 +206,10 @@ PoolResult<void> SequencePool::upload(const Copy& copy, std::uint64_t source, st
   if (copy.suspended != nullptr) {
     return copy.suspended->cells.load(static_cast<std::uint32_t>(source), to, object_bytes(cls));
   }
-  return arena_->device().upload(to, copy.saved->data.data() + source, object_bytes(cls));
+  const std::byte* const from = copy.saved != nullptr  ? copy.saved->data.data()
+                                : cls == state_class() ? copy.view->state.data()
+                                                       : copy.view->pages[cls].data();
+  return arena_->device().upload(to, from + source, object_bytes(cls));
 }
 
 }  // namespace quire
