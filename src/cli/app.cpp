@@ -33,6 +33,7 @@
 #include "quire/cli/render.h"
 #include "quire/cli/replay.h"
 #include "quire/cli/serve.h"
+#include "quire/cli/session.h"
 #include "quire/cli/simulate.h"
 #include "quire/cli/synth.h"
 #include "quire/cli/tokenize.h"
@@ -59,6 +60,7 @@ constexpr std::string_view kUsages[] = {
     "quire run [-m FILE] -p TEXT|- | -f FILE [OPTIONS]",
     "quire chat [-m FILE] [TEXT] [-f FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
+    "quire session info|save|load FILE [TEXT | -f FILE] [-m FILE] [OPTIONS]",
     "quire keys add|list|set|revoke [NAME] --keys FILE [OPTIONS]",
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire simulate TRACE... [-m FILE | --shape NAME] [--memory SIZES] [OPTIONS]",
@@ -347,6 +349,7 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
                               add_simulate(app, console),
                               add_keys(app, console),
                               add_replay(app, console),
+                              add_session(app, console),
                               add_constrain(app),
                               add_completion(app),
                               add_man(app)};
