@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <boost/json/parse.hpp>
 #include <fmt/format.h>
 
 #include "quire/server/engine_calls.h"
+#include "quire/server/session_store.h"
 
 namespace quire::server {
 namespace {
@@ -47,6 +49,7 @@ void Completion::submit(Namespace name_space) {
     self->over_ = true;
     self->context_.metrics.completed(Outcome::Gone);
     self->note("cancelled");
+    self->end_session(false, true);
     self->cancel();
   };
   for (std::size_t i = 0; i < request_.prompts.size(); ++i) {
@@ -60,7 +63,8 @@ void Completion::submit(Namespace name_space) {
   }
   responder_->headers.emplace_back("x-request-id", std::to_string(ids_.front()));
   format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
-                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model);
+                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model,
+                                               request_.session_id);
 }
 
 void Completion::accepted() {
@@ -174,6 +178,7 @@ void Completion::echo_scores(std::uint32_t index) {
 
 void Completion::token(const Arrival& arrival, std::uint32_t index) {
   ++tokens_;
+  if (request_.session) request_.session->add(arrival.token, arrival.text);
   echo_scores(index);
   if (over_) return;
   Choice& choice = choices_[index];
@@ -224,6 +229,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !one_call) {
     return fail(failure->error, failure->outcome);
   }
+  if (request_.session) request_.session->add_text(arrival.text);
   choice.finish = arrival.finish == engine::Finish::Length ? "length" : "stop";
   if (choice.answer) {
     add(choice.answer->push(arrival.text), index);
@@ -250,6 +256,8 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
 void Completion::complete() {
   if (request_.stream && !begun_) return;  // accepted() calls it again
   over_ = true;
+  // Before the client knows: its next call may come at once.
+  end_session(std::string_view(choices_.front().finish) != "length", false);
   context_.metrics.completed(Outcome::Finished);
   const bool same = std::ranges::all_of(
       choices_, [this](const Choice& c) { return std::string_view(c.finish) == choices_.front().finish; });
@@ -284,8 +292,18 @@ void Completion::complete() {
   responder_->send({.body = format_->whole(answers, usage_)});
 }
 
+// What has come of the answer becomes part of its session, which others may use from now on.
+void Completion::end_session(bool ended, bool cut_off) {
+  const auto session = std::exchange(request_.session, nullptr);
+  if (!session) return;
+  std::optional<boost::json::object> message;
+  if (choices_.front().answer) message = boost::json::parse(message_json(*choices_.front().answer)).as_object();
+  session->end_answer(ended, cut_off, std::move(message));
+}
+
 void Completion::fail(const ApiError& error, Outcome outcome) {
   over_ = true;
+  end_session(false, true);
   context_.metrics.completed(outcome);
   note(error.code.empty() ? error.type : error.code);
   cancel();

@@ -69,6 +69,7 @@ class Completion final : public Receiver, public std::enable_shared_from_this<Co
   void add(const std::vector<tools::Delta>& deltas, std::uint32_t index);
   bool one_call_came(std::uint32_t index);
   void fail(const ApiError& error, Outcome outcome);
+  void end_session(bool ended, bool cut_off);
   void cancel();
   void stream(std::string_view events);
   void keep_alive();
