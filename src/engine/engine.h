@@ -176,7 +176,8 @@ class Engine {
   void lose_device();
   void recover();
 
-  void equip(const Job& job, Choice& choice);
+  std::optional<std::string> equip(const Job& job, Choice& choice);
+  static std::optional<std::string> replay(const Request& asked, Choice& choice);
   void start_siblings(Choice& first);
   void accept(Choice& choice);
   bool append(Choice& choice, Token token, float logprob, std::span<const TokenLogprob> alternatives);

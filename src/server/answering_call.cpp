@@ -22,6 +22,7 @@ void AnsweringCall::watch_client() {
     self->over_ = true;
     self->context_.metrics.completed(Outcome::Gone);
     self->note("cancelled");
+    self->cut_off();
     self->cancel();
   };
 }
@@ -100,6 +101,7 @@ void AnsweringCall::complete(std::string_view finish) {
 
 void AnsweringCall::fail(const ApiError& error, Outcome outcome) {
   over_ = true;
+  cut_off();
   context_.metrics.completed(outcome);
   note(error.code.empty() ? error.type : error.code);
   cancel();

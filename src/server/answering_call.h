@@ -62,6 +62,8 @@ class AnsweringCall : public Receiver, public std::enable_shared_from_this<Answe
   virtual std::string_view keep_alive_event() const { return ": waiting\n\n"; }
   virtual HttpResponse refusal(const ApiError& error) const { return to_response(error); }
   virtual void append_failure(const ApiError& error, std::string& out) = 0;
+  // The call ends before its answer is whole: its client has gone, or it failed. Nothing was told yet.
+  virtual void cut_off() {}
 
   const CompletionContext& context_;
   const Namespace name_space_;

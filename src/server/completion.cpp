@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <boost/json/parse.hpp>
 #include <fmt/format.h>
 
 #include "quire/server/engine_calls.h"
+#include "quire/server/session_store.h"
 
 namespace quire::server {
 
@@ -41,7 +43,8 @@ void Completion::begin() {
     submit(std::move(asked), static_cast<std::uint32_t>(i));
   }
   format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
-                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model);
+                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model,
+                                               request_.session_id);
 }
 
 void Completion::accepted() {
@@ -112,6 +115,7 @@ void Completion::echo_scores(std::uint32_t index) {
 
 void Completion::token(const Arrival& arrival, std::uint32_t index) {
   ++tokens_;
+  if (request_.session) request_.session->add(arrival.token, arrival.text);
   echo_scores(index);
   if (over_) return;
   Choice& choice = choices_[index];
@@ -157,6 +161,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !one_call) {
     return fail(failure->error, failure->outcome);
   }
+  if (request_.session) request_.session->add_text(arrival.text);
   choice.finish = arrival.finish == engine::Finish::Length ? "length" : "stop";
   if (choice.answer) {
     add(choice.answer->push(arrival.text), index);
@@ -182,6 +187,8 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
 
 void Completion::end() {
   if (request_.stream && !begun_) return;  // accepted() calls it again
+  // Before the client knows: its next call may come at once.
+  end_session(std::string_view(choices_.front().finish) != "length", false);
   const bool same = std::ranges::all_of(
       choices_, [this](const Choice& c) { return std::string_view(c.finish) == choices_.front().finish; });
   complete(same ? choices_.front().finish : "mixed");
@@ -217,6 +224,15 @@ void Completion::end() {
 void Completion::append_failure(const ApiError& error, std::string& out) {
   out += fmt::format("data: {}\n\n", to_json(error));
   CompletionFormat::done(out);
+}
+
+// What has come of the answer becomes part of its session, which others may use from now on.
+void Completion::end_session(bool ended, bool was_cut_off) {
+  const auto session = std::exchange(request_.session, nullptr);
+  if (!session) return;
+  std::optional<boost::json::object> message;
+  if (choices_.front().answer) message = boost::json::parse(message_json(*choices_.front().answer)).as_object();
+  session->end_answer(ended, was_cut_off, std::move(message));
 }
 
 }  // namespace quire::server

@@ -51,6 +51,8 @@ class Completion final : public AnsweringCall {
   void end();
   void add(const std::vector<tools::Delta>& deltas, std::uint32_t index);
   bool one_call_came(std::uint32_t index);
+  void cut_off() override { end_session(false, true); }
+  void end_session(bool ended, bool was_cut_off);
   void stream(std::string_view events);
   void append_failure(const ApiError& error, std::string& out) override;
 

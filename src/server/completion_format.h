@@ -91,7 +91,9 @@ struct ChoiceAnswer {
 
 class CompletionFormat {
  public:
-  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model);
+  // `session`: the id of the session that the answer belongs to; empty: none.
+  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model,
+                   std::string_view session = {});
 
   std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;
 

@@ -137,6 +137,12 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                  .parse_bytes = options.parse_bytes,
                  .responses = {.bytes = options.responses_bytes,
                                .age = std::chrono::duration_cast<std::chrono::seconds>(options.responses_age)},
+                 .sessions = {.sessions = options.max_sessions,
+                              .tokens = options.session_tokens,
+                              .age = std::chrono::duration_cast<std::chrono::seconds>(options.session_age)},
+                 .session_files = {.folder = std::move(options.session_dir),
+                                   .model = impl->host->pool().config().model,
+                                   .layout = fingerprint_of(impl->host->pool().layout())},
                  .slots = impl->host->pool().config().max_sequences},
       [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
