@@ -39,6 +39,7 @@ struct ApiOptions {
   std::size_t parse_bytes = 256 << 20;   // and their bytes; one body is always taken
   ResponseStore::Limits responses = {};  // what /v1/responses keeps
   std::uint32_t slots = 0;               // sequences that can run at once, for /props
+  std::uint32_t block_size = 16;         // tokens of a block of the pool, for /v1/route
 };
 
 class Api {
@@ -116,6 +117,7 @@ class Api {
   // The response of the path; `behind`: what follows the id there. Null: there is none, and the call was refused.
   StoredResponseRef find_response(const Call& call, std::string_view behind);
   void apply_template(Call&& call);
+  void route(Call&& call);
   void tokenize(Call&& call);
   void detokenize(Call&& call);
 
@@ -127,7 +129,7 @@ class Api {
   template <typename Request>
   void prepare(Call call, Parse<Request> parse, Start<Request> start);
   // Computes an answer from the body on a worker thread.
-  using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
+  using Answer = std::function<std::expected<std::string, ApiError>(const boost::json::object&, const TextModel&)>;
   void compute(Call call, Answer answer);
 
   Loop& loop_;

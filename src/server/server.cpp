@@ -133,7 +133,8 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                  .parse_bytes = options.parse_bytes,
                  .responses = {.bytes = options.responses_bytes,
                                .age = std::chrono::duration_cast<std::chrono::seconds>(options.responses_age)},
-                 .slots = impl->host->pool().config().max_sequences},
+                 .slots = impl->host->pool().config().max_sequences,
+                 .block_size = impl->host->pool().layout().block_size},
       [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
