@@ -24,7 +24,13 @@ constexpr std::uint32_t kArithmeticVersion = 1;
 }  // namespace
 
 HostedModel::HostedModel() = default;
-HostedModel::~HostedModel() = default;
+HostedModel::~HostedModel() {
+  engine_.reset();
+  executor_.reset();
+  pool_.reset();
+  // Others may hold the tiers longer than the device lives.
+  if (tiers_) tiers_->detach();
+}
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,
                                                          const HostOptions& options) {

@@ -28,10 +28,17 @@ constexpr std::chrono::milliseconds kFlushPause{1};
 
 Tiers::Tiers(TiersOptions options) : options_(std::move(options)) {}
 
-Tiers::~Tiers() {
+Tiers::~Tiers() { detach(); }
+
+void Tiers::detach() {
   tiers_.clear();  // waits for their threads
   // Staging memory belongs to the device until downloads into it are done.
   if (!copying_.empty()) (void)device_->fence();
+  copying_.clear();
+  host_.reset();
+  staging_.reset();
+  pool_ = nullptr;
+  device_ = nullptr;
 }
 
 void Tiers::add(std::unique_ptr<Tier> tier) {
