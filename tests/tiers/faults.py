@@ -3,8 +3,8 @@
 full, read-only, gone, corrupted. No answer may be wrong and no request may fail. The longest time between two tokens is
 told beside the one without a fault.
 
-    tests/tiers/faults.py            two seconds of each fault
-    tests/tiers/faults.py --long     ten seconds of each
+    tests/tiers/faults.py            at least two seconds of each fault
+    tests/tiers/faults.py --long     at least ten seconds of each
 Some faults of the disk need root (a small file system, another user); they are skipped otherwise, and the script says so.
 """
 import asyncio
@@ -16,19 +16,19 @@ import subprocess
 import threading
 import time
 
-from lib import Broken, Redis, Server, arguments, ask, at_end, milliseconds, table, temporary_folder, tokens_of, verdict
-from lib import wait_until
+from lib import Broken, Redis, Server, arguments, ask, at_end, folder_bytes, milliseconds, table, temporary_folder
+from lib import tokens_of, verdict, wait_until
 
 OPTIONS = arguments(__doc__, seconds=(0.0, "of each fault (default: 2; --long: 10)"), clients=(32, "at once"),
                     only=("", "redis or disk: only these faults"), threads=(1, "of the server"))
 SECONDS = OPTIONS.seconds or (10 if OPTIONS.long else 2)
-PROMPTS, LENGTH, ANSWER = 120, 400, 24
-# The pool has room for the sequences that run and for few others. So most prompts come from the tiers.
-SERVER = ("--memory", "80M", "--ctx", "512", "--threads", str(OPTIONS.threads), "--queue", "512")
+PROMPTS, LENGTH, ANSWER = 100, 240, 24
+# The pool has room for the sequences that run and for few others: 12,288 tokens, and 32 of them take 8,448. All prompts
+# together have 24,000. So most come from the tiers.
+SERVER = ("--memory", "48M", "--ctx", "512", "--threads", str(OPTIONS.threads), "--queue", "512")
 FOLDER = temporary_folder(OPTIONS.folder)
 os.chmod(FOLDER, 0o711)
-BODIES = [{"prompt": tokens_of(i % 8, LENGTH // 2) + tokens_of(1000 + i, LENGTH // 2), "max_tokens": ANSWER,
-           "ignore_eos": True} for i in range(PROMPTS)]
+BODIES = [{"prompt": tokens_of(i, LENGTH), "max_tokens": ANSWER, "ignore_eos": True} for i in range(PROMPTS)]
 PROBLEMS, ROWS = [], []
 
 
@@ -117,25 +117,35 @@ class Load:
                     self.failures.append((time.monotonic(), str(error)[:120]))
                 time.sleep(0.1)
 
+    def wait(self, seconds, answers):
+        """At least so long and for so many answers; on a slow machine the answers may be fewer."""
+        begun, before = time.monotonic(), len(self.done)
+        while (passed := time.monotonic() - begun) < seconds or (
+                len(self.done) - before < answers and passed < 30 and self.server.alive()):
+            time.sleep(0.05)
+
     def stop(self):
         self.stopped = True
         for thread in self.threads:
             thread.join()
 
 
-def experiment(label, server, expected, faults):
-    """Runs the clients, first without a fault and then with each one: (name, begin, end). Adds a row for each phase."""
+def experiment(label, server, expected, faults, filled):
+    """Runs the clients, first without a fault and then with each one: (name, begin, end). Adds a row for each phase.
+    `filled`: whether there is something in the tier."""
     load = Load(server, expected)
-    time.sleep(SECONDS)  # the tiers fill
+    load.wait(SECONDS, 2 * PROMPTS)
+    if not filled():
+        PROBLEMS.append(f"{label}: there is nothing in the tier")
     phases = []
     for name, begin, end in [("none", None, None), *faults]:
         since = time.monotonic()
         if begin:
             begin()
-        time.sleep(SECONDS)
+        load.wait(SECONDS, 2 * OPTIONS.clients)
         if end:
             end()
-            time.sleep(min(SECONDS, 2))
+            load.wait(min(SECONDS, 2), OPTIONS.clients)
         phases.append((name, since, time.monotonic()))
     load.stop()
     usual = None
@@ -189,7 +199,7 @@ def redis_faults(expected):
         ("flipped bits in replies", set_mode(FLIP_REPLIES), set_mode(PASS)),
         ("flipped bits both ways", set_mode(FLIP_BOTH), set_mode(PASS)),
         ("connections cut", set_mode(CUT), set_mode(PASS)),
-    ])
+    ], lambda: redis.keys() > PROMPTS)
 
 
 def corrupt(folder):
@@ -218,14 +228,14 @@ def on_disk(expected, name, faults, folder=None, size="1G", user=None):
         shutil.chown(folder, user)
     server = Server(OPTIONS, os.path.join(FOLDER, name + ".log"), tiers=("--disk-cache", f"{folder}:{size}"), more=SERVER,
                     user=user)
-    experiment("disk", server, expected, faults(folder))
+    experiment("disk", server, expected, faults(folder), lambda: folder_bytes(folder) > 1 << 20)
     return folder
 
 
 def disk_full(expected):
     mount = os.path.join(FOLDER, "small")
     os.makedirs(mount)
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", mount],
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=640m", "tmpfs", mount],
                                            stderr=subprocess.DEVNULL, check=False).returncode != 0:
         print("skipped: a full disk (a small file system cannot be mounted)")
         return
@@ -241,7 +251,7 @@ def disk_full(expected):
                 pass
 
     on_disk(expected, "full", lambda folder: [("disk full", fill, lambda: os.remove(filler))],
-            os.path.join(mount, "cache"), "224M")
+            os.path.join(mount, "cache"), "256M")
 
 
 def read_only(expected):

@@ -187,8 +187,8 @@ def folder_bytes(folder):
     return total
 
 
-def wait_for_quiet(measure, seconds=60.0, still=1.0):
-    """Waits until what `measure` returns has not changed for `still` seconds: what is written behind has been written."""
+def wait_for_quiet(measure, seconds=60.0, still=3.0):
+    """Waits until what `measure` returns has not changed for `still` seconds. The disk tier writes every two."""
     last, since, end = measure(), time.monotonic(), time.monotonic() + seconds
     while time.monotonic() - since < still and time.monotonic() < end:
         time.sleep(0.1)
