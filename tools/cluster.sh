@@ -2,7 +2,7 @@
 # Three Quire servers, a Redis cluster of three masters that they share, and nginx in front, all on loopback and without
 # containers. docs/operations.md explains the parts. The packages: tools/deps.sh build clients
 #
-# usage: tools/cluster.sh [start|stop|status] [-m MODEL] [-n SERVERS] [-d FOLDER] [-b BINARY] [-- OPTIONS of quire serve]
+# usage: tools/cluster.sh [start|stop|status] [-m MODEL] [-n SERVERS] [-d FOLDER] [-b BINARY] [-- OPTIONS of serve]
 #   start    start everything, wait until it is ready, print the addresses and return. What runs already is left alone,
 #            so this also brings back what was killed (then the other options are those of the first start)
 #   stop     stop everything and remove the folder, unless it was given with -d
@@ -12,7 +12,8 @@
 # Each part has a folder with its log, its process id and its configuration: FOLDER/quire1, FOLDER/redis1, FOLDER/nginx.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-command=run model=$root/models/quire-demo-llama-q8_0.gguf servers=3 given='' quire=$root/build/release/src/cli/quire extra=()
+command=run given='' servers=3 extra=()
+model=$root/models/quire-demo-llama-q8_0.gguf quire=$root/build/release/src/cli/quire
 redis_nodes=3 fresh=''
 
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
@@ -31,7 +32,7 @@ done
 [[ $servers =~ ^[1-9][0-9]?$ ]] || fail "-n: '$servers' is not a number from 1 to 99"
 dir=$(realpath -m "${given:-${TMPDIR:-/tmp}/quire-cluster-$(id -u)}")
 
-# --- processes. FOLDER/NAME/pid has the process id and when that process began, so that no other process is taken for it.
+# --- processes. FOLDER/NAME/pid has the process id and when it began, so that no other process is taken for it.
 began() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 pid_of() {  # NAME: sets pid; fails if it does not run
   local since
@@ -39,7 +40,7 @@ pid_of() {  # NAME: sets pid; fails if it does not run
   read -r pid since <"$dir/$1/pid"
   [ -n "$since" ] && [ "$(began "$pid")" = "$since" ] && [ "$(sed 's/.*) //' "/proc/$pid/stat" | cut -c1)" != Z ]
 }
-# launch NAME COMMAND...: in a session of its own, so that Ctrl-C reaches this script alone, which then stops it in order.
+# launch NAME COMMAND...: in a session of its own, so that Ctrl-C reaches this script alone, which then stops it.
 launch() {
   local name=$1
   shift

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Conversations of five turns over nginx, three servers and a Redis cluster (tools/cluster.sh), every turn on any server.
-Half way one server is killed with kill -9. Every answer must be the one that a server without any tier gives, and every
-conversation must end; the client may retry a broken stream once. Says what share of the prompts' tokens was found, beside
-what one server with the memory of all three finds.
+"""Conversations of five turns over nginx, three servers and a Redis cluster (tools/cluster.sh), every turn on any
+server. Half way one server is killed with kill -9. Every answer must be the one that a server without any tier gives,
+and every conversation must end; the client may retry a broken stream once. Says what share of the prompts' tokens was
+found, beside what one server with the memory of all three finds.
 
     tests/tiers/cluster.py            12 conversations
     tests/tiers/cluster.py --long     300 conversations
@@ -23,8 +23,8 @@ OPTIONS = arguments(__doc__, conversations=(0, "how many (default: 12; --long: 3
 COUNT = OPTIONS.conversations or (300 if OPTIONS.long else 12)
 CLIENTS = OPTIONS.clients or (24 if OPTIONS.long else 4)
 TURNS = 5
-WORDS = ("a the small old red house dog cat bird tree river stone page book story king queen child night day went saw said "
-         "took gave found under over behind with without and then because when").split()
+WORDS = ("a the small old red house dog cat bird tree river stone page book story king queen child night day went saw "
+         "said took gave found under over behind with without and then because when").split()
 FOLDER = temporary_folder(OPTIONS.folder)
 PROBLEMS = []
 
@@ -104,8 +104,8 @@ cluster = os.path.join(FOLDER, "cluster")
 script = [os.path.join(ROOT, "tools", "cluster.sh")]
 at_end(lambda: subprocess.run([*script, "stop", "-d", cluster], check=False, stderr=subprocess.DEVNULL))
 started = subprocess.run([*script, "start", "-d", cluster, "-b", OPTIONS.binary, "-m", OPTIONS.model, "-n",
-                          str(OPTIONS.servers), "--", "--memory", f"{OPTIONS.memory}M", "--threads", "1", "--log-format",
-                          "none"], capture_output=True, text=True, check=False)
+                          str(OPTIONS.servers), "--", "--memory", f"{OPTIONS.memory}M", "--threads", "1",
+                          "--log-format", "none"], capture_output=True, text=True, check=False)
 if started.returncode != 0:
     raise SystemExit(f"cluster.py: the cluster did not start: {started.stderr}")
 with open(os.path.join(cluster, "nginx", "port"), encoding="ascii") as file:
@@ -136,8 +136,8 @@ rows = []
 for label, conversations in ((f"one server, {OPTIONS.memory * OPTIONS.servers} MiB", expected),
                              (f"one server, {OPTIONS.memory} MiB", one_small),
                              (f"{OPTIONS.servers} servers of {OPTIONS.memory} MiB and Redis, one killed", found)):
-    rows.append((label, sum(len(each.answers) == TURNS for each in conversations), sum(each.prompt for each in conversations),
-                 f"{100 * share(conversations):.1f}%", sum(each.retries for each in conversations)))
+    rows.append((label, sum(len(each.answers) == TURNS for each in conversations),
+                 sum(each.prompt for each in conversations), f"{100 * share(conversations):.1f}%", sum(each.retries for each in conversations)))
 print(f"{COUNT} conversations of {TURNS} turns, {CLIENTS} at once, route: {OPTIONS.route}; {wrong} wrong answers")
 table(("", "ended", "prompt tokens", "found", "retried"), rows)
 verdict(PROBLEMS)

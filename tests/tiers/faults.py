@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Faults of the tiers while 32 clients ask: Redis killed, paused, flushed, answering garbage, cutting connections; the disk
-full, read-only, gone, corrupted. No answer may be wrong and no request may fail. The longest time between two tokens is
-told beside the one without a fault.
+"""Faults of the tiers while 32 clients ask: Redis killed, paused, flushed, answering garbage, cutting connections; the
+disk full, read-only, gone, corrupted. No answer may be wrong and no request may fail. The longest time between two
+tokens is told beside the one without a fault.
 
     tests/tiers/faults.py            at least two seconds of each fault
     tests/tiers/faults.py --long     at least ten seconds of each
-Some faults of the disk need root (a small file system, another user); they are skipped otherwise, and the script says so.
+Some faults of the disk need root (a small file system, another user). Otherwise the script skips them, and says so.
 """
 import asyncio
 import multiprocessing
@@ -110,8 +110,8 @@ class Load:
             try:
                 answer = ask(self.server.port, BODIES[which], timeout=120)
                 with self.lock:
-                    self.done.append((time.monotonic(), answer.text == self.expected[which], answer.prompt, answer.cached,
-                                      answer.times))
+                    self.done.append((time.monotonic(), answer.text == self.expected[which], answer.prompt,
+                                      answer.cached, answer.times))
             except (Broken, OSError) as error:
                 with self.lock:
                     self.failures.append((time.monotonic(), str(error)[:120]))
@@ -179,7 +179,8 @@ def experiment(label, server, expected, faults, filled):
 def redis_faults(expected):
     redis = Redis(FOLDER)
     proxy = Proxy(redis.port)
-    server = Server(OPTIONS, os.path.join(FOLDER, "redis.log"), tiers=("--shared-cache", redis.url(proxy.port)), more=SERVER)
+    server = Server(OPTIONS, os.path.join(FOLDER, "redis.log"), tiers=("--shared-cache", redis.url(proxy.port)),
+                    more=SERVER)
 
     def set_mode(mode):
         def change():
@@ -226,8 +227,8 @@ def on_disk(expected, name, faults, folder=None, size="1G", user=None):
     os.makedirs(folder, exist_ok=True)
     if user:
         shutil.chown(folder, user)
-    server = Server(OPTIONS, os.path.join(FOLDER, name + ".log"), tiers=("--disk-cache", f"{folder}:{size}"), more=SERVER,
-                    user=user)
+    server = Server(OPTIONS, os.path.join(FOLDER, name + ".log"), tiers=("--disk-cache", f"{folder}:{size}"),
+                    more=SERVER, user=user)
     experiment("disk", server, expected, faults(folder), lambda: folder_bytes(folder) > 1 << 20)
     return folder
 
@@ -270,7 +271,8 @@ def disk_faults(expected):
         read_only(expected)
     except (RuntimeError, PermissionError) as error:
         print(f"skipped: a folder that is read-only ({error})")
-    on_disk(expected, "gone", lambda folder: [("folder removed", lambda: shutil.rmtree(folder, ignore_errors=True), None)])
+    on_disk(expected, "gone", lambda folder: [
+        ("folder removed", lambda: shutil.rmtree(folder, ignore_errors=True), None)])
     folder = on_disk(expected, "corrupt", lambda folder: [("files corrupted", lambda: corrupt(folder), None)])
     corrupt(folder)
     on_disk(expected, "restart", lambda folder: [("more of the same", lambda: corrupt(folder), None)], folder)
@@ -283,6 +285,7 @@ if OPTIONS.only in ("", "redis"):
     redis_faults(right)
 if OPTIONS.only in ("", "disk"):
     disk_faults(right)
-print(f"{OPTIONS.clients} clients, {PROMPTS} prompts of {LENGTH} tokens, {SECONDS} s of each fault; times between two tokens")
+print(f"{OPTIONS.clients} clients, {PROMPTS} prompts of {LENGTH} tokens, {SECONDS} s of each fault; times are between two "
+      "tokens")
 table(("tier", "fault", "answers", "wrong", "failed", "found", "99.9%, ms", "longest, ms", "of usual"), ROWS)
 verdict(PROBLEMS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Two tenants send the same prompts, and neither finds anything of the other: not in the pool, not on the disk, not in the
-shared store, not after kill -9, not on another server. Each finds its own everywhere, so the test would notice.
+"""Two tenants send the same prompts, and neither finds anything of the other: not in the pool, not on the disk, not in
+the shared store, not after kill -9, not on another server. Each finds its own everywhere, so the test would notice.
 
     tests/tiers/isolation.py [--long] [--model FILE]       a transformer and a hybrid; --long: more and longer prompts
 """
@@ -25,19 +25,23 @@ def new_keys(name):
 
 
 def ask_all(server, key, answers):
-    """Tokens that were found of all prompts. Answers are the same, whatever was found."""
-    found = 0
+    """Tokens that were found of all prompts, and where. Answers are the same, whatever was found."""
+    found, origins = 0, set()
     for seed, length in PROMPTS:
         answer = ask(server.port, {"prompt": tokens_of(seed, length), "max_tokens": 8, "ignore_eos": True}, key=key)
         found += answer.cached
+        origins.update(name for name, tokens in answer.cached_from.items() if tokens > 0)
         if answers.setdefault(seed, answer.text) != answer.text:
             PROBLEMS.append(f"prompt {seed}: another answer than the first one")
-    return found
+    return found, origins
 
 
-def check(label, where, found, expected):
-    """`expected`: whether something must be found; nothing may be found otherwise."""
+def check(label, where, result, expected):
+    """`expected`: something must be found, in the cache that `where` begins with. Otherwise nothing may be found."""
+    found, origins = result
     fine = found > 0 if expected else found == 0
+    if expected and origins and where.split(":")[0] not in origins:
+        PROBLEMS.append(f"{label}: {where}: found in {origins}")
     ROWS.append((label, where, found, "its own" if expected else "nothing", "yes" if fine else "NO"))
     if not fine:
         PROBLEMS.append(f"{label}: {where}: {found} tokens found, and {'some' if expected else 'none'} expected")
@@ -75,7 +79,8 @@ def run(model, label):
     server = Server(OPTIONS, log, model, (*on_disk, *shared), ("--threads", "1"))
     check(label, "disk and shared: a server without keys", ask_all(server, None, answers), False)
     server.stop()
-    server = Server(OPTIONS, log, model, (*on_disk, *shared), ("--threads", "1", "--api-key", "cat", "--api-key", "dog"))
+    plain = ("--threads", "1", "--api-key", "cat", "--api-key", "dog")
+    server = Server(OPTIONS, log, model, (*on_disk, *shared), plain)
     check(label, "disk and shared: a plain key", ask_all(server, "cat", answers), False)
     check(label, "disk and shared: another plain key", ask_all(server, "dog", answers), False)
     server.stop()

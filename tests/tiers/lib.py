@@ -268,7 +268,8 @@ def ask(port, body, key=None, headers=None, path="/v1/completions", timeout=600)
             finish = choice.get("finish_reason") or finish
     if finish is None:
         raise Broken("the stream has no finish_reason")
-    return Answer(text, finish, usage, begun, times[:-1] if len(times) > 1 else times)  # the last one has the usage alone
+    # The last event has the usage alone.
+    return Answer(text, finish, usage, begun, times[:-1] if len(times) > 1 else times)
 
 
 def tokens_of(seed, count):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A long prompt before and after kill -9: the time to the first token cold, warm in the pool, from the disk, from Redis.
-All answers must be the same, and what a tier had must have been found.
+"""A long prompt before and after kill -9: the time to the first token cold, warm in the pool, from the disk, from
+Redis. All answers must be the same, and what a tier had must have been found.
 
     tests/tiers/restart.py                    the demo models and a prompt of 1,500 tokens
-    tests/tiers/restart.py --long             llama-1.1b Q8_0 and granite-h-350m with 4,096 tokens, made by `quire synth`
-                                              (2 GB in --folder: /dev/shm is a good place; they are removed afterwards)
+    tests/tiers/restart.py --long             llama-1.1b and granite-h-350m in Q8_0, made by `quire synth`, and a prompt
+                                              of 4,096 tokens (2 GB in --folder, removed afterwards)
     tests/tiers/restart.py --model FILE --tokens N
 """
 import os
@@ -50,8 +50,8 @@ def forget_files(folder):
 
 
 def read_files(folder):
-    """Seconds that it takes to read all files of a folder, one after the other, and their bytes. Short form: from the page
-    cache, because other tests keep the disk busy."""
+    """Seconds that it takes to read all files of a folder, one after the other, and their bytes. Short form: from the
+    page cache, because other tests keep the disk busy."""
     if OPTIONS.long:
         forget_files(folder)
     begun, total = time.monotonic(), 0
@@ -90,6 +90,9 @@ def run(label, model):
             PROBLEMS.append(f"{label}: {where}: {best.cached} of {TOKENS} tokens found")
         figures = best.usage["quire"]
         step = (figures["total_ms"] - figures["first_token_ms"]) / 1000 / (ANSWER - 1)
+        tier = {"disk": "disk", "Redis": "shared"}.get(where.split(",")[0])
+        if tier and best.cached_from and not best.cached_from.get(tier):
+            PROBLEMS.append(f"{label}: {where}: nothing came from there: {best.cached_from}")
         ROWS.append((label, where, milliseconds(best.first), f"{first['cold'] / best.first:.1f}", best.cached,
                      milliseconds(step)))
         return step
@@ -121,8 +124,9 @@ def run(label, model):
     if status != 200 or server.stop() != 0:
         PROBLEMS.append(f"{label}: /health {status}, the server's exit code is {server.process.returncode}")
     allowed = 1.3 * seconds + step
-    print(f"{label}: reading the {total / 1e6:.1f} MB of the disk tier takes {milliseconds(seconds)} ms; 1.3 times that and a "
-          f"step are {milliseconds(allowed)} ms; the first token from the disk took {milliseconds(first['disk, after kill -9'])} ms")
+    print(f"{label}: reading the {total / 1e6:.1f} MB of the disk tier takes {milliseconds(seconds)} ms; 1.3 times that "
+          f"and a step are {milliseconds(allowed)} ms; the first token from the disk took "
+          f"{milliseconds(first['disk, after kill -9'])} ms")
     redis.kill()
 
 
