@@ -26,10 +26,11 @@ build: deps ## build everything (build/release)
 test: build ## build, then run the tests
 	@ctest --preset release
 
-test-all: test ## the tests, the real clients and real Redis servers: what CI runs
+test-all: test ## the tests, the real clients, real Redis servers and a cluster: what CI runs
 	@tools/deps.sh clients
 	@tests/clients/run
 	@tests/redis/run
+	@tests/tiers/run
 
 serve: deps ## serve the bundled demo model; SERVE="--port 8081" and the like are its options
 	$(call configure,release)

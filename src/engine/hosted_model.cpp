@@ -25,7 +25,11 @@ constexpr std::uint32_t kArithmeticVersion = 1;
 
 HostedModel::HostedModel() = default;
 HostedModel::~HostedModel() {
-  if (tiers_) tiers_->detach();  // others may hold it longer than the device lives
+  engine_.reset();
+  executor_.reset();
+  pool_.reset();
+  // Others may hold the tiers longer than the device lives.
+  if (tiers_) tiers_->detach();
 }
 
 Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::Model> model,

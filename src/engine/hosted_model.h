@@ -46,7 +46,8 @@ struct HostOptions {
   bool prefix_cache = true;
   std::uint32_t event_capacity = 1 << 14;  // of the pool's log
   PoolJournal* journal = nullptr;          // is told of every operation on the pool; must outlive the HostedModel
-  // Where state lies besides the pool, with its tiers added and no pool attached yet. Null: nowhere.
+  // Where state lies besides the pool, with its tiers added and no pool attached yet. They end with the hosted model.
+  // Null: nowhere.
   std::shared_ptr<tiers::Tiers> tiers = {};
   EngineOptions engine;  // leave its step_tokens 0 and its tiers null
 };

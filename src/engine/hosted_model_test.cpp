@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/tiers/memory_tier_testing.h"
+
 namespace quire::engine {
 namespace {
 
@@ -48,6 +50,21 @@ TEST(HostedModel, RefusesOptionsThatContradictEachOther) {
   EXPECT_THAT(too_small.error().message, HasSubstr("is too small for one sequence of 2048 tokens"));
   EXPECT_FALSE(host("llama", {.memory = UINT64_MAX}).has_value());
   EXPECT_FALSE(host("llama", {.max_sequences = 0}).has_value());
+}
+
+// `quire serve` opens the tiers before the model, and holds them longer.
+TEST(HostedModel, TiersEndWithTheModelThoughSomebodyStillHoldsThem) {
+  tiers::testing::Store store;
+  auto tiers = std::make_shared<tiers::Tiers>(tiers::TiersOptions{.staging_bytes = 1 << 20});
+  tiers->add(std::make_unique<tiers::testing::MemoryTier>(TierKind::Disk, store, *tiers));
+  auto made = host("llama", {.context = 64, .tiers = tiers});
+  ASSERT_TRUE(made.has_value()) << made.error().message;
+  EXPECT_EQ(tiers->stats().tiers.size(), 1u);
+  EXPECT_GT(tiers->stats().staging_bytes, 0u);
+  made->reset();
+  EXPECT_EQ(tiers.use_count(), 1);
+  EXPECT_EQ(tiers->stats().tiers.size(), 0u) << "their threads have ended";
+  EXPECT_EQ(tiers->stats().staging_bytes, 0u) << "the memory is the device's, which is gone";
 }
 
 // The rotary factors follow from the context that was asked for, and saved sequences fit only models with the same

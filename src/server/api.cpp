@@ -116,6 +116,7 @@ const std::vector<Api::Route>& Api::routes() {
         {"POST", "/v1/sessions/{id}/restore", false, &Api::restore_session_file},
         {"GET", "/v1/models/{name}", false, &Api::model},
         {"POST", "/v1/embeddings", false, &Api::embeddings},
+        {"POST", "/v1/route", false, &Api::route},
         {"GET", "/props", false, &Api::props},
         {"POST", "/apply-template", false, &Api::apply_template},
         {"POST", "/tokenize", false, &Api::tokenize},
@@ -302,7 +303,7 @@ template void Api::prepare<CompletionRequest>(Call, Parse<CompletionRequest>, St
 void Api::compute(Call call, Answer answer) {
   const auto job = enqueue(std::move(call));
   if (!job) return;
-  loop_.work([this, job, answer] {
+  loop_.work([this, job, answer = std::move(answer)] {
     auto result = std::make_shared<std::expected<std::string, ApiError>>(std::unexpected(internal_error()));
     try {
       if (!*job->gone) {
@@ -337,6 +338,13 @@ void Api::embeddings(Call&& call) {
   prepare<EmbeddingRequest>(std::move(call), parse_embeddings, EmbeddingCall::start);
 }
 void Api::apply_template(Call&& call) { compute(std::move(call), templated); }
+void Api::route(Call&& call) {
+  auto answer = [block_size = options_.block_size, tenant = call.tenant->id](const json::object& body,
+                                                                             const TextModel& model) {
+    return routed(body, model, tenant, block_size);
+  };
+  compute(std::move(call), std::move(answer));
+}
 void Api::tokenize(Call&& call) { compute(std::move(call), tokenized); }
 void Api::detokenize(Call&& call) { compute(std::move(call), detokenized); }
 

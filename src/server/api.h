@@ -42,7 +42,8 @@ struct ApiOptions {
   ResponseStore::Limits responses = {};  // what /v1/responses keeps
   SessionStore::Limits sessions = {};    // what /v1/sessions keeps
   SessionFiles session_files = {};
-  std::uint32_t slots = 0;  // sequences that can run at once, for /props
+  std::uint32_t slots = 0;        // sequences that can run at once, for /props
+  std::uint32_t block_size = 16;  // tokens of a block of the pool, for /v1/route
 };
 
 class Api {
@@ -136,6 +137,7 @@ class Api {
   void compute_session(const Call& call, std::shared_ptr<SessionTurn> turn, unsigned status);
   void answer_session(const Reply& reply, unsigned status, const boost::json::object& body);
   void apply_template(Call&& call);
+  void route(Call&& call);
   void tokenize(Call&& call);
   void detokenize(Call&& call);
 
@@ -147,7 +149,7 @@ class Api {
   template <typename Request>
   void prepare(Call call, Parse<Request> parse, Start<Request> start);
   // Computes an answer from the body on a worker thread.
-  using Answer = std::expected<std::string, ApiError> (*)(const boost::json::object&, const TextModel&);
+  using Answer = std::function<std::expected<std::string, ApiError>(const boost::json::object&, const TextModel&)>;
   void compute(Call call, Answer answer);
 
   Loop& loop_;

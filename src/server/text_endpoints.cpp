@@ -1,14 +1,18 @@
 #include "quire/server/text_endpoints.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
+#include "quire/base/sha256.h"
 #include "quire/server/chat_messages.h"
 #include "quire/server/completion_format.h"
 #include "quire/server/completion_request.h"
@@ -21,6 +25,19 @@ namespace json = boost::json;
 
 constexpr std::size_t kMostPieces = std::size_t{1} << 18;     // tokens of /tokenize with their text
 constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;  // that /detokenize answers with
+constexpr std::int64_t kMostRouteBlocks = 1 << 20;            // at the beginning of a prompt
+constexpr std::size_t kRouteKeyBytes = 16;                    // 32 hex digits
+
+// Adds the bytes of a number, the lowest first, whatever machine this is.
+template <typename Number>
+void add_number(Sha256& hash, Number number) {
+  std::array<char, sizeof(Number)> bytes;
+  for (char& byte : bytes) {
+    byte = static_cast<char>(number & 0xff);
+    number = static_cast<Number>(number >> 8);
+  }
+  hash.add({bytes.data(), bytes.size()});
+}
 
 }  // namespace
 
@@ -99,6 +116,46 @@ std::expected<std::string, ApiError> templated(const json::object& body, const T
   append_json_string(out, rendered->text);
   out += '}';
   return out;
+}
+
+std::expected<std::string, ApiError> routed(const json::object& body, const TextModel& model, Namespace tenant,
+                                            std::uint32_t block_size) {
+  Fields fields(body);
+  const auto session = fields.string("session");
+  const json::array* const messages = fields.array("messages");
+  const json::value* const prompt = fields.any("prompt");
+  const auto blocks = static_cast<std::size_t>(fields.integer("blocks", 1, kMostRouteBlocks).value_or(1));
+  if (int{session.has_value()} + int{messages != nullptr} + int{prompt != nullptr} != 1) {
+    fields.refuse("prompt", "must be there, or 'messages', or 'session': one of the three");
+  }
+  if (session && session->empty()) fields.refuse("session", "must not be empty");
+  if (fields.error()) return std::unexpected(*fields.error());
+
+  Sha256 hash;
+  std::size_t hashed = 0;
+  if (session) {
+    hash.add("quire route session 1");
+    add_number<std::uint64_t>(hash, tenant);
+    hash.add(*session);
+  } else {
+    auto tokens = [&]() -> std::expected<std::vector<Token>, ApiError> {
+      if (messages != nullptr) return chat_prompt(body, model);
+      if (prompt->is_string()) return encode_prompt(std::string_view(prompt->get_string()), model, "prompt");
+      if (prompt->is_array()) return token_ids(prompt->get_array(), model, "prompt");
+      return wrong("prompt", "must be a string or an array of token ids");
+    }();
+    if (!tokens) return std::unexpected(tokens.error());
+    if (tokens->empty()) return wrong("prompt", "must have at least one token");
+    // The last block of a prompt is rarely full. A prompt that ends before the blocks do has a key of its own.
+    hashed = std::min(tokens->size(), blocks * block_size);
+    hash.add("quire route 1");
+    add_number<std::uint64_t>(hash, tenant);
+    for (const Token token : std::span(*tokens).first(hashed)) {
+      add_number<std::uint32_t>(hash, static_cast<std::uint32_t>(token));
+    }
+  }
+  const Sha256Digest digest = hash.finish();
+  return fmt::format(R"({{"key":"{}","tokens":{}}})", to_hex(std::span(digest).first(kRouteKeyBytes)), hashed);
 }
 
 json::object props(const TextModel& model, std::uint32_t slots) {

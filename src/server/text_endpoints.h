@@ -12,6 +12,7 @@
 
 #include "quire/server/api_error.h"
 #include "quire/server/text_model.h"
+#include "quire/state/ids.h"
 
 namespace quire::server {
 
@@ -19,6 +20,11 @@ std::expected<std::string, ApiError> tokenized(const boost::json::object& body, 
 std::expected<std::string, ApiError> detokenized(const boost::json::object& body, const TextModel& model);
 // The text that a conversation becomes, before it is tokenized.
 std::expected<std::string, ApiError> templated(const boost::json::object& body, const TextModel& model);
+
+// A key for whoever chooses among servers: prompts of one tenant that begin with the same blocks have the same key, on
+// every server with this tokenizer, this template and these keys. `block_size`: tokens of a block.
+std::expected<std::string, ApiError> routed(const boost::json::object& body, const TextModel& model, Namespace tenant,
+                                            std::uint32_t block_size);
 
 // An entry of /v1/models.
 boost::json::object model_object(const TextModel& model);

@@ -1,5 +1,6 @@
 #include "quire/server/text_endpoints.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,6 +51,96 @@ TEST(TextEndpoints, ModelsHaveTheirSizes) {
   EXPECT_GT(meta.at("n_params").as_int64(), 1'000'000);
   // 8.5 bits of each, and a little more for vectors.
   EXPECT_NEAR(meta.at("size").to_number<double>() / meta.at("n_params").to_number<double>(), 1.0625, 0.1);
+}
+
+// --- /v1/route
+
+std::string key_of(const Reply& reply) {
+  EXPECT_EQ(reply.status, 200u) << reply.body;
+  return reply.status == 200 ? std::string(reply.parsed().at("key").as_string()) : std::string();
+}
+// A prompt of so many tokens, all 100 but the last, and that as given.
+std::string prompt_of(std::size_t tokens, int last, std::string_view more = {}) {
+  std::string out = R"({"prompt": [)";
+  for (std::size_t i = 1; i < tokens; ++i) out += "100, ";
+  return fmt::format("{}{}]{}}}", out, last, more);
+}
+
+TEST(Route, PromptsWithTheSameFirstBlockHaveTheSameKeyOnEveryServer) {
+  Running one, other({.alias = "other"}, {.context = 512, .max_sequences = 7});
+  const std::string key = key_of(one.post("/v1/route", prompt_of(40, 7)));
+  EXPECT_EQ(key.size(), 32u);
+  EXPECT_EQ(key_of(one.post("/v1/route", prompt_of(40, 8))), key) << "they differ in the third block";
+  EXPECT_EQ(key_of(other.post("/v1/route", prompt_of(30, 8))), key);
+  EXPECT_NE(key_of(one.post("/v1/route", prompt_of(16, 8))), key) << "they differ in the first block";
+  EXPECT_EQ(one.post("/v1/route", prompt_of(40, 7)).parsed().at("tokens").as_int64(), 16);
+  EXPECT_EQ(one.post("/v1/route", prompt_of(5, 7)).parsed().at("tokens").as_int64(), 5);
+}
+
+TEST(Route, TheKeyDoesNotChangeFromVersionToVersion) {
+  Running server;
+  // Servers of two versions may stand behind one proxy. SHA-256 of "quire route 1", the tenant (0, 8 bytes) and the
+  // tokens (4 bytes each), the lowest byte first; of the digest the first half.
+  EXPECT_EQ(key_of(server.post("/v1/route", R"({"prompt": [1, 2, 300]})")), "876d9ab6f934e264c87bafd962f6cfd4");
+}
+
+TEST(Route, MoreBlocksTellMorePromptsApart) {
+  Running server;
+  const auto key = [&](int last, std::string_view more) {
+    return key_of(server.post("/v1/route", prompt_of(40, last, more)));
+  };
+  EXPECT_EQ(key(7, R"(, "blocks": 2)"), key(8, R"(, "blocks": 2)"));
+  EXPECT_NE(key(7, R"(, "blocks": 3)"), key(8, R"(, "blocks": 3)"));
+  EXPECT_NE(key(7, R"(, "blocks": 2)"), key(7, ""));
+}
+
+TEST(Route, ATextHasTheKeyOfItsTokensAndAChatThatOfItsPrompt) {
+  Running server;
+  const char* const text = "Once upon a time there was a small house at the edge of a forest, and a dog lived in it";
+  const json::value tokens =
+      server.post("/tokenize", fmt::format(R"({{"content": "{}", "add_special": true}})", text)).parsed().at("tokens");
+  EXPECT_EQ(key_of(server.post("/v1/route", fmt::format(R"({{"prompt": "{}"}})", text))),
+            key_of(server.post("/v1/route", fmt::format(R"({{"prompt": {}}})", json::serialize(tokens)))));
+  const auto chat = [&](std::string_view behind) {
+    return key_of(server.post(
+        "/v1/route",
+        fmt::format(R"({{"messages": [{{"role": "system", "content": "{}"}}, {{"role": "user", "content": "{}"}}]}})",
+                    text, behind)));
+  };
+  EXPECT_EQ(chat("Hello"), chat("What is a quire?"));
+}
+
+TEST(Route, TenantsHaveDifferentKeys) {
+  Running server({.keys = {"ann", "bob"}});
+  const auto key = [&](std::string_view who, std::string_view body) {
+    return key_of(server.post("/v1/route", body, fmt::format("Authorization: Bearer {}\r\n", who)));
+  };
+  for (const char* body : {R"({"prompt": "Once upon a time"})", R"({"session": "sess-1"})"}) {
+    EXPECT_EQ(key("ann", body), key("ann", body));
+    EXPECT_NE(key("ann", body), key("bob", body));
+  }
+  EXPECT_EQ(server.post("/v1/route", R"({"prompt": "x"})").status, 401u);
+}
+
+TEST(Route, ASessionHasTheKeyOfItsId) {
+  Running server;
+  const Reply reply = server.post("/v1/route", R"({"session": "sess-1"})");
+  EXPECT_EQ(key_of(reply).size(), 32u);
+  EXPECT_EQ(reply.parsed().at("tokens").as_int64(), 0);
+  EXPECT_NE(key_of(server.post("/v1/route", R"({"session": "sess-2"})")), key_of(reply));
+}
+
+TEST(Route, RefusesWhatHasNoBeginning) {
+  Running server;
+  const auto refused = [&](std::string_view body) { return server.post("/v1/route", body).error_message(); };
+  const char* const one = "'prompt' must be there, or 'messages', or 'session': one of the three";
+  EXPECT_EQ(refused("{}"), one);
+  EXPECT_EQ(refused(R"({"prompt": "a", "session": "b"})"), one);
+  EXPECT_EQ(refused(R"({"prompt": 5})"), "'prompt' must be a string or an array of token ids");
+  EXPECT_EQ(refused(R"({"prompt": []})"), "'prompt' must have at least one token");
+  EXPECT_EQ(refused(R"({"session": ""})"), "'session' must not be empty");
+  EXPECT_EQ(refused(R"({"prompt": "a", "blocks": 0})"), "'blocks' must be a whole number from 1 to 1048576");
+  EXPECT_EQ(refused(R"({"prompt": [9999]})"), "'prompt[0]' must be a token id from 0 to 1535");
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ void Tiers::detach() {
   host_.reset();
   staging_.reset();
   pool_ = nullptr;
+  device_ = nullptr;
 }
 
 void Tiers::add(std::unique_ptr<Tier> tier) {

@@ -90,15 +90,15 @@ struct TiersStats {
 class Tiers final : public ContentObserver, public TierListener {
  public:
   explicit Tiers(TiersOptions options);
-  ~Tiers() override;  // what is pending is not written; the pool may be gone already, the device not
+  ~Tiers() override;  // as detach()
   Tiers(const Tiers&) = delete;
   Tiers& operator=(const Tiers&) = delete;
 
   void add(std::unique_ptr<Tier> tier);  // before attach()
   // Takes the staging memory from the pool's device. The device must outlive this object.
   PoolResult<void> attach(SequencePool& pool);
-  // Ends the tiers and gives the staging memory back. What is pending is not written. To be called before the device
-  // goes, if this object may live longer.
+  // Ends the tiers and gives the staging memory back. To be called before the device goes; the pool may be gone
+  // already. What is pending is not written. After that only stats() and the destructor may be called.
   void detach();
   // What the pool evicts goes to this arena too: at most so many bytes of it. The arena must outlive its use here.
   void use_host(HostArena& arena, std::uint64_t bytes);

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A long prompt before and after kill -9: the time to the first token cold, warm in the pool, from the disk, from
+Redis. All answers must be the same, and what a tier had must have been found.
+
+    tests/tiers/restart.py                    the demo models and a prompt of 1,500 tokens
+    tests/tiers/restart.py --long             llama-1.1b and granite-h-350m in Q8_0, made by `quire synth`, and a prompt
+                                              of 4,096 tokens (2 GB in --folder, removed afterwards)
+    tests/tiers/restart.py --model FILE --tokens N
+"""
+import os
+import random
+import subprocess
+import time
+
+from lib import DEMO, HYBRID, Redis, Server, arguments, ask, call, folder_bytes, milliseconds, table, temporary_folder
+from lib import verdict, wait_for_quiet
+
+OPTIONS = arguments(__doc__, model=(None, "only this model"), tokens=(0, "of the prompt (default: 1500; --long: 4096)"),
+                    threads=(0, "of the server (default: all)"), repeat=(3, "starts from each tier; the best counts"),
+                    memory=("", "of the pool (default: the server's)"))
+FOLDER = temporary_folder(OPTIONS.folder)
+TOKENS = OPTIONS.tokens or (4096 if OPTIONS.long else 1500)
+ANSWER = 16
+PROBLEMS, ROWS = [], []
+
+
+def models():
+    if OPTIONS.model:
+        yield os.path.basename(OPTIONS.model), OPTIONS.model
+    elif not OPTIONS.long:
+        yield "llama", DEMO
+        yield "hybrid", HYBRID
+    else:
+        for shape in ("llama-1.1b", "granite-h-350m"):
+            path = os.path.join(FOLDER, shape + ".gguf")
+            subprocess.run([OPTIONS.binary, "synth", "--shape", shape, "--type", "Q8_0", "-o", path], check=True,
+                           stdout=subprocess.DEVNULL)
+            yield shape, path
+            os.remove(path)
+
+
+def forget_files(folder):
+    """Takes the files of a folder out of the page cache, so that they are read from the disk."""
+    os.sync()
+    for path, _, files in os.walk(folder):
+        for name in files:
+            file = os.open(os.path.join(path, name), os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def read_files(folder):
+    """Seconds that it takes to read all files of a folder, one after the other, and their bytes. Short form: from the
+    page cache, because other tests keep the disk busy."""
+    if OPTIONS.long:
+        forget_files(folder)
+    begun, total = time.monotonic(), 0
+    for path, _, files in os.walk(folder):
+        for name in sorted(files):
+            with open(os.path.join(path, name), "rb", buffering=0) as file:
+                while piece := file.read(8 << 20):
+                    total += len(piece)
+    return time.monotonic() - begun, total
+
+
+def run(label, model):
+    redis = Redis(FOLDER, f"{label}-redis", "8gb")
+    disk = os.path.join(FOLDER, f"{label}-disk")
+    log = os.path.join(FOLDER, f"{label}.log")
+    on_disk, shared = ("--disk-cache", f"{disk}:8G"), ("--shared-cache", redis.url())
+    more = [*(("--threads", str(OPTIONS.threads)) if OPTIONS.threads else ()),
+            *(("--memory", OPTIONS.memory) if OPTIONS.memory else ()), "--ctx", str(TOKENS + ANSWER + 16)]
+    chance = random.Random(1)
+    warm_up = {"prompt": [chance.randrange(10, 1500) for _ in range(40)], "max_tokens": ANSWER, "ignore_eos": True}
+    body = {"prompt": [chance.randrange(10, 1500) for _ in range(TOKENS)], "max_tokens": ANSWER, "ignore_eos": True}
+    first = {}
+
+    def start(tiers):
+        server = Server(OPTIONS, log, model, tiers, more)
+        ask(server.port, {**warm_up, "prompt": [chance.randrange(10, 1500) for _ in range(40)]})
+        return server
+
+    def note(where, answers, expected):
+        best = min(answers, key=lambda answer: answer.first)
+        first[where] = best.first
+        if any(answer.text != first.setdefault("answer", answer.text) for answer in answers):
+            PROBLEMS.append(f"{label}: {where}: another answer than cold")
+        # A server whose disk is busy with other things may rightly compute instead. The best one did not.
+        if (best.cached > TOKENS // 2) != expected:
+            PROBLEMS.append(f"{label}: {where}: {best.cached} of {TOKENS} tokens found")
+        figures = best.usage["quire"]
+        step = (figures["total_ms"] - figures["first_token_ms"]) / 1000 / (ANSWER - 1)
+        tier = {"disk": "disk", "Redis": "shared"}.get(where.split(",")[0])
+        if tier and best.cached_from and not best.cached_from.get(tier):
+            PROBLEMS.append(f"{label}: {where}: nothing came from there: {best.cached_from}")
+        ROWS.append((label, where, milliseconds(best.first), f"{first['cold'] / best.first:.1f}", best.cached,
+                     milliseconds(step)))
+        return step
+
+    server = start((*on_disk, *shared))
+    note("cold", [ask(server.port, body)], False)
+    wait_for_quiet(lambda: (folder_bytes(disk), redis.keys()))
+    step = note("pool", [ask(server.port, body) for _ in range(OPTIONS.repeat)], True)
+    server.kill()
+
+    seconds, total = read_files(disk)
+    answers = []
+    for _ in range(OPTIONS.repeat):
+        server = start(on_disk)
+        if OPTIONS.long:
+            forget_files(disk)
+        answers.append(ask(server.port, body))
+        server.kill()
+    note("disk, after kill -9", answers, True)
+    answers = []
+    for _ in range(OPTIONS.repeat):
+        server = start(shared)
+        answers.append(ask(server.port, body))
+        server.kill()
+    note("Redis, after kill -9", answers, True)
+    server = Server(OPTIONS, log, model, (*on_disk, *shared), more)
+    note("both, after kill -9", [ask(server.port, body)], True)
+    status, _ = call(server.port, "GET", "/health")
+    if status != 200 or server.stop() != 0:
+        PROBLEMS.append(f"{label}: /health {status}, the server's exit code is {server.process.returncode}")
+    allowed = 1.3 * seconds + step
+    print(f"{label}: reading the {total / 1e6:.1f} MB of the disk tier takes {milliseconds(seconds)} ms; 1.3 times that "
+          f"and a step are {milliseconds(allowed)} ms; the first token from the disk took "
+          f"{milliseconds(first['disk, after kill -9'])} ms")
+    redis.kill()
+
+
+for name, file in models():
+    run(name, file)
+table(("model", "prompt from", "first token, ms", "times faster", "tokens found", "a step, ms"), ROWS)
+verdict(PROBLEMS)
