@@ -33,6 +33,7 @@
 #include "quire/cli/render.h"
 #include "quire/cli/replay.h"
 #include "quire/cli/serve.h"
+#include "quire/cli/session.h"
 #include "quire/cli/simulate.h"
 #include "quire/cli/synth.h"
 #include "quire/cli/tokenize.h"
@@ -59,6 +60,7 @@ constexpr std::string_view kUsages[] = {
     "quire run [-m FILE] -p TEXT|- | -f FILE [OPTIONS]",
     "quire chat [-m FILE] [TEXT] [-f FILE] [OPTIONS]",
     "quire serve [-m FILE] [--port N] [OPTIONS]",
+    "quire session info|save|load FILE [TEXT | -f FILE] [-m FILE] [OPTIONS]",
     "quire keys add|list|set|revoke [NAME] --keys FILE [OPTIONS]",
     "quire bench [-m FILE | --shape NAMES [--type NAMES]] [-w NAMES] [OPTIONS]",
     "quire simulate TRACE... [-m FILE | --shape NAME] [--memory SIZES] [OPTIONS]",
@@ -335,21 +337,14 @@ int run_throwing(int argc, const char* const* argv, Output& out, Output& err, co
   app.formatter(std::make_shared<HelpFormatter>());
 
   const Console console{.out = out, .err = err, .out_style = style, .err_style = err_style};
-  const Command commands[] = {add_run(app, console),
-                              add_chat(app, console),
-                              add_serve(app, console),
-                              add_info(app),
-                              add_tokenize(app),
-                              add_render(app),
-                              add_logits(app, console),
-                              add_bench(app, console),
-                              add_synth(app, console),
-                              add_simulate(app, console),
-                              add_keys(app, console),
-                              add_replay(app, console),
-                              add_constrain(app),
-                              add_completion(app),
-                              add_man(app)};
+  const Command commands[] = {add_run(app, console),     add_chat(app, console),
+                              add_serve(app, console),   add_info(app),
+                              add_tokenize(app),         add_render(app),
+                              add_logits(app, console),  add_bench(app, console),
+                              add_synth(app, console),   add_simulate(app, console),
+                              add_keys(app, console),    add_replay(app, console),
+                              add_session(app, console), add_constrain(app),
+                              add_completion(app),       add_man(app)};
   const auto subcommands = app.get_subcommands([](const CLI::App*) { return true; });
   for (CLI::App* command : subcommands) {
     command->group("Commands");

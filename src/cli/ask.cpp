@@ -129,4 +129,23 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   return answered;
 }
 
+Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt,
+                       const std::function<void(std::uint32_t done, std::uint32_t total)>& progress) {
+  const auto total = static_cast<std::uint32_t>(prompt.size());
+  const TextSink none = [](text::TokenId, std::string_view) { return true; };
+  const auto hearing = std::make_shared<Hearing>(none);
+  engine::Engine& engine = host.engine();
+  const Clock::time_point start = Clock::now();
+  const auto id = engine.submit({.prompt = std::move(prompt), .max_tokens = 0}, hearing);
+  if (!id) return fail(id.error().message);
+  while (!hearing->ended) {
+    const auto sequences = engine.sequences();
+    if (!sequences.empty()) progress(std::min(sequences.front().computed, total), total);
+    engine.step();
+  }
+  if (hearing->finish == engine::Finish::Failed) return fail(hearing->error);
+  const std::uint32_t computed = total - hearing->usage.hit.tokens;
+  return Timing{computed, seconds_between(start, Clock::now()), computed};
+}
+
 }  // namespace quire::cli

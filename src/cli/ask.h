@@ -67,4 +67,8 @@ using Watch = std::function<bool(std::uint32_t done, std::uint32_t total)>;
 Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer, Question question, const Watch& watch,
                      const TextSink& sink);
 
+// Computes a prompt and leaves it in the prefix cache, which the hosted model must have.
+Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt,
+                       const std::function<void(std::uint32_t done, std::uint32_t total)>& progress);
+
 }  // namespace quire::cli

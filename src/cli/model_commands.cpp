@@ -24,9 +24,6 @@
 
 namespace quire::cli {
 
-namespace {
-
-// Without --seed the seed is random, so that two runs differ. The report prints it.
 void add_sampler_options(CLI::App& command, engine::SamplerOptions& options, std::vector<std::string>& stops) {
   options.seed = std::random_device()();
   command.add_option("--temp", options.temperature, "Temperature; 0: always the most likely token (default: 0.8)")
@@ -64,7 +61,15 @@ void add_sampler_options(CLI::App& command, engine::SamplerOptions& options, std
   });
 }
 
-}  // namespace
+Result<std::string> read_prompt(const std::string& file) {
+  auto text = read_input(file, kMaxPromptBytes);
+  if (!text) return text;
+  if (const std::size_t valid = utf8_valid_prefix(*text); valid != text->size()) {
+    return fail(fmt::format("{}: the text is not UTF-8 at byte {}", input_name(file), valid));
+  }
+  if (text->ends_with('\n')) text->pop_back();
+  return text;
+}
 
 std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand("run", "Continue a text");
@@ -95,13 +100,8 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
   });
   return [options, file, &console](const Style&) -> Result<std::string> {
     if (options->prompt == "-" || !file->empty()) {
-      auto text = read_input(file->empty() ? "-" : *file, kMaxPromptBytes);
+      auto text = read_prompt(file->empty() ? "-" : *file);
       if (!text) return text;
-      if (const std::size_t valid = utf8_valid_prefix(*text); valid != text->size()) {
-        return fail(
-            fmt::format("{}: the text is not UTF-8 at byte {}", input_name(file->empty() ? "-" : *file), valid));
-      }
-      if (text->ends_with('\n')) text->pop_back();
       options->prompt = std::move(*text);
     }
     return run_prompt(*options, console);

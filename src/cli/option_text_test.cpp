@@ -20,8 +20,9 @@ using testing::call;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-const std::vector<std::string> kCommands = {"run",   "chat",     "serve", "info",   "tokenize",   "render", "logits",
-                                            "bench", "simulate", "synth", "replay", "completion", "keys",   "man"};
+const std::vector<std::string> kCommands = {"run",    "chat",       "serve", "info",     "tokenize",
+                                            "render", "logits",     "bench", "simulate", "synth",
+                                            "replay", "completion", "keys",  "man",      "session"};
 
 // The long options in the help of a command.
 std::vector<std::string> options_of(const std::string& command) {
@@ -75,7 +76,7 @@ TEST(Completion, BashCompletesCommandsOptionsValuesAndFiles) {
                     "printf '%s ' \"${{COMPREPLY[@]}}\"",
                     words));
   };
-  EXPECT_EQ(completes("quire se"), "serve ");
+  EXPECT_EQ(completes("quire se"), "serve session ");
   EXPECT_THAT(completes("quire ''"), HasSubstr("chat "));
   EXPECT_EQ(completes("quire chat --chat"), "--chat-template-file ");
   EXPECT_EQ(completes("quire run --kv-type b"), "bf16 ");

@@ -40,8 +40,11 @@ struct Sink {
   }
 };
 
-Result<std::vector<text::TokenId>> prompt_ids(const RunOptions& options, const text::Tokenizer& tokenizer) {
-  auto ids = tokenizer.encode(options.prompt, {.parse_special = options.special});
+}  // namespace
+
+Result<std::vector<text::TokenId>> prompt_ids(const std::string& prompt, bool special,
+                                              const text::Tokenizer& tokenizer) {
+  auto ids = tokenizer.encode(prompt, {.parse_special = special});
   if (!ids) return ids;
   // Some models ask for an EOS after every text. Here it would end the text before it is continued.
   if (tokenizer.adds_eos() && !ids->empty() && ids->back() == tokenizer.eos()) ids->pop_back();
@@ -49,30 +52,36 @@ Result<std::vector<text::TokenId>> prompt_ids(const RunOptions& options, const t
   return ids;
 }
 
-}  // namespace
-
 Result<std::string> run_prompt(const RunOptions& options, const Console& console) {
   auto host = load(options.model, one_sequence(), console);
   if (!host) return std::unexpected(host.error());
   const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
   if (!tokenizer) return std::unexpected(tokenizer.error());
-  const auto ids = prompt_ids(options, *tokenizer);
+  const auto ids = prompt_ids(options.prompt, options.special, *tokenizer);
   if (!ids) return std::unexpected(ids.error());
 
   server::GrammarConstraints constraints(*tokenizer, (*host)->model().hyperparameters().vocabulary);
   auto constraint = make_constraint(options.constraint, constraints);
   if (!constraint) return std::unexpected(constraint.error());
 
-  Sink sink{.console = console, .keep = options.json};
-  if (options.echo) (void)sink(text::kNoToken, options.prompt);
+  return write_text_of(**host, *tokenizer,
+                       {.prompt = {ids->begin(), ids->end()},
+                        .limit = options.limit,
+                        .stops = options.stops,
+                        .sampling = options.sampler,
+                        .constraint = std::move(*constraint)},
+                       options.echo ? options.prompt : std::string(), options.json, console);
+}
+
+Result<std::string> write_text_of(engine::HostedModel& host, const text::Tokenizer& tokenizer, Question question,
+                                  const std::string& echo, bool as_json, const Console& console) {
+  const std::uint64_t seed = question.sampling.seed;
+  const bool sampled = question.sampling.temperature > 0;
+  Sink sink{.console = console, .keep = as_json};
+  if (!echo.empty()) (void)sink(text::kNoToken, echo);
   Progress progress(console.err, console.err_style, "prefill");
   const auto answered = ask(
-      **host, *tokenizer,
-      {.prompt = {ids->begin(), ids->end()},
-       .limit = options.limit,
-       .stops = options.stops,
-       .sampling = options.sampler,
-       .constraint = std::move(*constraint)},
+      host, tokenizer, std::move(question),
       [&](std::uint32_t done, std::uint32_t total) {
         if (done < total) progress.update(done, total);
         return true;
@@ -82,14 +91,14 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
         return sink(token, piece);
       });
   if (!answered) return std::unexpected(answered.error());
-  const PoolUse use = pool_use((*host)->pool());
-  if (options.json) {
-    const BackendFacts facts = (*host)->backend().facts();
+  const PoolUse use = pool_use(host.pool());
+  if (as_json) {
+    const BackendFacts facts = host.backend().facts();
     return json_line(json::object{{"text", sink.text},
                                   {"ids", std::move(sink.ids)},
                                   {"ending", word(answered->ending)},
-                                  {"seed", options.sampler.seed},
-                                  {"context", (*host)->context()},
+                                  {"seed", seed},
+                                  {"context", host.context()},
                                   {"device", facts.device},
                                   {"threads", facts.threads},
                                   {"variant", facts.variant},
@@ -101,7 +110,7 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
   if (sink.error || console.out.write("\n")) return "\n";
   std::string report = fmt::format("\nprefill  {}\ndecode   {}; {}\npool     {}\n", describe(answered->prefill),
                                    describe(answered->decode), reason(answered->ending), describe(use));
-  if (options.sampler.temperature > 0) report += fmt::format("seed     {}\n", options.sampler.seed);
+  if (sampled) report += fmt::format("seed     {}\n", seed);
   (void)console.err.write(report);
   return "";
 }

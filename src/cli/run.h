@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quire/base/error.h"
+#include "quire/cli/ask.h"
 #include "quire/cli/console.h"
 #include "quire/cli/constraint_options.h"
 #include "quire/cli/load.h"
@@ -34,5 +35,12 @@ struct RunOptions {
 
 // Returns what is left to print at the end.
 Result<std::string> run_prompt(const RunOptions& options, const Console& console);
+
+// The parts of it. The tokens of a prompt; `special`: as in RunOptions.
+Result<std::vector<text::TokenId>> prompt_ids(const std::string& prompt, bool special,
+                                              const text::Tokenizer& tokenizer);
+// Streams the answer to a question, after `echo`, and reports. Returns what is left to print at the end.
+Result<std::string> write_text_of(engine::HostedModel& host, const text::Tokenizer& tokenizer, Question question,
+                                  const std::string& echo, bool as_json, const Console& console);
 
 }  // namespace quire::cli

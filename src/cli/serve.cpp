@@ -270,6 +270,16 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)");
   add_seconds(*command, "--responses-age", server.responses_age,
               "Forget a response that was not used for this long (default: 86400)");
+  add_number<std::uint32_t>(*command, "--max-sessions", server.max_sessions, {0, 1'000'000},
+                            "Sessions of each key (/v1/sessions), and its session files\n(default: 64)");
+  add_number<std::uint64_t>(*command, "--session-tokens", server.session_tokens, {},
+                            "Tokens of all sessions of a key (default: 1048576)");
+  add_seconds(*command, "--session-age", server.session_age,
+              "Forget a session that was not used for this long (default: 86400)");
+  command
+      ->add_option("--session-dir", server.session_dir,
+                   "Save sessions in this folder and restore them from there (default:\nsessions cannot be saved)")
+      ->type_name("DIR");
   add_seconds(*command, "--header-timeout", http.header_timeout, "Time for a request header to arrive (default: 10)");
   add_seconds(*command, "--body-timeout", http.body_timeout, "Time for a request body to arrive (default: 60)");
   add_seconds(*command, "--idle-timeout", http.idle_timeout,

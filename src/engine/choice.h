@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quire/engine/engine.h"
@@ -97,10 +98,19 @@ struct Choice {
   std::string finish_stop;
   Token finish_token = -1;
 
+  std::uint32_t answered = 0;   // of the prompt's tokens: see Request::answered
+  std::size_t told_before = 0;  // bytes that the stop matcher has held back and that were told with the earlier part
+
   std::uint32_t generated() const { return static_cast<std::uint32_t>(tokens.size()) - prompt_tokens; }
   std::uint32_t pending() const { return static_cast<std::uint32_t>(tokens.size()) - position; }
   // Stop strings count now: see Request::min_tokens.
-  bool may_stop(std::uint32_t min_tokens) const { return generated() > min_tokens || min_tokens == 0; }
+  bool may_stop(std::uint32_t min_tokens) const { return answered + generated() > min_tokens || min_tokens == 0; }
+  // Text that was not told yet.
+  std::string_view untold(std::string_view piece) {
+    const std::size_t known = std::min(told_before, piece.size());
+    told_before -= known;
+    return piece.substr(known);
+  }
   bool decodes() const { return state == State::Decode; }
   void find_forced() {
     constraint->forced(forced);

@@ -45,6 +45,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
   }
   if (options.host_cache_bytes > 0) {
     if (options.tiers == nullptr) return fail("a host cache needs the tiers that look after it");
+    (*host_arena)->prepare();  // it is going to be used, and not in the middle of a step
     options.tiers->use_host(**host_arena, options.host_cache_bytes);
   }
   return std::unique_ptr<Engine>(new Engine(executor, pool, std::move(*host_arena), options));
@@ -105,7 +106,10 @@ std::optional<Refusal> Engine::refusal(const Request& request) {
     return no(Why::Invalid,
               fmt::format("at most {} log-probabilities can be reported for a token of a prompt", kMostLogprobs));
   }
-  if (request.min_tokens > request.max_tokens) {
+  if (request.answered > 0 && (request.answered >= request.prompt.size() || request.n != 1 || request.best_of > 1)) {
+    return no(Why::Invalid, "an answer that goes on needs a prompt before it, and can have no other choices");
+  }
+  if (request.min_tokens > std::uint64_t{request.max_tokens} + request.answered) {
     return no(Why::Invalid,
               fmt::format("min_tokens ({}) is more than max_tokens ({})", request.min_tokens, request.max_tokens));
   }
@@ -211,7 +215,11 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
         std::min<std::uint64_t>(pool_->config().max_tokens, std::uint64_t{prompt} + asked.max_tokens));
     job->choices.push_back(std::move(choice));
   }
-  equip(*job, *job->choices.front());
+  if (auto problem = equip(*job, *job->choices.front())) {
+    ++stats_.refused;
+    --tenant.requests;
+    return std::unexpected(Refusal{Refusal::Why::Invalid, std::move(*problem)});
+  }
   next_deadline_ = std::min(next_deadline_, asked.deadline);
   scheduler_->add(*job->choices.front());
   const RequestId given = job->id;
@@ -221,8 +229,8 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
 
 // Gives a choice its tokens, sampler, text stream and stop matcher. The first choice gets them when the request comes,
 // the others when they begin. So a waiting request with many choices takes no more memory than one with a single
-// choice.
-void Engine::equip(const Job& job, Choice& choice) {
+// choice. An answer that goes on may be refused: returns why.
+std::optional<std::string> Engine::equip(const Job& job, Choice& choice) {
   const Request& asked = job.request;
   choice.tokens.reserve(choice.max_tokens + 1);
   choice.tokens.assign(asked.prompt.begin(), asked.prompt.end());
@@ -231,16 +239,40 @@ void Engine::equip(const Job& job, Choice& choice) {
   const bool ranks = asked.best_of > asked.n;
   choice.sampler =
       Sampler(sampling, executor_->vocabulary(), std::max(asked.logprobs, ranks ? 0 : -1), choice.max_tokens);
-  choice.sampler.see_prompt(asked.prompt);
-  if (asked.min_tokens > 0) choice.sampler.hold_back(asked.stop_tokens, choice.prompt_tokens + asked.min_tokens);
+  choice.answered = asked.answered;
+  const std::uint32_t begin = choice.prompt_tokens - asked.answered;
+  choice.sampler.see_prompt(std::span(asked.prompt).first(begin));
+  if (asked.min_tokens > 0) choice.sampler.hold_back(asked.stop_tokens, std::uint64_t{begin} + asked.min_tokens);
   if (asked.text) choice.text = asked.text();
   choice.stop = StopMatcher(asked.stop_strings);
-  if (!asked.constraint) return;
-  choice.constraint = asked.constraint();
-  choice.mask.assign(divide_up(executor_->vocabulary(), 32u), 0);
-  choice.masked_at = 0;
-  choice.forced.clear();
-  choice.find_forced();
+  if (asked.constraint) {
+    choice.constraint = asked.constraint();
+    choice.mask.assign(divide_up(executor_->vocabulary(), 32u), 0);
+    choice.masked_at = 0;
+    choice.forced.clear();
+    choice.find_forced();
+  }
+  return asked.answered > 0 ? replay(asked, choice) : std::nullopt;
+}
+
+// Brings sampler, text, stop strings and constraint to where they stood after the tokens that the answer has already.
+std::optional<std::string> Engine::replay(const Request& asked, Choice& choice) {
+  std::string text;
+  const auto tokens = std::span(asked.prompt).last(asked.answered);
+  for (std::uint32_t i = 0; i < tokens.size(); ++i) {
+    choice.sampler.see(tokens[i]);
+    text.clear();
+    if (choice.text) choice.text->push(tokens[i], text);
+    if (i + 1 > asked.min_tokens || asked.min_tokens == 0) (void)choice.stop.push(text);
+    if (!choice.constraint) continue;
+    if (!choice.forced.empty()) choice.forced.pop_back();
+    if (!choice.constraint->accept(tokens[i])) return "the answer so far does not follow its constraint";
+    if (choice.forced.empty()) choice.find_forced();
+  }
+  if (choice.stop.matched()) return "the answer has ended with a stop string";
+  if (choice.constraint && choice.constraint->complete()) return "the answer is complete: nothing can follow it";
+  choice.told_before = choice.stop.held();
+  return std::nullopt;
 }
 
 bool Engine::cancel(RequestId id) {
@@ -310,11 +342,12 @@ bool Engine::step() {
     stats_.total_seconds += seconds(now() - start);
   }
   forget_ended();
+  const bool moved = options_.tiers != nullptr && options_.tiers->moved_bytes() > 0;
   if (options_.check_integrity) {
     const auto sound = pool_->check_integrity();
     QUIRE_CHECK(sound.has_value(), "the pool is sound after a step");
   }
-  return worked;
+  return worked || moved;
 }
 
 // A choice that is in its first step stops waiting here.
@@ -439,6 +472,7 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .waits_for_prefix = choice.leader != nullptr,
                      .waits_for_tier = choice.fetch != 0,
                      .hit = choice.hit,
+                     .from = choice.from,
                      .priority = choice.priority,
                      .suspensions = choice.suspensions,
                      .name_space = choice.name_space});

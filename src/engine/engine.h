@@ -27,6 +27,7 @@
 // How it fails: submit() refuses with a reason; nothing else fails.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <expected>
@@ -110,6 +111,7 @@ struct SequenceInfo {
   bool waits_for_prefix = false;  // Waiting: another request computes its prefix
   bool waits_for_tier = false;    // Waiting: its prefix is on its way from a tier
   Hit hit;
+  std::array<std::uint32_t, kTierKinds> from{};  // of the hit's tokens, those that came from a tier (by TierKind)
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
   Namespace name_space = 0;  // its tenant
@@ -130,8 +132,8 @@ class Engine {
   bool cancel(RequestId id);
   void cancel_all(Finish why = Finish::Cancelled);
 
-  // One step. False: nothing could be computed. Then either the engine is idle(), or a request waits for pages from a
-  // tier, which calls Tiers::on_arrival().
+  // One step. False: nothing could be computed, and nothing came from a tier. Then either the engine is idle(), or a
+  // request waits for pages from a tier, which calls Tiers::on_arrival().
   bool step();
   bool idle() const;  // no request is waiting or running
   // Refuses new requests from now on. Those already here are finished.
@@ -174,7 +176,8 @@ class Engine {
   void lose_device();
   void recover();
 
-  void equip(const Job& job, Choice& choice);
+  std::optional<std::string> equip(const Job& job, Choice& choice);
+  static std::optional<std::string> replay(const Request& asked, Choice& choice);
   void start_siblings(Choice& first);
   void accept(Choice& choice);
   bool append(Choice& choice, Token token, float logprob, std::span<const TokenLogprob> alternatives);

@@ -82,7 +82,7 @@ bool Engine::append(Choice& choice, Token token, float logprob, std::span<const 
   job.text.clear();
   if (choice.text) choice.text->push(token, job.text);
   const bool may_stop = choice.may_stop(job.request.min_tokens);
-  const std::string_view text = may_stop ? choice.stop.push(job.text) : std::string_view(job.text);
+  const std::string_view text = choice.untold(may_stop ? choice.stop.push(job.text) : std::string_view(job.text));
   if (job.tells_at_once()) {
     tell(job, {.kind = Event::Kind::Token,
                .choice = choice.index,
@@ -124,6 +124,7 @@ void Engine::finish(Choice& choice, Ending ending) {
     ending = {.why = Finish::Stop, .stop = choice.stop.which(), .stop_token = ending.stop_token};
   }
   if (!choice.stop.matched()) tail += choice.stop.finish();
+  tail.erase(0, tail.size() - choice.untold(tail).size());
   const bool last = job.open == 0;
   if (job.tells_at_once()) {
     tell(job, {.kind = Event::Kind::Finished,

@@ -13,6 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Letters, and nothing at the end: texts of pieces can be joined.
+class LettersOnly final : public TextStream {
+ public:
+  void push(Token token, std::string& out) override { out += static_cast<char>('a' + token); }
+  void flush(std::string&) override {}
+};
+
 INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds), kind_name);
 
 TEST_P(EngineOnEachKind, AConstrainedAnswerIsThatOfTheDefinition) {
@@ -39,6 +46,77 @@ TEST_P(EngineOnEachKind, AConstrainedAnswerIsThatOfTheDefinition) {
     EXPECT_GT(counts.forced, 0U);
     EXPECT_EQ(counts.refused, 0U);
   }
+}
+
+// The same request in pieces: each continues the answer of those before it. Penalties, text, stop strings, the least
+// number of tokens and the constraint go on as if there had been one request.
+TEST_P(EngineOnEachKind, AnAnswerInPiecesIsTheAnswer) {
+  for (const bool constrained : {false, true}) {
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+      Request whole = seeded(some_tokens(21, seed), 60, seed);
+      whole.sampling.presence_penalty = 0.5, whole.sampling.frequency_penalty = 0.25;
+      whole.sampling.repetition_penalty = 1.1;
+      whole.min_tokens = 10;
+      if (!constrained) whole.stop_tokens = {3, 4};  // the rules may force them, which no grammar does
+      whole.stop_strings = {"abc", "fg", "nn"};
+      whole.text = [] { return std::make_unique<LettersOnly>(); };
+      if (constrained) whole = with_rules(whole);
+      Fixture fixture({.kind = GetParam()});
+      const auto heard = fixture.submit(whole);
+      fixture.run();
+      ASSERT_EQ(heard->problem, "");
+      for (const std::uint32_t piece : {1u, 3u, 16u}) {
+        std::vector<Token> tokens;
+        std::string text;
+        Finish finish = Finish::Length;
+        while (finish == Finish::Length && tokens.size() < 60) {
+          Request next = whole;
+          next.prompt.insert(next.prompt.end(), tokens.begin(), tokens.end());
+          next.answered = static_cast<std::uint32_t>(tokens.size());
+          next.max_tokens = std::min<std::uint32_t>(piece, 60 - next.answered);
+          if (next.min_tokens > next.max_tokens + next.answered) next.min_tokens = next.max_tokens + next.answered;
+          const auto part = fixture.submit(next);
+          fixture.run();
+          ASSERT_EQ(part->problem, "");
+          const auto& choice = part->choices[0];
+          tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
+          text += choice.text;
+          finish = choice.finish;
+        }
+        EXPECT_EQ(tokens, heard->choices[0].tokens) << seed << " " << piece;
+        EXPECT_EQ(finish, heard->choices[0].finish) << seed << " " << piece;
+        // What was told while it could still become a stop string is not taken back.
+        EXPECT_TRUE(text.starts_with(heard->choices[0].text)) << text << "\n" << heard->choices[0].text;
+        if (finish == Finish::Length) {
+          EXPECT_EQ(text, heard->choices[0].text);
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineConstraint, AnAnswerThatCannotGoOnIsRefused) {
+  Fixture fixture({});
+  const auto why = [&](Request request) {
+    const auto heard = fixture.submit(std::move(request));
+    fixture.run();
+    return heard->refused;
+  };
+  Request request = seeded(some_tokens(10), 5, 1);
+  request.answered = 10;
+  EXPECT_THAT(why(request), HasSubstr("needs a prompt before it"));
+  request.answered = 3;
+  EXPECT_EQ(why(request), "");
+  request.n = 2;
+  EXPECT_THAT(why(request), HasSubstr("no other choices"));
+  request.n = 1;
+  request.prompt = {1, 2, 0, 1, 2};  // "abc"
+  request.text = [] { return std::make_unique<LettersOnly>(); };
+  request.stop_strings = {"abc"};
+  EXPECT_THAT(why(request), HasSubstr("ended with a stop string"));
+  Request constrained = with_rules(seeded(some_tokens(10), 5, 1));
+  constrained.answered = 5;
+  EXPECT_THAT(why(constrained), HasSubstr("does not follow its constraint"));
 }
 
 // Tokens without an alternative are computed together.

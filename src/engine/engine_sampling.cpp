@@ -52,7 +52,7 @@ bool Engine::ask_for_tokens(Choice& choice, std::uint32_t row) {
   Job& job = *jobs_.at(choice.request);
   bool all = true;
   // The other choices get what they need to begin.
-  for (std::size_t i = 1; !job.siblings_started && i < job.choices.size(); ++i) equip(job, *job.choices[i]);
+  for (std::size_t i = 1; !job.siblings_started && i < job.choices.size(); ++i) (void)equip(job, *job.choices[i]);
   job.each_picking(choice, [&](Choice& picks) {
     sampling::Job wanted = picks.sampler.job(picks.tokens.size(), ask_for_mask(picks));
     wanted.row = row;

@@ -51,6 +51,10 @@ const char* name(Pooling pooling);
 // Copies share the long lists, so the prompts of one call can each have a copy of its options.
 struct Request {
   std::vector<Token> prompt;
+  // The last tokens of the prompt, so many, are the beginning of the answer: they come from an earlier request with the
+  // same options, whose answer goes on as if it had never been interrupted. Penalties, `min_tokens`, stop strings, text
+  // and constraint take them into account. Needs n of 1. Events tell of new tokens only.
+  std::uint32_t answered = 0;
   std::uint32_t max_tokens = 16;  // of each choice; less where the context ends earlier
   // Before an answer has this many tokens, no stop token is picked while there is any other, and stop strings do not
   // count: one that begins in these tokens is text. At most max_tokens; the context may end earlier.

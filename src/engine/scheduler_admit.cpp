@@ -225,7 +225,9 @@ void Scheduler::plan_checkpoints(Choice& choice, const Hit& hit) const {
   choice.checkpoint_positions.clear();
   if (!pool_->layout().has_recurrent() || !choice.reuse || !pool_->config().prefix_cache) return;
   const std::uint32_t unit = pool_->config().checkpoint_unit;
-  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - 1) / unit * unit;
+  // A prompt with an answer is found again up to its last token but one. One without is there to be continued.
+  const bool is_continued = choice.max_tokens == choice.prompt_tokens;
+  const std::uint32_t last = (static_cast<std::uint32_t>(choice.tokens.size()) - (is_continued ? 0 : 1)) / unit * unit;
   for (std::uint32_t back = 0; back < last && last - back > hit.tokens; back = 2 * back + unit) {
     if (back >= pool_->config().checkpoint_interval) break;  // the pool itself keeps checkpoints at this interval
     choice.checkpoint_positions.push_back(last - back);

@@ -22,6 +22,8 @@ class StopMatcher {
   // The text has ended: returns all that was held back.
   std::string_view finish();
 
+  // How many bytes are held back.
+  std::size_t held() const { return held_.size() - given_; }
   bool matched() const { return matched_ != nullptr; }
   std::string_view which() const { return matched_ == nullptr ? std::string_view() : std::string_view(*matched_); }
 

@@ -63,10 +63,15 @@ SymbolId after_reasoning(Grammar& grammar, const ConstraintSpec::Reasoning& reas
 
 }  // namespace
 
+Result<SymbolId> add_constraint(Grammar& grammar, const ConstraintSpec& spec) {
+  auto start = add(grammar, spec);
+  if (grammar.budget().exhausted()) return fail("the constraint is too large");
+  return start;
+}
+
 Result<Grammar> build(const ConstraintSpec& spec, const Limits& limits) {
   Grammar grammar(limits);
-  const auto start = add(grammar, spec);
-  if (grammar.budget().exhausted()) return fail("the constraint is too large");
+  const auto start = add_constraint(grammar, spec);
   if (!start) return std::unexpected(start.error());
   grammar.set_start(spec.reasoning.end.empty() ? *start : after_reasoning(grammar, spec.reasoning, *start));
   if (auto usable = grammar.check(); !usable) return std::unexpected(usable.error());

@@ -46,6 +46,10 @@ struct ConstraintSpec {
   Reasoning reasoning = {};
 };
 
+// Adds the rules of a constraint to a grammar that has others as well, and returns their start. The reasoning is left
+// out: it is the caller's.
+Result<SymbolId> add_constraint(Grammar& grammar, const ConstraintSpec& spec);
+
 Result<Grammar> build(const ConstraintSpec& spec, const Limits& limits = {});
 
 // Equal for constraints that are written alike: 64 hexadecimal digits. For caches of compiled grammars.

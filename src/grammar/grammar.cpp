@@ -28,12 +28,20 @@ SymbolId Grammar::token(std::string_view spelling) {
   return append({.kind = Symbol::Kind::Token, .regex = regex, .text = std::string(spelling)});
 }
 
-SymbolId Grammar::free_text(std::span<const std::string> marks) {
-  std::vector<RegexId> texts;
-  for (const std::string& mark : marks) texts.push_back(regexes_.text(mark));
+SymbolId Grammar::free_text(std::span<const std::string> marks, std::span<const std::string> not_first) {
+  const auto one_of = [this](std::span<const std::string> all) {
+    std::vector<RegexId> texts;
+    for (const std::string& each : all) texts.push_back(regexes_.text(each));
+    return regexes_.any_of(texts);
+  };
   const RegexId any = RegexSet::kEverything;
-  const RegexId marked = regexes_.concat({any, regexes_.any_of(texts), any});
-  return append({.kind = Symbol::Kind::Terminal, .regex = regexes_.complement(marked), .any_special = true});
+  ByteSet blanks;
+  for (const char c : {' ', '\t', '\n', '\r'}) blanks.add(static_cast<std::uint8_t>(c));
+  const RegexId spaces = regexes_.repeat(regexes_.bytes(blanks), 0);
+  const RegexId excluded[] = {regexes_.concat({any, one_of(marks), any}),
+                              regexes_.concat({spaces, one_of(not_first), any})};
+  return append(
+      {.kind = Symbol::Kind::Terminal, .regex = regexes_.complement(regexes_.any_of(excluded)), .any_special = true});
 }
 
 SymbolId Grammar::rule() { return append({.kind = Symbol::Kind::Rule}); }

@@ -63,8 +63,9 @@ class Grammar {
   // The special token with this spelling if the vocabulary has one; otherwise the same as text().
   SymbolId token(std::string_view spelling);
   // Any text that does not contain one of `marks`, and any special tokens; see Symbol::any_special. What may follow is
-  // up to the rule: usually text() or token() of a mark, or the end of the answer.
-  SymbolId free_text(std::span<const std::string> marks);
+  // up to the rule: usually text() or token() of a mark, or the end of the answer. Behind white space it does not begin
+  // with one of `not_first`.
+  SymbolId free_text(std::span<const std::string> marks, std::span<const std::string> not_first = {});
 
   SymbolId rule();
   void add(SymbolId rule, std::vector<SymbolId> alternative);

@@ -2,8 +2,7 @@
 // answer: one prompt, one choice. /v1/messages and /v1/responses are shapes of it.
 //
 // Who may call: the loop's thread. A shape is made on a worker thread, before its call begins.
-// What holds: as Completion: if the client goes away, its request is cancelled at once; if it does not read, it is
-//   cancelled when the stream's buffer is full; a stream that is silent for a while gets an event that says nothing.
+// What holds: see AnsweringCall.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quire/engine/service.h"
+#include "quire/server/answering_call.h"
 #include "quire/server/chat_answer.h"
-#include "quire/server/completion.h"
 #include "quire/server/completion_request.h"
 #include "quire/tools/answer_parser.h"
 
@@ -75,40 +73,31 @@ struct AnswerRequest {
   std::shared_ptr<AnswerShape> shape;
 };
 
-class Answer final : public Receiver, public std::enable_shared_from_this<Answer> {
+class Answer final : public AnsweringCall {
  public:
   static void start(const CompletionContext& context, AnswerRequest request, Namespace name_space,
                     std::shared_ptr<Responder> responder);
-  Answer(const CompletionContext& context, AnswerRequest request, std::shared_ptr<Responder> responder);
+  Answer(const CompletionContext& context, AnswerRequest request, Namespace name_space,
+         std::shared_ptr<Responder> responder);
 
   void receive(const Arrival& arrival) override;
 
  private:
-  void submit(Namespace name_space);
   void begin();
   void add(const std::vector<tools::Delta>& deltas);
   void add_text(const std::string& text);
   void token(const Arrival& arrival);
   void finished(const Arrival& arrival);
-  void fail(const ApiError& error, Outcome outcome);
-  void stream(std::string_view events);
-  void keep_alive();
-  void note(std::string_view finish);
+  std::string_view keep_alive_event() const override { return shape_->keep_alive(); }
+  HttpResponse refusal(const ApiError& error) const override { return shape_->refusal(error); }
+  void append_failure(const ApiError& error, std::string& out) override { shape_->fail(error, out); }
 
-  const CompletionContext& context_;
   CompletionRequest request_;
   std::unique_ptr<ChatAnswer> reader_;  // null: the answer is one text
   std::shared_ptr<AnswerShape> shape_;
-  std::shared_ptr<Responder> responder_;
-  RequestId id_ = 0;
-  engine::Clock::time_point submitted_, last_token_{}, spoken_;
-  std::uint64_t prompt_tokens_ = 0;
-  std::uint64_t tokens_ = 0;
+  engine::Clock::time_point last_token_{};
   std::uint64_t reasoning_tokens_ = 0;
-  UsageSum usage_;
   std::string scratch_;
-  bool begun_ = false;  // the stream has begun
-  bool over_ = false;
 };
 
 }  // namespace quire::server

@@ -65,6 +65,7 @@ Api::Api(Loop& loop, engine::Service& service, const TextModel& model, PoolFacts
       options_(std::move(options)),
       counts_(std::move(counts)),
       store_(options_.responses),
+      sessions_(SessionStore::create(options_.sessions)),
       feed_(std::make_shared<PoolFeed>(loop, service, std::move(facts))),
       completion_{.loop = loop,
                   .service = service,
@@ -102,6 +103,17 @@ const std::vector<Api::Route>& Api::routes() {
         {"GET", "/v1/responses/{id}", false, &Api::stored_response},
         {"DELETE", "/v1/responses/{id}", false, &Api::delete_response},
         {"GET", "/v1/responses/{id}/input_items", false, &Api::input_items},
+        {"POST", "/v1/sessions", false, &Api::create_session},
+        {"GET", "/v1/sessions", false, &Api::list_sessions},
+        {"POST", "/v1/sessions/restore", false, &Api::restore_session_file},
+        {"GET", "/v1/sessions/{id}", false, &Api::show_session},
+        {"DELETE", "/v1/sessions/{id}", false, &Api::delete_session},
+        {"POST", "/v1/sessions/{id}/append", false, &Api::append_session},
+        {"POST", "/v1/sessions/{id}/generate", false, &Api::generate_session},
+        {"POST", "/v1/sessions/{id}/fork", false, &Api::fork_session},
+        {"POST", "/v1/sessions/{id}/rewind", false, &Api::rewind_session},
+        {"POST", "/v1/sessions/{id}/save", false, &Api::save_session_file},
+        {"POST", "/v1/sessions/{id}/restore", false, &Api::restore_session_file},
         {"GET", "/v1/models/{name}", false, &Api::model},
         {"POST", "/v1/embeddings", false, &Api::embeddings},
         {"POST", "/v1/route", false, &Api::route},
@@ -286,6 +298,8 @@ void Api::prepare(Call call, Parse<Request> parse, Start<Request> start) {
   });
 }
 
+template void Api::prepare<CompletionRequest>(Call, Parse<CompletionRequest>, Start<CompletionRequest>);
+
 void Api::compute(Call call, Answer answer) {
   const auto job = enqueue(std::move(call));
   if (!job) return;
@@ -320,7 +334,6 @@ void Api::responses(Call&& call) {
   prepare<AnswerRequest>(std::move(call), parse, server::Answer::start);
 }
 void Api::completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_completion, Completion::start); }
-void Api::chat_completions(Call&& call) { prepare<CompletionRequest>(std::move(call), parse_chat, Completion::start); }
 void Api::embeddings(Call&& call) {
   prepare<EmbeddingRequest>(std::move(call), parse_embeddings, EmbeddingCall::start);
 }

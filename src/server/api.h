@@ -25,6 +25,8 @@
 #include "quire/server/metrics.h"
 #include "quire/server/pool_feed.h"
 #include "quire/server/response_store.h"
+#include "quire/server/session_calls.h"
+#include "quire/server/session_store.h"
 #include "quire/server/text_model.h"
 
 namespace quire::server {
@@ -38,8 +40,10 @@ struct ApiOptions {
   std::size_t parse_queue = 256;         // bodies that may wait for a worker or be parsed, ...
   std::size_t parse_bytes = 256 << 20;   // and their bytes; one body is always taken
   ResponseStore::Limits responses = {};  // what /v1/responses keeps
-  std::uint32_t slots = 0;               // sequences that can run at once, for /props
-  std::uint32_t block_size = 16;         // tokens of a block of the pool, for /v1/route
+  SessionStore::Limits sessions = {};    // what /v1/sessions keeps
+  SessionFiles session_files = {};
+  std::uint32_t slots = 0;        // sequences that can run at once, for /props
+  std::uint32_t block_size = 16;  // tokens of a block of the pool, for /v1/route
 };
 
 class Api {
@@ -116,6 +120,22 @@ class Api {
   void input_items(Call&& call);
   // The response of the path; `behind`: what follows the id there. Null: there is none, and the call was refused.
   StoredResponseRef find_response(const Call& call, std::string_view behind);
+  // api_sessions.cpp
+  void create_session(Call&& call);
+  void list_sessions(Call&& call);
+  void show_session(Call&& call);
+  void delete_session(Call&& call);
+  void append_session(Call&& call);
+  void generate_session(Call&& call);
+  void fork_session(Call&& call);
+  void rewind_session(Call&& call);
+  void save_session_file(Call&& call);
+  void restore_session_file(Call&& call);
+  // An error is sent to the client. Without one, what was begun answers.
+  using SessionWork = std::function<std::optional<ApiError>(boost::json::object&& body, const Call& call)>;
+  void session_work(Call call, SessionWork work);
+  void compute_session(const Call& call, std::shared_ptr<SessionTurn> turn, unsigned status);
+  void answer_session(const Reply& reply, unsigned status, const boost::json::object& body);
   void apply_template(Call&& call);
   void route(Call&& call);
   void tokenize(Call&& call);
@@ -138,6 +158,7 @@ class Api {
   ApiOptions options_;
   std::function<HttpCounts()> counts_;
   ResponseStore store_;
+  std::shared_ptr<SessionStore> sessions_;
   Metrics metrics_;
   std::shared_ptr<PoolFeed> feed_;
   CompletionContext completion_;

@@ -128,13 +128,17 @@ void Api::metrics(Call&& call) {
     auto usage = std::make_shared<std::vector<engine::TenantUsage>>(engine.tenants());
     auto engine_stats = std::make_shared<engine::EngineStats>(engine.stats());
     auto pool_stats = std::make_shared<PoolStats>(engine.pool().stats());
-    loop_.post([this, reply, sight, usage, engine_stats, pool_stats] {
+    std::shared_ptr<tiers::TiersStats> tiers_stats;
+    if (const tiers::Tiers* const tiers = engine.options().tiers; tiers != nullptr) {
+      tiers_stats = std::make_shared<tiers::TiersStats>(tiers->stats());
+    }
+    loop_.post([this, reply, sight, usage, engine_stats, pool_stats, tiers_stats] {
       auto names = names_;
       if (sight) std::erase_if(names, [&](const auto& one) { return one.first != *sight; });
-      send(reply,
-           {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = metrics_.text(*engine_stats, *pool_stats, feed_->facts().checkpoint_unit, service_.integrity(),
-                                  counts_(), options_.keys.any(), metrics_.by_name(names, *usage), store_.count())});
+      send(reply, {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                   .body = metrics_.text(*engine_stats, *pool_stats, tiers_stats.get(), feed_->facts().checkpoint_unit,
+                                         service_.integrity(), counts_(), options_.keys.any(),
+                                         metrics_.by_name(names, *usage), store_.count())});
     });
   });
   if (!asked) refuse(call, from_refusal({engine::Refusal::Why::Stopping, "the server is shutting down"}));

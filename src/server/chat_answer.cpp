@@ -10,7 +10,7 @@
 #include "quire/server/completion_format.h"
 #include "quire/server/fields.h"
 #include "quire/server/json_text.h"
-#include "quire/tools/tool_grammar.h"
+#include "quire/tools/answer_grammar.h"
 
 namespace quire::server {
 namespace {
@@ -58,44 +58,59 @@ std::expected<AnswerStyle, ApiError> answer_style(const json::object& body, cons
   AnswerStyle style;
   if (model.chat() == nullptr) return style;
   style.reasoning = model.style().reasoning;
-  if (tools->empty() || choice->kind == ToolChoice::Kind::None) return style;
-  style.format = model.style().format;
+  const bool calls = !tools->empty() && choice->kind != ToolChoice::Kind::None;
+  // Some formats have marks around texts as well.
+  if (calls || !model.style().format->silent.empty()) style.format = model.style().format;
+  if (!calls) return style;
   style.tools = std::make_shared<const tools::ToolList>(std::move(*tools));
   style.one_call = !parallel;
   style.choice = *choice;
   return style;
 }
 
-std::optional<ApiError> enforce_calls(AnswerStyle& style, const TextModel& model, engine::Request& options) {
-  if (style.format == nullptr) return std::nullopt;
-  const bool required = style.choice.kind != ToolChoice::Kind::Auto;
-  if (!required && std::ranges::none_of(style.tools->all(), &tools::Tool::strict)) return std::nullopt;
-  const std::string field = required ? "tool_choice" : "tools";
-  if (options.constraint) {
-    return invalid(fmt::format("'{}' asks for calls that are enforced, which cannot be used together with another "
-                               "constraint of the answer",
-                               field),
-                   field);
-  }
+std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedConstraint>& asked,
+                                  const TextModel& model, engine::Request& options) {
+  const bool required = style.tools && style.choice.kind != ToolChoice::Kind::Auto;
+  const bool strict = style.tools && std::ranges::any_of(style.tools->all(), &tools::Tool::strict);
+  if (!asked && !required && !strict) return std::nullopt;
   const std::vector<std::string> controls = model.mark_tokens();
-  const tools::CallGrammar asked{.format = style.format,
-                                 .shape = model.style().shape,
-                                 .reasoning = style.reasoning,
-                                 .tools = style.tools.get(),
-                                 .primer = style.primer,
-                                 .only = style.choice.name,
-                                 .required = required,
-                                 .several = !style.one_call,
-                                 .controls = controls};
+  tools::AnswerGrammar grammar{.format = style.format,
+                               .shape = model.style().shape,
+                               .reasoning = style.reasoning,
+                               .tools = style.tools.get(),
+                               .primer = style.primer,
+                               .only = style.choice.name,
+                               .required = required,
+                               .several = !style.one_call,
+                               .controls = controls};
   // The format and its marks are the model's, and so is the cache.
-  std::string key = fmt::format("tools {} {} {} {}", required, style.one_call, style.primer, style.choice.name);
-  for (const tools::Tool& tool : style.tools->all()) {
-    key += fmt::format("\n{} {} {}", tool.name, tool.strict, json::serialize(tool.parameters));
+  std::string key = fmt::format("answer {} {} {:?} {:?}", required, style.one_call, style.primer, style.choice.name);
+  bool shape_fails = false;
+  if (asked && !required) {
+    using Kind = grammar::ConstraintSpec::Kind;
+    grammar.text = [&](grammar::Grammar& to) {
+      auto start = grammar::add_constraint(to, asked->spec);
+      shape_fails = !start;
+      return start;
+    };
+    grammar.text_is_json = asked->spec.kind == Kind::JsonSchema || asked->spec.kind == Kind::JsonObject;
+    key += grammar::content_key(asked->spec);
   }
-  auto made = model.constraints().make(key, [&] { return tools::call_grammar(asked); });
-  if (!made) return invalid(fmt::format("'tools': {}", made.error().message), field);
+  if (style.tools) {
+    for (const tools::Tool& tool : style.tools->all()) {
+      key += fmt::format("\n{:?} {} {}", tool.name, tool.strict, json::serialize(tool.parameters));
+    }
+  }
+  auto made = model.constraints().make(key, [&] { return tools::answer_grammar(grammar); });
+  if (!made) {
+    const std::string& why = made.error().message;
+    if (shape_fails || !style.tools) {
+      return invalid(fmt::format("'{}' cannot be enforced: {}", asked->field, why), asked->field);
+    }
+    return invalid(fmt::format("'tools': {}", why), required ? "tool_choice" : "tools");
+  }
   options.constraint = std::move(*made);
-  style.enforced = true;
+  style.reading = tools::reading(grammar);
   return std::nullopt;
 }
 
@@ -103,7 +118,7 @@ ChatAnswer::ChatAnswer(const AnswerStyle& style)
     : parser_({.format = style.format,
                .reasoning = style.reasoning,
                .tools = style.tools.get(),
-               .progressive = style.enforced,
+               .reading = style.reading,
                .one_call = style.one_call}) {
   if (!style.primer.empty()) push(style.primer);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <boost/json/object.hpp>
 
 #include "quire/server/api_error.h"
+#include "quire/server/constraint_fields.h"
 #include "quire/server/text_model.h"
 #include "quire/server/tool_choice.h"
 #include "quire/tools/answer_parser.h"
@@ -21,12 +23,12 @@ namespace quire::server {
 // How the answers of one request are read. The same for all its choices.
 struct AnswerStyle {
   std::shared_ptr<const tools::ToolList> tools;  // those that may be called; null: calls are not looked for
-  const tools::Format* format = nullptr;         // null: the same
+  const tools::Format* format = nullptr;         // null: neither are its marks
   const tools::Reasoning* reasoning = nullptr;   // null: reasoning is not split off
   std::string primer;                            // the end of the prompt that belongs to the answer
   bool one_call = false;                         // the answer ends with its first call
   ToolChoice choice;
-  bool enforced = false;  // calls follow a grammar, so they are passed on while they come
+  tools::Reading reading;  // as the grammar means it, if the answers follow one
 
   bool reads() const { return format != nullptr || reasoning != nullptr; }
   TextModel::Marks marks() const;
@@ -35,9 +37,11 @@ struct AnswerStyle {
 // Reads "tools", "tool_choice" and "parallel_tool_calls". Fails with the error for the client.
 std::expected<AnswerStyle, ApiError> answer_style(const boost::json::object& body, const TextModel& model);
 
-// Makes the answers follow the grammar of the calls, if a call is required, or a tool is strict. Needs the primer.
-// Fails with the error for the client.
-std::optional<ApiError> enforce_calls(AnswerStyle& style, const TextModel& model, engine::Request& options);
+// Makes the answers follow a grammar if a shape was asked for, a call is required, or a tool is strict. Then an answer
+// is calls, or a text of that shape, or a free text if none was asked for. Needs the primer. Fails with the error for
+// the client.
+std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedConstraint>& asked,
+                                  const TextModel& model, engine::Request& options);
 
 class ChatAnswer {
  public:

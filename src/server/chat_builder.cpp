@@ -1,9 +1,13 @@
 #include "quire/server/chat_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/fields.h"
 
 namespace quire::server {
 namespace {
@@ -55,6 +59,29 @@ bool ChatBuilder::ends_with_text() const {
   if (messages_.empty()) return false;
   const json::object& last = messages_.back().get_object();
   return last.at("role").as_string() == "assistant" && !last.contains("tool_calls") && last.contains("content");
+}
+
+std::expected<std::string, ApiError> joined_text(const json::value& value, const std::string& path,
+                                                 const TextParts& parts) {
+  if (value.is_string()) return std::string(value.get_string());
+  if (!value.is_array()) return wrong(path, fmt::format("must be a string or an array of {}", parts.name));
+  std::string out;
+  for (std::size_t i = 0; i < value.get_array().size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    const json::value& part = value.get_array()[i];
+    if (!part.is_object()) return wrong(at, "must be an object");
+    Fields fields(part.get_object(), at + ".");
+    const std::string_view type = fields.string("type").value_or(parts.types.front());
+    const auto text = fields.string(type == "refusal" ? "refusal" : "text");
+    if (fields.error()) return std::unexpected(*fields.error());
+    if (std::ranges::find(parts.types, type) == parts.types.end()) {
+      return wrong(at, fmt::format("is of type {}, and this server takes text only", quoted(type)));
+    }
+    if (!text) return wrong(at + ".text", "is missing");
+    if (!out.empty()) out += parts.between;
+    out += *text;
+  }
+  return out;
 }
 
 json::object chat_tool(std::string_view name, const json::value* description, const json::value* parameters,

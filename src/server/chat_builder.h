@@ -6,12 +6,16 @@
 //   the texts of a user. A result of a tool stands by itself, with the name of the tool that was called.
 #pragma once
 
+#include <expected>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+
+#include "quire/server/api_error.h"
 
 namespace quire::server {
 
@@ -37,6 +41,16 @@ class ChatBuilder {
   bool open_ = false;
   std::map<std::string, std::string, std::less<>> names_;  // of tools, by the ids of calls
 };
+
+// How an API writes a text in parts.
+struct TextParts {
+  std::string_view name;                    // of the parts, for error messages
+  std::span<const std::string_view> types;  // those that are text; the first if a part does not say
+  std::string_view between = {};
+};
+// A string, or an array of parts with text, put together. Fails with the error for the client.
+std::expected<std::string, ApiError> joined_text(const boost::json::value& value, const std::string& path,
+                                                 const TextParts& parts);
 
 // A tool as chats have it.
 boost::json::object chat_tool(std::string_view name, const boost::json::value* description,

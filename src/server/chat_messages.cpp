@@ -17,6 +17,7 @@
 #include "quire/server/completion_request.h"
 #include "quire/server/fields.h"
 #include "quire/server/tool_choice.h"
+#include "quire/tools/tool_prompt.h"
 
 namespace quire::server {
 namespace {
@@ -150,6 +151,11 @@ std::expected<json::object, ApiError> take_variables(json::object& body, const t
     if (const json::value* const value = body.if_contains(name)) values += count_values(*value);
   }
   if (auto ok = check_count(values); !ok) return std::unexpected(ok.error());
+  if (with_tools && !style.tells_tools) {
+    if (const auto read = tools::ToolList::parse(*tools); !read) {
+      return std::unexpected(invalid(read.error().message, "tools"));
+    }
+  }
 
   json::object variables;
   if (extra != nullptr) variables = std::move(body.at("chat_template_kwargs").get_object());
@@ -162,10 +168,11 @@ std::expected<json::object, ApiError> take_variables(json::object& body, const t
     const auto ok = prepare_message(taken[i], fmt::format("messages[{}]", i), style, values);
     if (!ok) return std::unexpected(ok.error());
   }
+  tools::tell_tools(taken, with_tools ? body.at("tools").get_array() : json::array(), style);
   // The spellings of control tokens are the model's, not the client's.
   for (const char* const special : {"bos_token", "eos_token", "unk_token", "pad_token", "tools"})
     variables.erase(special);
-  if (with_tools) variables["tools"] = std::move(body.at("tools"));
+  if (with_tools && style.tells_tools) variables["tools"] = std::move(body.at("tools"));
   return variables;
 }
 

@@ -164,5 +164,42 @@ TEST(ChatMessages, TooManyValuesAreRefusedWhereverTheyAre) {
   }
 }
 
+// The parts that a prompt needs to have so that a model can call.
+constexpr const char* kWithTools =
+    R"({"messages": [{"role": "user", "content": "Rome?"}], "tools": [{"type": "function",
+    "function": {"name": "get_weather", "description": "Tells the weather", "parameters": {"type": "object", "properties":
+    {"town": {"type": "string"}}}}}]})";
+
+TEST(ChatMessages, ToolsAreToldWhereTheTemplateDoesNot) {
+  const Chatting plain("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}");
+  const std::string prompt = plain.text(kWithTools);
+  EXPECT_THAT(prompt, ::testing::StartsWith("[system]"));
+  for (const char* const part : {"get_weather", "Tells the weather", "town", "<tool_call>", "[user]Rome?"}) {
+    EXPECT_THAT(prompt, HasSubstr(part));
+  }
+  // The words of the request stay text.
+  EXPECT_EQ(plain.controls(kWithTools), 0);
+  EXPECT_THAT(plain.why(R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]})"),
+              HasSubstr("'tools[0].function' must be an object"));
+  const Chatting without_system(
+      "{% for m in messages %}{% if m.role == 'system' or tools %}{{ raise_exception('no') }}{% endif %}{{ m.content "
+      "}}{% "
+      "endfor %}");
+  EXPECT_THAT(without_system.text(kWithTools), HasSubstr("get_weather"));
+  const Chatting tells("{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{{ messages[-1].content }}");
+  EXPECT_EQ(tells.text(kWithTools), "get_weatherRome?");
+}
+
+TEST(ChatMessages, CallsAndResultsAreToldWhereTheTemplateDropsThem) {
+  const Chatting plain(
+      "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}[{{ m.role }}]{{ m.content }}{% endif %}{% "
+      "endfor %}");
+  EXPECT_THAT(plain.text(R"({"messages": [{"role": "user", "content": "Rome?"}, {"role": "assistant", "content": null,
+      "tool_calls": [{"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"town\": 1}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "24 degrees"}]})"),
+              HasSubstr("[assistant]<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                        "{\"town\":1}}\n</tool_call>[user]<tool_response>\n24 degrees\n</tool_response>"));
+}
+
 }  // namespace
 }  // namespace quire::server

@@ -3,29 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include <boost/json/parse.hpp>
 #include <fmt/format.h>
 
 #include "quire/server/engine_calls.h"
+#include "quire/server/session_store.h"
 
 namespace quire::server {
-namespace {
-
-double seconds(engine::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-}  // namespace
 
 void Completion::start(const CompletionContext& context, CompletionRequest request, Namespace name_space,
                        std::shared_ptr<Responder> responder) {
-  std::make_shared<Completion>(context, std::move(request), std::move(responder))->submit(name_space);
+  std::make_shared<Completion>(context, std::move(request), name_space, std::move(responder))->begin();
 }
 
-Completion::Completion(const CompletionContext& context, CompletionRequest request,
+Completion::Completion(const CompletionContext& context, CompletionRequest request, Namespace name_space,
                        std::shared_ptr<Responder> responder)
-    : context_(context), request_(std::move(request)), responder_(std::move(responder)) {}
+    : AnsweringCall(context, name_space, std::move(responder)), request_(std::move(request)) {}
 
-void Completion::submit(Namespace name_space) {
-  submitted_ = engine::Clock::now();
-  request_.options.name_space = name_space;
+void Completion::begin() {
+  watch_client();
   open_ = request_.prompts.size();
   for (std::size_t i = 0; i < request_.prompts.size() * request_.options.n; ++i) {
     choices_.push_back({.text = {}, .logprobs = LogprobsFormat(context_.model, request_.chat)});
@@ -41,86 +37,35 @@ void Completion::submit(Namespace name_space) {
     prompt.text->push(first, scratch_);
     if (request_.echo_logprobs >= 0) prompt.echo.add_prompt(first, std::nullopt, {}, scratch_);
   }
-  responder_->on_gone = [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->over_) return;
-    self->over_ = true;
-    self->context_.metrics.completed(Outcome::Gone);
-    self->note("cancelled");
-    self->cancel();
-  };
   for (std::size_t i = 0; i < request_.prompts.size(); ++i) {
-    prompt_tokens_ += request_.prompts[i].size();
     engine::Request asked = request_.options;
     asked.prompt = std::move(request_.prompts[i]);
-    asked.deadline = submitted_ + context_.request_timeout;
-    ids_.push_back(context_.service.submit(
-        std::move(asked),
-        std::make_shared<PromptListener>(context_.inbox, shared_from_this(), static_cast<std::uint32_t>(i))));
+    submit(std::move(asked), static_cast<std::uint32_t>(i));
   }
-  responder_->headers.emplace_back("x-request-id", std::to_string(ids_.front()));
   format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
-                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model);
+                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model,
+                                               request_.session_id);
 }
 
 void Completion::accepted() {
   if (over_ || begun_) return;
-  begun_ = true;
-  HttpResponse head{.content_type = "text/event-stream",
-                    .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}};
+  std::string events;
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     const std::string& echo = request_.echoes[i / request_.options.n];
     if (request_.chat) {
-      format_->role_chunk(head.body, i);
+      format_->role_chunk(events, i);
     } else if (!echo.empty() && request_.echo_logprobs < 0) {
-      format_->chunk(head.body, {.index = i, .text = echo});
+      format_->chunk(events, {.index = i, .text = echo});
     }
   }
-  head.body += std::exchange(early_, {});
-  context_.metrics.answered(head.status);
-  responder_->begin(std::move(head));
-  spoken_ = engine::Clock::now();
-  if (open_ == 0) return complete();
-  if (context_.stream_keep_alive.count() > 0) keep_alive();
-}
-
-// Looks at the stream when it will have been silent for long enough.
-void Completion::keep_alive() {
-  const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(engine::Clock::now() - spoken_);
-  context_.loop.after(context_.stream_keep_alive - std::min(silent, context_.stream_keep_alive),
-                      [weak = weak_from_this()] {
-                        const auto self = weak.lock();
-                        if (!self || self->over_) return;
-                        const auto now = engine::Clock::now();
-                        if (now - self->spoken_ >= self->context_.stream_keep_alive) {
-                          self->spoken_ = now;
-                          if (self->responder_->pending() == 0) self->responder_->write(": waiting\n\n");
-                        }
-                        self->keep_alive();
-                      });
-}
-
-void Completion::note(std::string_view finish) {
-  RequestNotes& notes = responder_->notes;
-  notes.request = ids_.empty() ? 0 : ids_.front();
-  notes.prompt_tokens = prompt_tokens_;
-  notes.completion_tokens = tokens_;
-  notes.finish = finish;
+  events += std::exchange(early_, {});
+  begin_stream(std::move(events));
+  if (open_ == 0) end();
 }
 
 void Completion::stream(std::string_view events) {
-  if (!begun_) {
-    early_ += events;
-    return;
-  }
-  responder_->write(events);
-  spoken_ = engine::Clock::now();
-  if (responder_->pending() <= context_.stream_buffer) return;
-  fail({.status = 503,
-        .type = "server_error",
-        .message = fmt::format("the client reads too slowly: more than {} bytes wait for it", context_.stream_buffer),
-        .code = "client_too_slow"},
-       Outcome::TooSlow);
+  if (begun_) return write(events);
+  early_ += events;
 }
 
 void Completion::receive(const Arrival& arrival) {
@@ -134,11 +79,7 @@ void Completion::receive(const Arrival& arrival) {
     case engine::Event::Kind::PromptLogits:
     case engine::Event::Kind::Embedding: return;
     case engine::Event::Kind::PromptToken: return prompt_token(arrival);
-    case engine::Event::Kind::Refused:
-      if (arrival.refusal->why == engine::Refusal::Why::RateLimited) {
-        context_.metrics.rate_limited(request_.options.name_space);
-      }
-      return fail(from_refusal(*arrival.refusal), outcome_of(*arrival.refusal));
+    case engine::Event::Kind::Refused: return refuse(*arrival.refusal);
     case engine::Event::Kind::Token: return token(arrival, index);
     case engine::Event::Kind::Finished: return finished(arrival, index);
   }
@@ -174,15 +115,11 @@ void Completion::echo_scores(std::uint32_t index) {
 
 void Completion::token(const Arrival& arrival, std::uint32_t index) {
   ++tokens_;
+  if (request_.session) request_.session->add(arrival.token, arrival.text);
   echo_scores(index);
   if (over_) return;
   Choice& choice = choices_[index];
-  if (choice.last_token != engine::Clock::time_point{}) {
-    context_.metrics.next_token(seconds(arrival.at - choice.last_token));
-  } else if (arrival.choice == 0) {
-    context_.metrics.first_token(seconds(arrival.at - submitted_));
-  }
-  choice.last_token = arrival.at;
+  time_token(arrival, choice.last_token);
   const bool logprobs = request_.options.logprobs >= 0;
   if (logprobs) choice.logprobs.add(arrival.token, arrival.logprob, arrival.alternatives);
   if (choice.answer) {
@@ -224,6 +161,7 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   if (const auto failure = failure_of(arrival, context_.request_timeout); failure && !one_call) {
     return fail(failure->error, failure->outcome);
   }
+  if (request_.session) request_.session->add_text(arrival.text);
   choice.finish = arrival.finish == engine::Finish::Length ? "length" : "stop";
   if (choice.answer) {
     add(choice.answer->push(arrival.text), index);
@@ -244,22 +182,21 @@ void Completion::finished(const Arrival& arrival, std::uint32_t index) {
   }
   if (!arrival.last) return;
   usage_.add(arrival.usage, miss_reason(arrival.usage.hit.end, context_.has_keys));
-  if (--open_ == 0) complete();
+  if (--open_ == 0) end();
 }
 
-void Completion::complete() {
+void Completion::end() {
   if (request_.stream && !begun_) return;  // accepted() calls it again
-  over_ = true;
-  context_.metrics.completed(Outcome::Finished);
+  // Before the client knows: its next call may come at once.
+  end_session(std::string_view(choices_.front().finish) != "length", false);
   const bool same = std::ranges::all_of(
       choices_, [this](const Choice& c) { return std::string_view(c.finish) == choices_.front().finish; });
-  tokens_ = usage_.completion_tokens;
-  note(same ? choices_.front().finish : "mixed");
+  complete(same ? choices_.front().finish : "mixed");
   if (request_.stream) {
-    std::string end;
-    if (request_.include_usage) format_->usage_chunk(end, usage_);
-    CompletionFormat::done(end);
-    responder_->write(end);
+    std::string events;
+    if (request_.include_usage) format_->usage_chunk(events, usage_);
+    CompletionFormat::done(events);
+    responder_->write(events);
     return responder_->end();
   }
   std::vector<std::string> logprobs, scores, messages;
@@ -284,23 +221,18 @@ void Completion::complete() {
   responder_->send({.body = format_->whole(answers, usage_)});
 }
 
-void Completion::fail(const ApiError& error, Outcome outcome) {
-  over_ = true;
-  context_.metrics.completed(outcome);
-  note(error.code.empty() ? error.type : error.code);
-  cancel();
-  if (!begun_) {
-    context_.metrics.answered(error.status);
-    return responder_->send(to_response(error));
-  }
-  std::string end = fmt::format("data: {}\n\n", to_json(error));
-  CompletionFormat::done(end);
-  responder_->write(end);
-  responder_->end();
+void Completion::append_failure(const ApiError& error, std::string& out) {
+  out += fmt::format("data: {}\n\n", to_json(error));
+  CompletionFormat::done(out);
 }
 
-void Completion::cancel() {
-  for (const RequestId id : ids_) context_.service.cancel(id);
+// What has come of the answer becomes part of its session, which others may use from now on.
+void Completion::end_session(bool ended, bool was_cut_off) {
+  const auto session = std::exchange(request_.session, nullptr);
+  if (!session) return;
+  std::optional<boost::json::object> message;
+  if (choices_.front().answer) message = boost::json::parse(message_json(*choices_.front().answer)).as_object();
+  session->end_answer(ended, was_cut_off, std::move(message));
 }
 
 }  // namespace quire::server

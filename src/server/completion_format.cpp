@@ -77,12 +77,33 @@ std::string_view miss_reason(HitEnd end, bool has_keys) {
   return name(end == HitEnd::OtherNamespace && has_keys ? HitEnd::NeverSeen : end);
 }
 
+TierTokens reused_from(const Hit& hit, const std::array<std::uint32_t, kTierKinds>& brought) {
+  TierTokens from{};
+  std::uint32_t rest = hit.tokens;
+  for (std::size_t i = 0; i < kTierKinds; ++i) {
+    from[i] = std::min(brought[i], rest);
+    rest -= static_cast<std::uint32_t>(from[i]);
+  }
+  return from;
+}
+
+std::string from_json(std::uint64_t reused, const TierTokens& from) {
+  for (const std::uint64_t tokens : from) reused -= tokens;
+  std::string out = fmt::format(R"({{"pool":{})", reused);
+  for (std::size_t i = 0; i < kTierKinds; ++i) {
+    if (from[i] > 0) put(out, R"(,"{}":{})", name(static_cast<TierKind>(i)), from[i]);
+  }
+  return out + "}";
+}
+
 void UsageSum::add(const engine::Usage& usage, std::string_view reason) {
   if (prompt_tokens == 0) miss_reason = reason;
   prompt_tokens += usage.prompt_tokens;
   completion_tokens += usage.completion_tokens;
   cached_tokens += usage.hit.tokens;
   matched_tokens += usage.hit.matched;
+  const TierTokens reused = reused_from(usage.hit, usage.from);
+  for (std::size_t i = 0; i < kTierKinds; ++i) from[i] += reused[i];
   suspensions += usage.suspensions;
   queued_seconds = std::max(queued_seconds, usage.queued_seconds);
   first_token_seconds = std::max(first_token_seconds, usage.first_token_seconds);
@@ -92,11 +113,12 @@ void UsageSum::add(const engine::Usage& usage, std::string_view reason) {
 std::string to_json(const UsageSum& usage) {
   return fmt::format(
       R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{},)"
-      R"("matched_tokens":{},"miss_reason":"{}"}},"quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},)"
+      R"("cached_from":{},"matched_tokens":{},"miss_reason":"{}"}},"quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},)"
       R"("suspensions":{}}}}})",
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
-      usage.matched_tokens, usage.miss_reason, milliseconds(usage.queued_seconds),
-      milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds), usage.suspensions);
+      from_json(usage.cached_tokens, usage.from), usage.matched_tokens, usage.miss_reason,
+      milliseconds(usage.queued_seconds), milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds),
+      usage.suspensions);
 }
 
 // --- log-probabilities
@@ -199,12 +221,16 @@ void PromptLogprobsFormat::add(Token token, float logprob, std::uint32_t rank,
 // --- answers
 
 CompletionFormat::CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id,
-                                   const TextModel& model)
+                                   const TextModel& model, std::string_view session)
     : chat_(chat), usage_in_chunks_(usage_in_chunks) {
   const char* const object = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
   head_ = fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":)", chat ? "chatcmpl" : "cmpl", id, object,
                       static_cast<std::int64_t>(std::time(nullptr)));
   append_json_string(head_, model.name());
+  if (!session.empty()) {
+    head_ += ",\"session\":";
+    append_json_string(head_, session);
+  }
   head_ += ",\"choices\":[";
 }
 

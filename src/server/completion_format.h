@@ -4,6 +4,7 @@
 // What holds: every string is well-formed UTF-8, and every chunk is one server-sent event.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,8 +14,17 @@
 
 #include "quire/engine/request.h"
 #include "quire/server/text_model.h"
+#include "quire/state/tier.h"
 
 namespace quire::server {
+
+// Tokens by tier.
+using TierTokens = std::array<std::uint64_t, kTierKinds>;
+// Which of the reused tokens came from a tier. What was brought may be more than that: the last token of a prompt is
+// always computed.
+TierTokens reused_from(const Hit& hit, const std::array<std::uint32_t, kTierKinds>& brought);
+// {"pool":12,"disk":84}: the pool, and the tiers that some of the reused tokens came from.
+std::string from_json(std::uint64_t reused, const TierTokens& from);
 
 // The usage of a request, summed over its prompts.
 struct UsageSum {
@@ -22,6 +32,7 @@ struct UsageSum {
   std::uint64_t completion_tokens = 0;
   std::uint64_t cached_tokens = 0;
   std::uint64_t matched_tokens = 0;
+  TierTokens from{};  // of the cached tokens: those from a tier; the rest was in the pool
   std::uint64_t suspensions = 0;
   double queued_seconds = 0;
   double first_token_seconds = 0;
@@ -80,7 +91,9 @@ struct ChoiceAnswer {
 
 class CompletionFormat {
  public:
-  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model);
+  // `session`: the id of the session that the answer belongs to; empty: none.
+  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model,
+                   std::string_view session = {});
 
   std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;
 

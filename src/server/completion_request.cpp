@@ -193,15 +193,6 @@ std::optional<ApiError> add_constraint(const AskedConstraint& asked, const TextM
   return std::nullopt;
 }
 
-// What the model may think before it answers. Formats with more than two marks have no such place.
-grammar::ConstraintSpec::Reasoning reasoning_of(const AnswerStyle& style) {
-  const tools::Reasoning* const reasoning = style.reasoning;
-  if (reasoning == nullptr || reasoning->anywhere || !reasoning->silent.empty()) return {};
-  return {.begin = std::string(reasoning->begin),
-          .end = std::string(reasoning->end),
-          .opened = style.primer.starts_with(reasoning->begin)};
-}
-
 std::expected<void, ApiError> read_prompts(const json::value& prompt, const TextModel& model, bool echo,
                                            CompletionRequest& request) {
   const auto add_text = [&](std::string_view text, const std::string& field) -> std::expected<void, ApiError> {
@@ -441,11 +432,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   if (!prompt) return std::unexpected(prompt.error());
   request.style = std::move(*style);
   request.style.primer = tools::primer(request.style.format, request.style.reasoning, rendered->text);
-  if (*asked) {
-    (*asked)->spec.reasoning = reasoning_of(request.style);
-    if (auto error = add_constraint(**asked, model, request.options)) return std::unexpected(std::move(*error));
-  }
-  if (auto error = enforce_calls(request.style, model, request.options)) return std::unexpected(std::move(*error));
+  if (auto error = constrain(request.style, *asked, model, request.options)) return std::unexpected(std::move(*error));
   request.options.text = [&model, render_special, marks = request.style.marks()] {
     return model.text_stream(true, render_special, marks);
   };

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,8 @@ inline constexpr std::size_t kMostStopIds = 256;
 inline constexpr std::size_t kMostEchoBytes = std::size_t{1} << 20;       // of all choices
 inline constexpr std::size_t kMostPromptLogprobs = std::size_t{1} << 18;  // of all choices, alternatives included
 
+class SessionTurn;
+
 struct CompletionRequest {
   bool chat = false;
   std::vector<std::vector<Token>> prompts;  // each is a request to the engine
@@ -44,6 +47,9 @@ struct CompletionRequest {
   std::int32_t echo_logprobs = -1;    // before those of the answer, as many alternatives as there; negative: none
   std::int32_t prompt_logprobs = -1;  // in a field of their own; negative: none
   AnswerStyle style;                  // of a chat
+  // The session that the answer becomes part of (session_store.h); it has one prompt and one choice then. Null: none.
+  std::shared_ptr<SessionTurn> session;
+  std::string session_id;
 };
 
 using CompletionResult = std::expected<CompletionRequest, ApiError>;

@@ -267,8 +267,11 @@ bool Connection::take_head(RequestParser& parser, HttpRequest& request) {
     host = target.substr(scheme.size(), path - scheme.size());
     target = path == target.size() ? "/" : target.substr(path);
   }
+  const std::string whole = target.substr(0, target.find('#'));
+  const std::size_t path_end = std::min(whole.find('?'), whole.size());
   request = {.method = head_only_ ? "GET" : std::string(method),
-             .path = target.substr(0, target.find_first_of("?#")),
+             .path = whole.substr(0, path_end),
+             .query = whole.substr(std::min(path_end + 1, whole.size())),
              .authorization = field(http::field::authorization),
              .host = std::move(host),
              .origin = field(http::field::origin),

@@ -21,6 +21,7 @@ namespace quire::server {
 struct HttpRequest {
   std::string method;  // as sent, but HEAD arrives as GET: the connection leaves out the body
   std::string path;    // without the query
+  std::string query;   // what follows the question mark, as sent
   std::string body;
   std::string authorization;
   std::string host;

@@ -30,6 +30,15 @@ Namespace id_of_plain(std::string_view key) {
   return id | kPlain;
 }
 
+TenantName tier_name_of_plain(std::string_view key) { return Sha256().add("quire plain tenant ").add(key).finish(); }
+
+// The salt is random and made once for each key. Ids alone are the same in every file.
+TenantName tier_name_of(const StoredKey& key) {
+  std::array<std::uint8_t, sizeof(Namespace)> id{};
+  for (std::size_t i = 0; i < id.size(); ++i) id[i] = static_cast<std::uint8_t>(key.tenant.id >> (8 * i));
+  return Sha256().add("quire tenant ").add(text_of(key.salt)).add(text_of(id)).finish();
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r";
   const std::size_t begin = text.find_first_not_of(kSpace);
@@ -55,6 +64,7 @@ Result<Keys> Keys::create(const KeySources& sources) {
                                              .max_priority = engine::kMostPriority,
                                              .admin = alone});
     keys.tenants_.push_back(tenant);
+    keys.tier_names_.push_back({tenant->id, tier_name_of_plain(key)});
   }
   if (!sources.file.empty()) {
     auto file = KeyFile::read(sources.file);
@@ -62,6 +72,7 @@ Result<Keys> Keys::create(const KeySources& sources) {
     for (const StoredKey& key : file->keys()) {
       auto tenant = std::make_shared<const Tenant>(key.tenant);
       keys.stored_.emplace(tenant->id, Stored{key, tenant});
+      keys.tier_names_.push_back({tenant->id, tier_name_of(key)});
       keys.tenants_.push_back(std::move(tenant));
     }
   }

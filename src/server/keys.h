@@ -20,6 +20,7 @@
 #include "quire/base/error.h"
 #include "quire/server/key_file.h"
 #include "quire/server/tenant.h"
+#include "quire/state/object_name.h"
 
 namespace quire::server {
 
@@ -42,6 +43,15 @@ class Keys {
   TenantRef admit(std::string_view authorization) const;
   const std::vector<TenantRef>& tenants() const { return tenants_; }
 
+  // What the tenants are called in every tier (quire/state/object_name.h). It depends on secrets, not on the number: a
+  // plain key has the same name on every server, a key of a file wherever there is a copy of the file. So servers with
+  // other keys never share content by accident, and with the same keys they do.
+  struct TierName {
+    Namespace id = 0;
+    TenantName name{};
+  };
+  const std::vector<TierName>& tier_names() const { return tier_names_; }
+
  private:
   struct Stored {
     StoredKey key;
@@ -51,6 +61,7 @@ class Keys {
 
   bool needed_ = false;
   std::vector<TenantRef> tenants_;
+  std::vector<TierName> tier_names_;
   std::unordered_map<Namespace, Stored> stored_;
   // Plain keys by their hash with a random salt. Nobody outside knows the salt, so the time that a look-up takes says
   // nothing about the keys.

@@ -43,6 +43,18 @@ TEST(Keys, RemovingAKeyDoesNotMoveTheOthers) {
   EXPECT_NE(one->admit("Bearer second")->id, both->admit("Bearer first")->id);
 }
 
+TEST(Keys, APlainKeyHasTheSameNameInTheTiersOnEveryServer) {
+  const auto both = Keys::create({.plain = {"first", "second", "first"}});
+  const auto one = Keys::create({.plain = {"second"}});
+  ASSERT_TRUE(both && one);
+  ASSERT_EQ(both->tier_names().size(), 2u);
+  ASSERT_EQ(one->tier_names().size(), 1u);
+  EXPECT_EQ(one->tier_names()[0].id, one->admit("Bearer second")->id);
+  EXPECT_EQ(one->tier_names()[0].name, both->tier_names()[1].name);
+  EXPECT_NE(both->tier_names()[0].name, both->tier_names()[1].name);
+  EXPECT_NE(both->tier_names()[0].name, TenantName{}) << "that is the name of everybody on a server without keys";
+}
+
 TEST(Keys, OnlyTheWholeKeyIsTheKey) {
   const auto keys = Keys::create({.plain = {"secret"}});
   ASSERT_TRUE(keys.has_value());

@@ -19,25 +19,8 @@ namespace json = boost::json;
 using Checked = std::expected<void, ApiError>;
 
 // A text, or an array of blocks of type text.
-std::expected<std::string, ApiError> text_of(const json::value& value, const std::string& path) {
-  if (value.is_string()) return std::string(value.get_string());
-  if (!value.is_array()) return wrong(path, "must be a string or an array of blocks");
-  std::string out;
-  for (std::size_t i = 0; i < value.get_array().size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", path, i);
-    const json::value& block = value.get_array()[i];
-    if (!block.is_object()) return wrong(at, "must be an object");
-    Fields fields(block.get_object(), at + ".");
-    const std::string_view type = fields.string("type").value_or("text");
-    const auto text = fields.string("text");
-    if (fields.error()) return std::unexpected(*fields.error());
-    if (type != "text") return wrong(at, fmt::format("is of type {}, and this server takes text only", quoted(type)));
-    if (!text) return wrong(at + ".text", "is missing");
-    if (!out.empty()) out += "\n";
-    out += *text;
-  }
-  return out;
-}
+constexpr std::string_view kTextTypes[] = {"text"};
+constexpr TextParts kBlocks = {.name = "blocks", .types = kTextTypes, .between = "\n"};
 
 Checked add_block(ChatBuilder& chat, const json::value& block, bool user, const std::string& at) {
   if (!block.is_object()) return wrong(at, "must be an object");
@@ -56,7 +39,7 @@ Checked add_block(ChatBuilder& chat, const json::value& block, bool user, const 
     const std::string_view id = needed("tool_use_id");
     std::string text;
     if (const json::value* const content = fields.any("content")) {
-      auto read = text_of(*content, at + ".content");
+      auto read = joined_text(*content, at + ".content", kBlocks);
       if (!read) return std::unexpected(read.error());
       text = std::move(*read);
     }
@@ -174,7 +157,7 @@ std::expected<json::object, ApiError> chat_of_messages(const json::object& body)
   }
   ChatBuilder builder;
   if (const json::value* const system = fields.any("system")) {
-    auto text = text_of(*system, "system");
+    auto text = joined_text(*system, "system", kBlocks);
     if (!text) return std::unexpected(text.error());
     if (!text->empty()) builder.add_text("system", *text);
   }

@@ -131,11 +131,77 @@ void add_tenants(std::vector<MetricFamily>& families, std::span<const TenantCoun
       [](Count c) { return std::uint64_t{c.usage.waiting}; });
 }
 
+// Of each tier, with its kind as a label; then what they have in common.
+void add_tiers(std::vector<MetricFamily>& families, const tiers::TiersStats& tiers, const engine::EngineStats& engine) {
+  using One = const tiers::TiersStats::One&;
+  const auto each = [&](MetricType type, const char* of, const char* help, auto value) {
+    Family family(families, type, of, help);
+    for (One one : tiers.tiers) family.add(static_cast<double>(value(one)), {label("tier", name(one.kind))});
+  };
+  const auto gauge = [&](const char* of, const char* help, auto value) { each(MetricType::Gauge, of, help, value); };
+  const auto counter = [&](const char* of, const char* help, auto value) {
+    each(MetricType::Counter, of, help, value);
+  };
+  gauge("quire_tier_working", "Whether the last attempt to use the tier succeeded",
+        [](One one) { return one.usage.working ? 1 : 0; });
+  gauge("quire_tier_bytes", "Bytes that the tier uses; 0: not known", [](One one) { return one.usage.bytes; });
+  gauge("quire_tier_capacity_bytes", "Bytes that the tier may use; 0: not known",
+        [](One one) { return one.usage.capacity_bytes; });
+  gauge("quire_tier_objects", "Pages and checkpoints in the tier; 0: not known",
+        [](One one) { return one.usage.objects; });
+  counter("quire_tier_puts_total", "Objects written to the tier", [](One one) { return one.usage.puts; });
+  counter("quire_tier_gets_total", "Objects asked of the tier", [](One one) { return one.usage.gets; });
+  counter("quire_tier_hits_total", "Objects read from the tier", [](One one) { return one.usage.hits; });
+  counter("quire_tier_misses_total", "Objects that were not there", [](One one) { return one.usage.misses; });
+  counter("quire_tier_finds_total", "Questions whether an object is there", [](One one) { return one.usage.finds; });
+  counter("quire_tier_written_bytes_total", "Bytes written to the tier",
+          [](One one) { return one.usage.bytes_written; });
+  counter("quire_tier_read_bytes_total", "Bytes read from the tier", [](One one) { return one.usage.bytes_read; });
+  counter("quire_tier_write_seconds_total", "Time spent writing", [](One one) { return one.usage.write_seconds; });
+  counter("quire_tier_read_seconds_total", "Time spent reading", [](One one) { return one.usage.read_seconds; });
+  counter("quire_tier_evicted_total", "Objects removed to stay within the limit",
+          [](One one) { return one.usage.evicted; });
+  counter("quire_tier_failed_total", "Jobs that failed", [](One one) { return one.usage.failed; });
+  counter("quire_tier_refused_total", "Jobs that found the queue full", [](One one) { return one.usage.refused; });
+  counter("quire_tier_tokens_total", "Tokens of prefixes that were brought into the pool",
+          [](One one) { return one.tokens; });
+  {
+    Family damaged(families, MetricType::Counter, "quire_tier_damaged_total", "Objects that failed a check, by reason");
+    for (One one : tiers.tiers) {
+      for (std::size_t i = 0; i < one.usage.damaged.size(); ++i) {
+        damaged.add(number(one.usage.damaged[i]),
+                    {label("tier", name(one.kind)), label("reason", snake(name(static_cast<ObjectFault>(i))))});
+      }
+    }
+  }
+
+  const auto one = [&](MetricType type, const char* of, const char* help, std::uint64_t value) {
+    Family(families, type, of, help).add(number(value));
+  };
+  constexpr auto kGauge = MetricType::Gauge, kCounter = MetricType::Counter;
+  one(kGauge, "quire_tiers_staging_bytes", "Host memory of objects on their way: in use", tiers.staging_used_bytes);
+  one(kGauge, "quire_tiers_staging_capacity_bytes", "Host memory of objects on their way: in all", tiers.staging_bytes);
+  one(kGauge, "quire_tiers_pending", "Objects that wait to be copied for the tiers", tiers.pending);
+  one(kCounter, "quire_tiers_written_total", "Objects copied from the pool for the tiers", tiers.written);
+  one(kCounter, "quire_tiers_written_bytes_total", "Their bytes", tiers.written_bytes);
+  one(kCounter, "quire_tiers_lost_total", "Objects evicted before they could be copied", tiers.lost);
+  one(kCounter, "quire_tiers_looks_total", "Prompts whose rest was looked for in the tiers", tiers.looks);
+  one(kCounter, "quire_tiers_fetches_total", "Prompts that were fetched from there", tiers.fetches);
+  one(kCounter, "quire_tiers_promoted_total", "Objects brought into the pool", tiers.promoted);
+  one(kCounter, "quire_tiers_promoted_bytes_total", "Their bytes", tiers.promoted_bytes);
+  one(kCounter, "quire_tiers_promotions_refused_total", "Fetched objects that the pool did not take",
+      tiers.promotions_refused);
+  one(kCounter, "quire_tiers_waits_total", "Requests that waited for pages from a tier", engine.tier_waits);
+  one(kCounter, "quire_tiers_splits_total", "Requests that computed the front while the rest was fetched",
+      engine.tier_splits);
+}
+
 }  // namespace
 
-std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool, std::uint32_t checkpoint_unit,
-                          const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
-                          std::span<const TenantCount> tenants, const ResponseStore::Count& kept) const {
+std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& pool, const tiers::TiersStats* tiers,
+                          std::uint32_t checkpoint_unit, const engine::Service::Integrity& integrity,
+                          const HttpCounts& http, bool has_keys, std::span<const TenantCount> tenants,
+                          const ResponseStore::Count& kept) const {
   std::vector<MetricFamily> families;
   const auto gauge = [&](const char* of, const char* help) { return Family(families, MetricType::Gauge, of, help); };
   const auto counter = [&](const char* of, const char* help) {
@@ -236,6 +302,7 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(number(engine.failed), {label("outcome", "failed")})
       .add(number(engine.refused), {label("outcome", "refused")});
 
+  if (tiers != nullptr) add_tiers(families, *tiers, engine);
   add_tenants(families, tenants);
   Family(families, MetricType::Histogram, "quire_first_token_seconds", "Time from a request to its first token")
       .add(histograms_->first.Collect());

@@ -16,6 +16,7 @@
 #include "quire/engine/service.h"
 #include "quire/server/http_server.h"
 #include "quire/server/response_store.h"
+#include "quire/tiers/tiers.h"
 
 namespace quire::server {
 
@@ -57,10 +58,11 @@ class Metrics {
   std::vector<TenantCount> by_name(const std::map<Namespace, std::string>& names,
                                    std::span<const engine::TenantUsage> usage) const;
   // All metrics: those of the engine, the pool and HTTP, those counted here, and those of the tenants that may be
-  // shown. `checkpoint_unit`: in tokens; 0: no recurrent layers. `has_keys`: see miss_reason().
-  std::string text(const engine::EngineStats& engine, const PoolStats& pool, std::uint32_t checkpoint_unit,
-                   const engine::Service::Integrity& integrity, const HttpCounts& http, bool has_keys,
-                   std::span<const TenantCount> tenants, const ResponseStore::Count& kept) const;
+  // shown. `tiers`: null: there are none. `checkpoint_unit`: in tokens; 0: no recurrent layers. `has_keys`: see
+  // miss_reason().
+  std::string text(const engine::EngineStats& engine, const PoolStats& pool, const tiers::TiersStats* tiers,
+                   std::uint32_t checkpoint_unit, const engine::Service::Integrity& integrity, const HttpCounts& http,
+                   bool has_keys, std::span<const TenantCount> tenants, const ResponseStore::Count& kept) const;
 
  private:
   struct Histograms;

@@ -26,7 +26,8 @@ std::optional<std::uint32_t> slot_of(const SequencePool& pool, const engine::Seq
 
 bool same(const engine::SequenceInfo& a, const engine::SequenceInfo& b) {
   return a.state == b.state && a.prompt_tokens == b.prompt_tokens && a.tokens == b.tokens && a.computed == b.computed &&
-         a.max_tokens == b.max_tokens && a.waits_for_prefix == b.waits_for_prefix && a.hit.tokens == b.hit.tokens &&
+         a.max_tokens == b.max_tokens && a.waits_for_prefix == b.waits_for_prefix &&
+         a.waits_for_tier == b.waits_for_tier && a.from == b.from && a.hit.tokens == b.hit.tokens &&
          a.hit.matched == b.hit.matched && a.hit.end == b.hit.end && a.priority == b.priority &&
          a.suspensions == b.suspensions;
 }

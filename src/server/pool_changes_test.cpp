@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <random>
+#include <utility>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -11,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "quire/engine/weightless_testing.h"
+#include "quire/tiers/memory_tier_testing.h"
+#include "quire/tiers/tiers.h"
 
 namespace quire::server {
 namespace {
@@ -107,6 +111,42 @@ TEST_P(PoolChangesOf, AppliedInOrderGiveTheSequencesOfNow) {
   }
   (void)shadow.look(*fixture.engine);
   EXPECT_TRUE(shadow.look(*fixture.engine).empty()) << "nothing happened since";
+}
+
+TEST_P(PoolChangesOf, TellOfSequencesThatWaitForATier) {
+  tiers::testing::Store store;
+  const auto run = [&](auto&& look) {
+    tiers::Tiers tiers(tiers::TiersOptions{.staging_bytes = 1 << 20});
+    auto memory = std::make_unique<tiers::testing::MemoryTier>(TierKind::Disk, store, tiers);
+    tiers::testing::MemoryTier& tier = *memory;
+    tiers.add(std::move(memory));
+    Fixture fixture({.kind = GetParam(), .tiers = &tiers, .engine = {}});
+    engine::Request request{.max_tokens = 4};
+    for (std::uint32_t t = 0; t < 100; ++t) request.prompt.push_back(static_cast<Token>(t * 7 % 32));
+    fixture.submit(std::move(request));
+    for (int i = 0; i < 10'000 && (!fixture.engine->idle() || tiers.busy()); ++i) {
+      fixture.engine->step();
+      look(fixture);
+      tier.run(1);
+    }
+    EXPECT_TRUE(fixture.engine->idle());
+  };
+  run([](Fixture&) {});
+  PoolShadow shadow;
+  Picture followed;
+  int waited = 0;
+  json::value from;
+  run([&](Fixture& fixture) {
+    const PoolFacts facts = facts_of(*fixture.pool, "demo", false);
+    follow(followed, changes_json(shadow.look(*fixture.engine), facts));
+    ASSERT_EQ(followed, picture_of(*fixture.engine, facts));
+    if (followed.empty()) return;
+    const json::object& sequence = followed.begin()->second;
+    waited += sequence.at("waits_for_tier").as_bool() ? 1 : 0;
+    if (sequence.at("hit").at("tokens").as_int64() > 0) from = sequence.at("hit").at("from");
+  });
+  EXPECT_GT(waited, 0);
+  EXPECT_GE(from.at("disk").as_int64(), 90);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PoolChangesOf, ::testing::ValuesIn(engine::testing::kAllKinds),

@@ -84,6 +84,8 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
   const auto integrity = service_->integrity();
   const Clock::time_point now = Clock::now();
   Stats stats = stats_of(view, facts_, integrity);
+  Stats own_stats =
+      stats_of({.own = true, .engine = view.engine, .pool = view.pool, .tiers = view.tiers}, facts_, integrity);
   const bool changed = !view.events.empty() || view.lost > 0 || !changes.empty() || stats != stats_;
   // Watchers who may see the same are told the same.
   std::map<Sight, Texts> texts;
@@ -95,8 +97,9 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
     const PoolView& seen = own ? *own : view;
     if (changed && follows && view.lost == 0) {
       const std::string moved = sight ? changes_json(only_of(changes, *sight), facts_) : changes_json(changes, facts_);
+      const std::string counters = sight ? stats_json(own_stats, &own_stats_) : stats_json(stats, &stats_);
       text.change = fmt::format("event: change\ndata: {{\"cursor\":{},\"events\":{},{},\"stats\":{}}}\n\n", seen.cursor,
-                                events_json(seen), moved, stats_json(stats, &stats_));
+                                events_json(seen), moved, counters);
     }
     if (view.whole) text.whole = fmt::format("event: pool\ndata: {}\n\n", pool_json(seen, facts_, integrity));
   }
@@ -123,6 +126,7 @@ void PoolFeed::tell(const PoolView& view, const PoolChanges& changes) {
   }
   cursor_ = view.cursor;
   stats_ = std::move(stats);
+  own_stats_ = std::move(own_stats);
 }
 
 void PoolFeed::restart() {

@@ -52,7 +52,7 @@ class PoolFeed : public std::enable_shared_from_this<PoolFeed> {
   PoolFacts facts_;
   std::vector<std::shared_ptr<Watcher>> watchers_;
   std::uint64_t cursor_ = 0;  // watchers with !wants_whole have seen all events before it
-  Stats stats_;               // as they were last sent
+  Stats stats_, own_stats_;   // as they were last sent: to those who see all, to the others
   // What the watchers were told. The engine's thread uses it while it looks; the loop only when nobody looks.
   PoolShadow shadow_;
   bool ticking_ = false;

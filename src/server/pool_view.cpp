@@ -16,6 +16,22 @@ std::string integrity_text(const engine::Service::Integrity& integrity) {
   return integrity.sound ? "sound" : integrity.problem;
 }
 
+std::string tier_json(const tiers::TiersStats::One& tier, bool own) {
+  const TierUsage& u = tier.usage;
+  std::string out = fmt::format(R"({{"kind":"{}","working":{})", name(tier.kind), u.working);
+  if (!u.working && !own) {
+    out += ",\"problem\":";
+    append_json_string(out, u.problem);
+  }
+  std::uint64_t damaged = 0;
+  for (const std::uint64_t count : u.damaged) damaged += count;
+  put(out, R"(,"bytes":{},"capacity_bytes":{},"objects":{},"puts":{},"gets":{},"hits":{},"misses":{},)", u.bytes,
+      u.capacity_bytes, u.objects, u.puts, u.gets, u.hits, u.misses);
+  put(out, R"("written_bytes":{},"read_bytes":{},"evicted":{},"failed":{},"refused":{},"damaged":{},"tokens":{}}})",
+      u.bytes_written, u.bytes_read, u.evicted, u.failed, u.refused, damaged, tier.tokens);
+  return out;
+}
+
 void put_counts(std::string& out, const ObjectCounts& counts) {
   put(out, R"("total":{},"free":{},"held":{},"cached":{})", counts.total, counts.free, counts.held, counts.cached);
 }
@@ -78,6 +94,7 @@ PoolView look(engine::Engine& engine, std::uint64_t from, bool whole) {
   const SequencePool& pool = engine.pool();
   const auto groups = static_cast<std::uint32_t>(pool.layout().groups.size());
   PoolView view{.whole = whole, .engine = engine.stats(), .pool = pool.stats()};
+  if (const tiers::Tiers* const tiers = engine.options().tiers; tiers != nullptr) view.tiers = tiers->stats();
 
   if (whole) {
     add_sequences(engine, view);
@@ -119,7 +136,8 @@ PoolView only_of(const PoolView& view, Namespace tenant) {
                .cursor = view.cursor,
                .lost = view.lost,
                .engine = view.engine,
-               .pool = view.pool};
+               .pool = view.pool,
+               .tiers = view.tiers};
   std::vector<std::set<std::uint32_t>> held(view.pages.size());
   std::set<std::uint32_t> slots;
   for (const PoolView::Sequence& sequence : view.sequences) {
@@ -163,11 +181,13 @@ void put_fields(std::string& out, const engine::SequenceInfo& now, const engine:
   number("computed", &Info::computed);
   number("max_tokens", &Info::max_tokens);
   if (before == nullptr || before->hit.tokens != now.hit.tokens || before->hit.matched != now.hit.matched ||
-      before->hit.end != now.hit.end) {
-    put(out, R"(,"hit":{{"tokens":{},"matched":{},"end":"{}"}})", now.hit.tokens, now.hit.matched,
+      before->hit.end != now.hit.end || before->from != now.from) {
+    put(out, R"(,"hit":{{"tokens":{},"from":{},"matched":{},"end":"{}"}})", now.hit.tokens,
+        from_json(now.hit.tokens, reused_from(now.hit, now.from)), now.hit.matched,
         miss_reason(now.hit.end, facts.has_keys));
   }
   number("waits_for_prefix", &Info::waits_for_prefix);
+  number("waits_for_tier", &Info::waits_for_tier);
   number("priority", &Info::priority);
   number("suspensions", &Info::suspensions);
 }
@@ -273,6 +293,23 @@ Stats stats_of(const PoolView& view, const PoolFacts& facts, const engine::Servi
     std::string states = "{";
     put_counts(states, p.states);
     stats.emplace_back("states", states + "}");
+  }
+  if (view.tiers) {
+    const tiers::TiersStats& t = *view.tiers;
+    add("tier_waits", e.tier_waits);
+    add("tier_splits", e.tier_splits);
+    add("tiers_staging_bytes", t.staging_used_bytes);
+    add("tiers_staging_capacity_bytes", t.staging_bytes);
+    add("tiers_pending", t.pending);
+    add("tiers_written", t.written);
+    add("tiers_lost", t.lost);
+    add("tiers_promoted", t.promoted);
+    std::string list;
+    {
+      JsonList all(list);
+      for (const tiers::TiersStats::One& tier : t.tiers) all.next() += tier_json(tier, view.own);
+    }
+    stats.emplace_back("tiers", std::move(list));
   }
   std::string sound;
   append_json_string(sound, integrity_text(integrity));

@@ -15,6 +15,7 @@
 
 #include "quire/engine/engine.h"
 #include "quire/engine/service.h"
+#include "quire/tiers/tiers.h"
 
 namespace quire::server {
 
@@ -46,6 +47,7 @@ struct PoolView {
   std::vector<PoolEvent> events;
   engine::EngineStats engine;
   PoolStats pool;
+  std::optional<tiers::TiersStats> tiers;  // empty: there are none
 };
 
 // Takes a snapshot with the events since `from`. `whole`: with every page, slot and sequence.
@@ -79,7 +81,8 @@ void put_sequence(std::string& out, const PoolView::Sequence& sequence, const Po
 void put_fields(std::string& out, const engine::SequenceInfo& now, const engine::SequenceInfo* before,
                 const PoolFacts& facts);
 
-// The counters: names, and their values as JSON.
+// The counters: names, and their values as JSON. What is wrong with a tier is said in words only to who may see all:
+// the words may name a path or a host.
 using Stats = std::vector<std::pair<std::string_view, std::string>>;
 Stats stats_of(const PoolView& view, const PoolFacts& facts, const engine::Service::Integrity& integrity);
 // As a JSON object. `before` has the same names: then only what differs from it.

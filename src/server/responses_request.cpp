@@ -23,28 +23,9 @@ namespace json = boost::json;
 using Checked = std::expected<void, ApiError>;
 
 // A text, or an array of parts with text.
-std::expected<std::string, ApiError> text_of(const json::value& value, const std::string& path) {
-  if (value.is_string()) return std::string(value.get_string());
-  if (!value.is_array()) return wrong(path, "must be a string or an array of parts");
-  std::string out;
-  for (std::size_t i = 0; i < value.get_array().size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", path, i);
-    const json::value& part = value.get_array()[i];
-    if (!part.is_object()) return wrong(at, "must be an object");
-    Fields fields(part.get_object(), at + ".");
-    const std::string_view type = fields.string("type").value_or("input_text");
-    const auto text = fields.string(type == "refusal" ? "refusal" : "text");
-    if (fields.error()) return std::unexpected(*fields.error());
-    static constexpr std::array<std::string_view, 6> kTexts = {"input_text",     "output_text",  "text",
-                                                               "reasoning_text", "summary_text", "refusal"};
-    if (std::ranges::find(kTexts, type) == kTexts.end()) {
-      return wrong(at, fmt::format("is of type {}, and this server takes text only", quoted(type)));
-    }
-    if (!text) return wrong(at + ".text", "is missing");
-    out += *text;
-  }
-  return out;
-}
+constexpr std::string_view kTextTypes[] = {"input_text",     "output_text",  "text",
+                                           "reasoning_text", "summary_text", "refusal"};
+constexpr TextParts kParts = {.name = "parts", .types = kTextTypes};
 
 Checked add_message(ChatBuilder& chat, Fields& fields, const std::string& at) {
   const auto role = fields.string("role");
@@ -55,7 +36,7 @@ Checked add_message(ChatBuilder& chat, Fields& fields, const std::string& at) {
     return wrong(at + ".role", "must be one of user, assistant, system, developer");
   }
   if (content == nullptr) return wrong(at + ".content", "is missing");
-  auto text = text_of(*content, at + ".content");
+  auto text = joined_text(*content, at + ".content", kParts);
   if (!text) return std::unexpected(text.error());
   // Messages of a client stay messages; only what an assistant does in a row is one.
   if (*role != "assistant") chat.end_message();
@@ -83,14 +64,14 @@ Checked add_item(ChatBuilder& chat, const json::value& item, const std::string& 
     const std::string_view id = needed("call_id");
     const json::value* const output = fields.any("output");
     if (output == nullptr) return wrong(at + ".output", "is missing");
-    auto text = text_of(*output, at + ".output");
+    auto text = joined_text(*output, at + ".output", kParts);
     if (!text) return std::unexpected(text.error());
     if (!fields.error()) chat.add_result(id, *text);
   } else if (type == "reasoning") {
     for (const char* const where : {"content", "summary"}) {
       const json::value* const parts = fields.any(where);
       if (parts == nullptr || (parts->is_array() && parts->get_array().empty())) continue;
-      auto text = text_of(*parts, fmt::format("{}.{}", at, where));
+      auto text = joined_text(*parts, fmt::format("{}.{}", at, where), kParts);
       if (!text) return std::unexpected(text.error());
       chat.add_reasoning(*text);
       break;

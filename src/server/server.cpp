@@ -86,7 +86,11 @@ void Server::Impl::reload() {
 
 void Server::Impl::tell_engine(const Keys& keys) {
   const auto before = std::exchange(shares, shares_of(keys.tenants()));
-  service->inspect([this, before, now = shares, options = engine_options(keys.tenants())](engine::Engine& engine) {
+  service->inspect([this, before, now = shares, options = engine_options(keys.tenants()),
+                    names = keys.tier_names()](engine::Engine& engine) {
+    if (tiers::Tiers* const tiers = engine.options().tiers; tiers != nullptr) {
+      for (const auto& [id, name] : names) tiers->name_tenant(id, name);
+    }
     std::string problem = give_shares(engine.pool(), before, now);
     if (const auto set = engine.set_tenants(options); !set) problem = set.error();
     if (!problem.empty()) http->post([this, problem] { note(problem); });
@@ -133,6 +137,12 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                  .parse_bytes = options.parse_bytes,
                  .responses = {.bytes = options.responses_bytes,
                                .age = std::chrono::duration_cast<std::chrono::seconds>(options.responses_age)},
+                 .sessions = {.sessions = options.max_sessions,
+                              .tokens = options.session_tokens,
+                              .age = std::chrono::duration_cast<std::chrono::seconds>(options.session_age)},
+                 .session_files = {.folder = std::move(options.session_dir),
+                                   .model = impl->host->pool().config().model,
+                                   .layout = fingerprint_of(impl->host->pool().layout())},
                  .slots = impl->host->pool().config().max_sequences,
                  .block_size = impl->host->pool().layout().block_size},
       [raw] { return raw->http->counts(); });

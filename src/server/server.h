@@ -39,6 +39,10 @@ struct ServerOptions {
   std::size_t stream_buffer = 1 << 20;                  // bytes that may wait for a slow client
   std::uint64_t responses_bytes = 64 << 20;             // of each key: what /v1/responses keeps, ...
   std::chrono::milliseconds responses_age{86'400'000};  // and for how long after its last use
+  std::uint32_t max_sessions = 64;                      // of each key, in memory, and as many files
+  std::uint64_t session_tokens = 1 << 20;               // of all sessions of a key
+  std::chrono::milliseconds session_age{86'400'000};    // a session that was not used for this long is forgotten
+  std::string session_dir;                              // where sessions are saved; empty: they cannot be
   std::size_t parse_queue = 256;                        // requests that may wait to be parsed; further ones get 503
   std::size_t parse_bytes = 256 << 20;                  // and the bytes of their bodies
 };

@@ -22,8 +22,8 @@ constexpr std::string_view kTemplate =
     "add_generation_prompt "
     "%}{% set last = messages[-1] %}{% if last.role == 'tool' %}<|result|>{% elif last.content.startswith('two') "
     "%}<|two|>{% elif "
-    "last.content.startswith('broken') %}<|broken|>{% elif last.content.startswith('think') %}<|think|>{% else "
-    "%}<|call|>{% endif "
+    "last.content.startswith('broken') %}<|broken|>{% elif last.content.startswith('think') %}<|think|>{% elif "
+    "last.content.startswith('json') %}<|json|>{% else %}<|call|>{% endif "
     "%}{% endif %}";
 
 const std::map<std::string, std::string> kScripts = {
@@ -36,6 +36,7 @@ const std::map<std::string, std::string> kScripts = {
      "\"arguments\" : { \"city\" : \"Cairo\" } } </tool_call>"},
     {"<|broken|>", "<tool_call> {name: get_weather} </tool_call>. Sorry?"},
     {"<|think|>", "<think>Hmm, Rome; it is warm there, surely\n\t</think>\n\nIt will be warm!"},
+    {"<|json|>", "{\"city\": \"Oslo\", \"warm\": false}"},
     {"<|result|>", "It is sunny in Rome, 24 degrees."},
 };
 
@@ -290,12 +291,136 @@ TEST_F(ServerTools, WhatCannotBeEnforcedIsRefused) {
   EXPECT_EQ(strict.status, 400u);
   EXPECT_TRUE(strict.error_message().starts_with("'tools': the schema of the function 'f' cannot be enforced: "))
       << strict.body;
-  const Reply both = server_->post(
-      "/v1/chat/completions",
-      fmt::format(
-          R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "tool_choice": "required", "guided_regex": "a"}})",
-          kTools));
+  const Reply both =
+      server_->post("/v1/chat/completions",
+                    fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "guided_regex": "a"}})",
+                                few_values(R"(, "strict": true)")));
   EXPECT_EQ(both.status, 400u) << both.body;
+  const Reply shape = server_->post(
+      "/v1/chat/completions",
+      fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "guided_regex": "(a)\\1"}})", kTools));
+  EXPECT_EQ(shape.status, 400u);
+  EXPECT_TRUE(shape.error_message().starts_with("'guided_regex' cannot be enforced: ")) << shape.body;
+}
+
+constexpr const char* kShape =
+    R"(, "response_format": {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object",
+       "properties": {"city": {"enum": ["Rome", "Oslo"]}, "warm": {"type": "boolean"}}, "required": ["city", "warm"],
+       "additionalProperties": false}}})";
+
+void expect_report(std::string_view text) {
+  json::error_code error;
+  const json::value report = json::parse(text, error);
+  ASSERT_FALSE(error) << text;
+  EXPECT_TRUE(report.at("city") == "Rome" || report.at("city") == "Oslo") << text;
+  EXPECT_TRUE(report.at("warm").is_bool()) << text;
+}
+
+TEST_F(ServerTools, BesideAShapeCallsGetThroughAndTextHasTheShape) {
+  const auto streamed = [&](std::string_view content, std::string_view more) {
+    return gather(server_->post(
+        "/v1/chat/completions",
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}], {}, "stream": true}})", content, more)));
+  };
+  for (const bool schema : {true, false}) {
+    for (const bool strict : {true, false}) {
+      const std::string both = (strict ? few_values(R"(, "strict": true)") : kTools) +
+                               (schema ? kShape : R"(, "response_format": {"type": "json_object"})") + R"(, "seed": 7)";
+      const json::value called = ask("two", both);
+      EXPECT_EQ(called.at("finish_reason"), "tool_calls") << called;
+      EXPECT_TRUE(called.at("message").at("content").is_null()) << called;
+      const json::array& calls = called.at("message").at("tool_calls").as_array();
+      EXPECT_TRUE(strict || calls.size() == 2) << called;
+      for (const json::value& call : calls) {
+        if (strict && call.at("function").at("name") == "get_weather") expect_weather(call);
+      }
+      const Gathered calling = streamed("two", both);
+      EXPECT_EQ(calling.finish, "tool_calls");
+      EXPECT_EQ(calling.content, "");
+      ASSERT_EQ(calling.names.size(), calls.size());
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        EXPECT_EQ(calling.arguments[i], calls[i].at("function").at("arguments").as_string());
+      }
+
+      const json::value text = ask("json", both);
+      EXPECT_EQ(text.at("finish_reason"), "stop") << text;
+      EXPECT_FALSE(text.at("message").as_object().contains("tool_calls")) << text;
+      const std::string content(text.at("message").at("content").as_string());
+      EXPECT_TRUE(json::parse(content).is_object()) << content;
+      if (schema) expect_report(content);
+      const Gathered writing = streamed("json", both);
+      EXPECT_EQ(writing.finish, "stop");
+      EXPECT_EQ(writing.content, content);
+      EXPECT_TRUE(writing.names.empty());
+    }
+  }
+}
+
+TEST_F(ServerTools, AfterReasoningTheShapeOrACallComes) {
+  const json::value choice = ask("think", few_values() + kShape + R"(, "parallel_tool_calls": false)");
+  EXPECT_EQ(choice.at("message").at("reasoning_content"), "Hmm, Rome; it is warm there, surely");
+  if (choice.at("finish_reason") == "stop") {
+    expect_report(choice.at("message").at("content").as_string());
+  } else {
+    EXPECT_EQ(choice.at("message").at("tool_calls").as_array().size(), 1u) << choice;
+  }
+}
+
+TEST_F(ServerTools, WithToolChoiceNoneOnlyTheShapeAndWithRequiredOnlyCalls) {
+  const std::string both = few_values() + kShape + R"(, "parallel_tool_calls": false, "tool_choice": )";
+  for (const char* const content : {"two", "json", "broken"}) {
+    const json::value none = ask(content, both + R"("none")");
+    EXPECT_EQ(none.at("finish_reason"), "stop") << none;
+    expect_report(none.at("message").at("content").as_string());
+    const json::value required = ask(content, both + R"("required")");
+    EXPECT_EQ(required.at("finish_reason"), "tool_calls") << required;
+    EXPECT_TRUE(required.at("message").at("content").is_null()) << required;
+    EXPECT_EQ(required.at("message").at("tool_calls").as_array().size(), 1u) << required;
+  }
+}
+
+// gpt-oss: the prompt ends with the header of a message.
+TEST_F(ServerTools, InChannelsAShapeIsTheFinalMessage) {
+  const std::string_view begin =
+      "{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis<|message|>{{ "
+      "m.thinking }}<|end|><|start|>assistant{% endif %}<|channel|>final<|message|>{{ m.content "
+      "}}<|end|>{% endfor %}";
+  const auto final = serve({{"assistant", "<|channel|>final<|message|>{\"city\": \"Rome\", \"warm\": true}"}},
+                           std::string(begin) + "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+                           {"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"});
+  const std::string shape = std::string(kShape).substr(2) + R"(, "seed": 7, "max_tokens": 500)";
+  const json::value answer = ask("x", shape, final.get());
+  expect_report(answer.at("message").at("content").as_string());
+  EXPECT_EQ(answer.at("finish_reason"), "stop");
+
+  // The prompt has opened the reasoning.
+  for (const char* const warm : {"true", "7"}) {
+    const auto thinks = serve(
+        {{"analysis<|message|>", fmt::format("Rome. {{}} is warm<|end|><|start|>assistant<|channel|>final<|message|>"
+                                             "{{\"city\": \"Oslo\", \"warm\": {}}}",
+                                             warm)}},
+        std::string(begin) +
+            "{% if add_generation_prompt %}<|start|>assistant<|channel|>analysis<|message|>{% endif %}",
+        {"<|end|>", "<|return|>", "<|call|>"});
+    const json::value thought = ask("x", shape, thinks.get());
+    // The model may think several times: tokens that are forced lead it away from its script.
+    EXPECT_TRUE(thought.at("message").at("reasoning_content").as_string().starts_with("Rome. {} is warm")) << thought;
+    expect_report(thought.at("message").at("content").as_string());
+    EXPECT_EQ(thought.at("finish_reason"), "stop");
+  }
+}
+
+TEST_F(ServerTools, InCommandR7bAShapeIsTheResponse) {
+  const auto server =
+      serve({{"<|CHATBOT_TOKEN|>",
+              "<|START_THINKING|>Rome. {} is warm<|END_THINKING|><|START_RESPONSE|>{\"city\": \"Rome\", "
+              "\"warm\": true}<|END_RESPONSE|>"}},
+            "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<|CHATBOT_TOKEN|>",
+            {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"});
+  const json::value answer = ask("x", std::string(kShape).substr(2) + R"(, "max_tokens": 500)", server.get());
+  EXPECT_EQ(answer.at("message").at("reasoning_content"), "Rome. {} is warm");
+  expect_report(answer.at("message").at("content").as_string());
+  EXPECT_EQ(answer.at("finish_reason"), "stop");
 }
 
 // A format whose marks are control tokens, which the text of an answer usually leaves out.

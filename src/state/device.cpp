@@ -47,6 +47,8 @@ PoolResult<void*> Device::allocate_host(std::size_t bytes) {
   return memory;
 }
 
+void Device::prepare_host(void* /*memory*/, std::size_t /*bytes*/) noexcept {}
+
 void Device::deallocate_host(void* memory, std::size_t bytes) noexcept { munmap(memory, bytes); }
 
 DeviceMemory HostDevice::memory() const {

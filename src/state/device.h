@@ -50,6 +50,9 @@ class Device {
   // a fence, like any host buffer.
   virtual PoolResult<void*> allocate_host(std::size_t bytes);
   virtual void deallocate_host(void* memory, std::size_t bytes) noexcept;
+  // Does now what the first transfers to and from this memory would otherwise do, e.g. pin it. That takes a second for
+  // a few gigabytes. Optional: transfers work without it.
+  virtual void prepare_host(void* memory, std::size_t bytes) noexcept;
   virtual PoolResult<void> upload(void* to, const void* from_host, std::size_t bytes) = 0;
   virtual PoolResult<void> download(void* to_host, const void* from, std::size_t bytes) = 0;
   virtual PoolResult<void> copy(void* to, const void* from, std::size_t bytes) = 0;

@@ -30,6 +30,9 @@ class HostArena {
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
+  // Prepares all of its memory for transfers now (Device::prepare_host), not when it is first used.
+  void prepare() { device_->prepare_host(memory_.data(), memory_.size()); }
+
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   std::uint64_t total_bytes() const { return total_ * cell_bytes_; }
   std::uint64_t used_bytes() const { return used_ * cell_bytes_; }

@@ -65,6 +65,25 @@ struct SavedSequence {
   Hash128 compute_checksum() const;
 };
 
+// The recurrent state of a sequence after its first `position` tokens.
+struct SavedCheckpoint {
+  std::uint32_t position = 0;
+  HostBytes state;
+};
+
+// A saved sequence, or the beginning of one, as its bytes lie somewhere else: in a mapped file, for instance. Whoever
+// made it has checked the bytes.
+struct SavedView {
+  Fingerprint model;
+  Hash128 layout;
+  Namespace name_space = 0;
+  std::span<const Token> tokens;
+  std::span<const std::uint32_t> first_blocks;  // by layer group, as in SavedSequence
+  // By layer group: the pages from the first block to that of the last token.
+  std::span<const std::span<const std::byte>> pages;
+  std::span<const std::byte> state;  // empty if the model has none
+};
+
 Hash128 hash_of(std::span<const Token> tokens);
 
 // Covers everything that decides how the bytes of pages and states are interpreted. The

@@ -23,8 +23,8 @@
 // - free + held + cached = total, for pages of each group and for recurrent states; cached states are checkpoints
 // - a page in two tables, or known to the prefix index, is never written
 // - a sequence's pages, its slot's position and its length agree
-// - nothing is allocated from the heap after create(), except by save(), create_host_arena() and
-//   check_integrity(); the hot path uses arrays of fixed size
+// - nothing is allocated from the heap after create(), except by save(), save_checkpoints(),
+//   create_host_arena() and check_integrity(); the hot path uses arrays of fixed size
 #pragma once
 
 #include <array>
@@ -270,10 +270,17 @@ class SequencePool {
   // A complete copy of the sequence's pages and state, in host memory. The sequence does not change. Waits for the
   // device.
   PoolResult<SavedSequence> save(SequenceId id) const;
+  // Recurrent models: copies of the checkpoints that the index has before the end of this sequence, in ascending order.
+  // Left out are those that could not be resumed from with the pages of save(): the pages of a window before them were
+  // given back. Waits for the device.
+  PoolResult<std::vector<SavedCheckpoint>> save_checkpoints(SequenceId id) const;
   // Recreates a sequence as it was when it was saved, in this pool or another one of the same model and layout. Refused
   // without any change: Incompatible (version, model or layout), Damaged (truncated, checksum). Pages that the index
   // knows are taken from there. Waits for the device: `saved` may be destroyed when this returns.
   PoolResult<SequenceId> restore(const SavedSequence& saved, RequestId request = 0);
+  // The same from bytes that the caller has checked. To restore a checkpoint: restore the sequence that ends there,
+  // commit no tokens with `checkpoint`, and release it.
+  PoolResult<SequenceId> restore(const SavedView& view, RequestId request = 0);
   // Whether restore() and room for `more` tokens would succeed now (or once `leaving` have been released), with room
   // left for `others`; see admit(). Checks everything that restore() checks except the checksum, which would read all
   // bytes.
@@ -458,6 +465,9 @@ class SequencePool {
   // save and restore (sequence_pool_save.cpp)
   std::uint64_t bytes_of(const Sequence& sequence) const;
   PoolResult<void> acceptable(const SavedSequence& saved) const;
+  PoolResult<void> acceptable(const SavedView& view) const;
+  PoolResult<void> fits_this_pool(const Fingerprint& model, const Hash128& layout, std::size_t tokens,
+                                  std::span<const std::uint32_t> first_blocks) const;
   PoolResult<void> download(const Sequence& sequence, SavedSequence& saved) const;
   // suspend and resume (sequence_pool_suspend.cpp)
   bool stays(const Sequence& sequence, std::uint32_t group, std::uint32_t block) const;
@@ -469,15 +479,19 @@ class SequencePool {
     std::span<const Token> tokens;
     Namespace name_space = 0;
     std::span<const std::uint32_t> first_blocks;  // by group
-    const SavedSequence* saved = nullptr;         // one of these three
+    const SavedSequence* saved = nullptr;         // one of these four
     const SuspendedSequence* suspended = nullptr;
+    const SavedView* view = nullptr;
     std::span<const FetchedObject> fetched = {};
   };
   static Copy copy_in(const SavedSequence& saved) {
-    return {saved.tokens, saved.name_space, saved.first_blocks, &saved, nullptr};
+    return {saved.tokens, saved.name_space, saved.first_blocks, &saved, nullptr, nullptr, {}};
+  }
+  static Copy copy_in(const SavedView& view) {
+    return {view.tokens, view.name_space, view.first_blocks, nullptr, nullptr, &view, {}};
   }
   static Copy copy_in(const SuspendedSequence& suspended, std::span<const Token> tokens) {
-    return {tokens, suspended.name_space, suspended.first_blocks, nullptr, &suspended};
+    return {tokens, suspended.name_space, suspended.first_blocks, nullptr, &suspended, nullptr, {}};
   }
   struct Return {
     std::uint32_t known = 0;  // blocks of path_, which the index knows
@@ -537,6 +551,7 @@ class SequencePool {
   PoolResult<void> do_release(SequenceId id);
   PoolResult<SavedSequence> do_save(SequenceId id) const;
   PoolResult<SequenceId> do_restore(const SavedSequence& saved, RequestId request);
+  PoolResult<SequenceId> do_restore(const SavedView& view, RequestId request);
   PoolResult<SuspendedSequence> do_suspend(SequenceId id, HostArena& arena);
   PoolResult<SequenceId> do_resume(const SuspendedSequence& suspended, std::span<const Token> tokens,
                                    RequestId request);

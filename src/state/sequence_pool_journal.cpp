@@ -167,6 +167,15 @@ PoolResult<SequenceId> SequencePool::restore(const SavedSequence& saved, Request
   return id;
 }
 
+PoolResult<SequenceId> SequencePool::restore(const SavedView& view, RequestId request) {
+  const auto id = do_restore(view, request);
+  if (config_.journal != nullptr) [[unlikely]] {
+    tell({.kind = Op::Restore, .name_space = view.name_space, .tokens = view.tokens, .first_blocks = view.first_blocks},
+         id, [&](PoolOperation& o) { o.made = *id; });
+  }
+  return id;
+}
+
 PoolResult<SuspendedSequence> SequencePool::suspend(SequenceId id, HostArena& arena) {
   const std::uint64_t free_cells = arena.free_cells();
   auto suspended = do_suspend(id, arena);

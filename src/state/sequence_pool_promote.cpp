@@ -38,7 +38,8 @@ PoolResult<void> SequencePool::acceptable(std::span<const Token> tokens, std::sp
   if (tokens.empty() || tokens.size() % block_size() != 0) return no("promote() needs whole blocks of tokens");
   bool has_state = false;
   for (const FetchedObject& object : fetched) {
-    if ((object.bytes == nullptr) == (object.cells == nullptr) || object.cls >= classes()) return no("a fetched object of no class of this pool");
+    if ((object.bytes == nullptr) == (object.cells == nullptr) || object.cls >= classes())
+      return no("a fetched object of no class of this pool");
     if (object.cls == groups()) {
       has_state = true;
     } else if (object.block >= tokens.size() / block_size()) {

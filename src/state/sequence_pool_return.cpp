@@ -17,8 +17,8 @@ constexpr std::uint64_t kNotCopied = UINT64_MAX;
 
 }  // namespace
 
-// Notes in sources_ where the copy has the bytes of each page: an offset (saved), a cell (suspended) or an index
-// (fetched).
+// Notes in sources_ where the copy has the bytes of each page: an offset (saved; in a view, into the bytes of its
+// group), a cell (suspended) or an index (fetched).
 void SequencePool::note_sources(const Copy& copy) const {
   std::ranges::fill(sources_, kNotCopied);
   if (copy.suspended != nullptr) {
@@ -27,7 +27,7 @@ void SequencePool::note_sources(const Copy& copy) const {
     });
     return;
   }
-  if (copy.saved == nullptr) {
+  if (copy.saved == nullptr && copy.view == nullptr) {
     for (std::size_t i = 0; i < copy.fetched.size(); ++i) {
       const FetchedObject& object = copy.fetched[i];
       sources_[object.cls == groups() ? sources_.size() - 1 : std::size_t{object.cls} * max_blocks_ + object.block] = i;
@@ -37,11 +37,12 @@ void SequencePool::note_sources(const Copy& copy) const {
   const auto blocks = divide_up(static_cast<std::uint32_t>(copy.tokens.size()), block_size());
   std::uint64_t offset = 0;
   for (std::uint32_t g = 0; g < groups(); ++g) {
+    if (copy.view != nullptr) offset = 0;
     for (std::uint32_t b = copy.first_blocks[g]; b < blocks; ++b, offset += object_bytes(g)) {
       sources_[std::size_t{g} * max_blocks_ + b] = offset;
     }
   }
-  sources_.back() = offset;
+  sources_.back() = copy.view != nullptr ? 0 : offset;
 }
 
 // For the journal: the pages that the copy does not have, although the sequence had them.
@@ -214,6 +215,10 @@ PoolResult<void> SequencePool::upload(const Copy& copy, std::uint64_t source, st
     return copy.suspended->cells.load(static_cast<std::uint32_t>(source), to, object_bytes(cls));
   }
   if (copy.saved != nullptr) return arena_->device().upload(to, copy.saved->data.data() + source, object_bytes(cls));
+  if (copy.view != nullptr) {
+    const auto bytes = cls == state_class() ? copy.view->state : copy.view->pages[cls];
+    return arena_->device().upload(to, bytes.data() + source, object_bytes(cls));
+  }
   const FetchedObject& fetched = copy.fetched[source];
   if (fetched.cells != nullptr) return fetched.cells->load(fetched.cell, to, object_bytes(cls));
   return arena_->device().upload(to, fetched.bytes, object_bytes(cls));

@@ -271,6 +271,121 @@ TEST(SavedSequences, AreRefusedWholeWhereThereIsNoRoom) {
   EXPECT_TRUE(sound(pool));
 }
 
+// A view of a saved sequence's beginning, as a mapped file would give it.
+struct Beginning {
+  std::vector<std::uint32_t> first_blocks;
+  std::vector<std::span<const std::byte>> pages;
+  SavedView view;
+
+  Beginning(const SequencePool& pool, const SavedSequence& saved, std::uint32_t tokens, const std::byte* state) {
+    const std::uint32_t block = pool.layout().block_size;
+    const std::uint32_t blocks = (tokens + block - 1) / block;
+    const auto all = (static_cast<std::uint32_t>(saved.tokens.size()) + block - 1) / block;
+    const std::byte* at = saved.data.data();
+    for (std::uint32_t g = 0; g < pool.layout().groups.size(); ++g) {
+      const std::uint64_t bytes = pool.layout().groups[g].page_bytes();
+      first_blocks.push_back(saved.first_blocks[g]);
+      pages.push_back({at, (blocks - saved.first_blocks[g]) * bytes});
+      at += (all - saved.first_blocks[g]) * bytes;
+    }
+    const std::uint64_t state_bytes = pool.layout().has_recurrent() ? pool.layout().recurrent.bytes() : 0;
+    view = {.model = saved.model,
+            .layout = saved.layout,
+            .name_space = saved.name_space,
+            .tokens = std::span(saved.tokens).first(tokens),
+            .first_blocks = first_blocks,
+            .pages = pages,
+            .state = {state != nullptr ? state : at, state_bytes}};
+  }
+};
+
+TEST_P(SavedSequences, ComeBackFromAViewOfTheirBytes) {
+  CountingDevice device;
+  ToyEngine engine(device, pool_of(GetParam().model, 1 << 16)), twin(device, pool_of(GetParam().model, 1 << 16));
+  auto sequence = written(engine, counting(0, 30));
+  const auto saved = engine.pool().save(sequence.id);
+  ASSERT_TRUE(done(saved));
+  const Beginning whole(engine.pool(), *saved, 30, nullptr);
+  sequence.id = twin.pool().restore(whole.view).value();
+  EXPECT_EQ(twin.verify(sequence), "");
+  EXPECT_TRUE(sound(twin.pool()));
+  ASSERT_TRUE(done(twin.pool().release(sequence.id)));
+
+  SequencePool& pool = twin.pool();
+  pool.drop_cache();
+  const auto refuses = [&](auto change, Code code) {
+    Beginning wrong(engine.pool(), *saved, 30, nullptr);
+    change(wrong);
+    return refused(pool.restore(wrong.view), code) && pool.stats().sequences == 0 && pool.stats().prefix_blocks == 0;
+  };
+  EXPECT_TRUE(refuses([](auto& b) { b.view.model.words[0] ^= 1; }, Code::Incompatible));
+  EXPECT_TRUE(refuses([](auto& b) { b.view.layout.low ^= 1; }, Code::Incompatible));
+  EXPECT_TRUE(refuses(
+      [](auto& b) { b.view.state = b.view.state.empty() ? std::as_bytes(b.view.tokens) : b.view.state.first(1); },
+      Code::Damaged));
+  EXPECT_TRUE(refuses([](auto& b) { b.view.pages = {}, b.view.first_blocks = {}, b.view.state = {}; }, Code::Damaged));
+  if (pool.layout().has_attention()) {
+    EXPECT_TRUE(refuses([](auto& b) { b.pages[0] = b.pages[0].first(b.pages[0].size() - 1); }, Code::Damaged));
+    EXPECT_TRUE(refuses([](auto& b) { b.first_blocks[0] = 8; }, Code::Damaged));
+    EXPECT_TRUE(refuses([](auto& b) { b.view.tokens = b.view.tokens.first(2); }, Code::Damaged));
+  }
+}
+
+// With blocks larger than the unit, most checkpoints lie inside a block.
+TEST(SavedCheckpoints, ComeBackWhereTheyWereAndAPromptResumesFromEach) {
+  for (const std::uint32_t block : {4u, 8u, 16u}) {
+    CountingDevice device;
+    PoolConfig config = pool_of(ToyModel::hybrid(block), 1 << 18);
+    config.checkpoint_unit = 4, config.checkpoint_interval = 12;
+    ToyEngine engine(device, config), twin(device, config);
+    auto sequence = written(engine, counting(0, 42), 0, 4);
+    const auto saved = engine.pool().save(sequence.id);
+    const auto checkpoints = engine.pool().save_checkpoints(sequence.id);
+    ASSERT_TRUE(done(saved));
+    ASSERT_TRUE(done(checkpoints));
+    std::vector<std::uint32_t> positions;
+    for (const SavedCheckpoint& each : *checkpoints) positions.push_back(each.position);
+    EXPECT_EQ(positions, (std::vector<std::uint32_t>{12, 24, 36})) << block;
+
+    SequencePool& pool = twin.pool();
+    for (const SavedCheckpoint& each : *checkpoints) {
+      const Beginning beginning(engine.pool(), *saved, each.position, each.state.data());
+      const auto id = pool.restore(beginning.view);
+      ASSERT_TRUE(done(id));
+      ASSERT_TRUE(done(pool.commit(*id, {}, true)));
+      ASSERT_TRUE(done(pool.release(*id)));
+    }
+    EXPECT_TRUE(sound(pool));
+    for (const std::uint32_t common : {13u, 25u, 40u}) {
+      std::vector<Token> prompt = counting(0, common);
+      prompt.push_back(1000);
+      auto resumed = twin.create(prompt).value();
+      EXPECT_EQ(twin.last_hit().tokens, common / 12 * 12) << block;
+      EXPECT_EQ(twin.verify(resumed), "");
+      ASSERT_TRUE(done(pool.release(resumed.id)));
+    }
+    EXPECT_TRUE(sound(pool));
+  }
+}
+
+TEST(SavedCheckpoints, ThatTheSavedPagesOfAWindowDoNotReachAreLeftOut) {
+  CountingDevice device;
+  PoolConfig config = pool_of(ToyModel::everything(20), 1 << 18);
+  config.checkpoint_interval = 4;
+  ToyEngine engine(device, config);
+  auto sequence = written(engine, counting(0, 30), 0, 4);
+  EXPECT_EQ(engine.pool().stats().states.cached, 7u) << "at 4, 8, ... 28";
+  const auto checkpoints = engine.pool().save_checkpoints(sequence.id);
+  ASSERT_TRUE(done(checkpoints));
+  // From 30 the window reaches back to 11, in block 2. From 28 it reaches back to 9, in the same block; from 24 to 5.
+  ASSERT_EQ(checkpoints->size(), 1u);
+  EXPECT_EQ(checkpoints->front().position, 28u);
+  ToyEngine plain(device, pool_of(ToyModel::attention(), 1 << 16));
+  auto other = written(plain, counting(0, 30));
+  EXPECT_TRUE(plain.pool().save_checkpoints(other.id)->empty());
+  EXPECT_TRUE(refused(plain.pool().save_checkpoints(SequenceId{}), Code::InvalidSequence));
+}
+
 TEST(CanAdmit, SaysWhetherAPromptAndWhatOthersNeedFitTogether) {
   CountingDevice device;
   ToyEngine engine(device, pool_of(ToyModel::attention(), 8 * kPage));

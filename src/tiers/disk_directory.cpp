@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -75,6 +77,12 @@ Result<std::unique_ptr<DiskDirectory>> DiskDirectory::open(const fs::path& path)
   if (::mkdir(directory->database().c_str(), 0700) != 0 && errno != EEXIST) {
     return fail(fmt::format("{}: cannot be written: {}", name, reason(errno)));
   }
+  // RocksDB leaves its temporary files behind when it is killed.
+  for (fs::directory_iterator entry(directory->database(), error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code kept;
+    if (entry->path().extension() == ".dbtmp") fs::remove(entry->path(), kept);
+  }
   if (::access(directory->database().c_str(), R_OK | W_OK | X_OK) != 0) {
     return fail(fmt::format("{}: cannot be written: {}", directory->database().string(), reason(errno)));
   }
@@ -117,12 +125,18 @@ Result<void> DiskDirectory::remove_database() {
 }
 
 std::uint64_t bytes_below(const fs::path& path) {
-  std::uint64_t sum = 0;
+  std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    files.push_back(entry->path().string());
+  }
+  // The newest files first: their names have the highest numbers. The other way round, files that are deleted and those
+  // that were written in their place would both be counted.
+  std::sort(files.begin(), files.end(), std::greater<>());
+  std::uint64_t sum = 0;
+  for (const std::string& file : files) {
     struct stat status {};
-    // A file may vanish meanwhile.
-    if (::lstat(entry->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (::lstat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
     sum += std::max<std::uint64_t>(static_cast<std::uint64_t>(status.st_size),
                                    static_cast<std::uint64_t>(status.st_blocks) * 512);
   }

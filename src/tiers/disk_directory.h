@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "quire/base/error.h"
 
@@ -45,7 +46,7 @@ class DiskDirectory {
   int mark_;  // file descriptor; holds the lock
 };
 
-// What the files take on the disk.
+// What the files take on the disk. While they change, it is at most what they took at the end of the call.
 std::uint64_t bytes_below(const std::filesystem::path& path);
 
 }  // namespace quire::tiers

@@ -26,7 +26,7 @@ std::uint32_t now_in_seconds() { return static_cast<std::uint32_t>(std::time(nul
 
 DiskStore::Generation::~Generation() {
   // Deletes the files if the generation was dropped.
-  store.db_->DestroyColumnFamilyHandle(handle);
+  for (rocksdb::ColumnFamilyHandle* handle : handles) store.db_->DestroyColumnFamilyHandle(handle);
   const std::lock_guard lock(store.mutex_);
   store.charged_ -= charged;
   store.changed_.notify_all();
@@ -35,20 +35,26 @@ DiskStore::Generation::~Generation() {
 DiskStore::DiskStore(const DiskTierOptions& options, std::unique_ptr<DiskDirectory> directory)
     : options_(options),
       generation_bytes_(options.limit_bytes / 32),
-      write_buffer_bytes_(std::min(options.write_buffer_bytes, options.limit_bytes / 32)),
+      write_buffer_bytes_(std::min(options.write_buffer_bytes, options.limit_bytes / 32) / kLanes),
       directory_(std::move(directory)),
       disk_limit_(options.limit_bytes) {
   flush_at_ = Clock::now() + options_.flush_interval;
   accesses_at_ = Clock::now() + options_.access_interval;
 }
 
-DiskStore::~DiskStore() {
+DiskStore::~DiskStore() { close_database(); }
+
+void DiskStore::close_database() {
   generations_.clear();
+  index_.clear();
+  next_number_ = 0;
   if (!db_) return;
   if (default_family_) db_->DestroyColumnFamilyHandle(default_family_);
+  default_family_ = nullptr;
   // What is not flushed is lost, as after a crash. Closing cleanly calls flush() first.
   (void)db_->Close();
   delete db_;
+  db_ = nullptr;
 }
 
 void DiskStore::log(const std::string& line) const {
@@ -107,7 +113,7 @@ DiskStore::Read DiskStore::read(const ObjectKey& key, std::uint64_t bytes, rocks
   }
   rocksdb::ReadOptions read_options;
   read_options.fill_cache = false;
-  const auto status = db_->Get(read_options, generation->handle, number_key('o', entry.number), &object);
+  const auto status = db_->Get(read_options, generation->lane(entry.number), number_key('o', entry.number), &object);
   Read read;
   if (status.ok()) {
     const auto stored = as_bytes(object);
@@ -203,8 +209,10 @@ std::optional<DiskFault> DiskStore::Write::reserve(Clock::time_point deadline) {
     }
     store.changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
   }
-  number_ = store.next_number_;
-  store.next_number_ += wanted_.size();
+  // Writes take turns between the lanes. The lane is the rest of the number.
+  store.next_lane_ = (store.next_lane_ + 1) % kLanes;
+  number_ = store.next_number_ + store.next_lane_;
+  store.next_number_ += kLanes * wanted_.size();
   generation_->charged += charge_;
   store.charged_ += charge_;
   reserved_ = true;
@@ -227,13 +235,15 @@ void DiskStore::Write::add_again(const ObjectKey& key, std::span<const std::byte
 void DiskStore::Write::add(const ObjectKey& key, std::span<const std::byte> header, std::span<const std::byte> bytes,
                            const DiskEntry& entry) {
   Item item{DiskIndex::hash(key), entry};
-  item.entry.number = number_++;
+  item.entry.number = number_;
+  number_ += kLanes;
   item.entry.bytes = static_cast<std::uint32_t>(bytes.size());
   const std::string number = number_key('o', item.entry.number);
   const rocksdb::Slice name(number);
   const rocksdb::Slice parts[] = {as_slice(header), as_slice(bytes)};
-  (void)batch_->Put(generation_->handle, number_key('i', item.entry.number), listed(key, bytes.size()));
-  (void)batch_->Put(generation_->handle, rocksdb::SliceParts(&name, 1), rocksdb::SliceParts(parts, 2));
+  rocksdb::ColumnFamilyHandle* lane = generation_->lane(item.entry.number);
+  (void)batch_->Put(lane, number_key('i', item.entry.number), listed(key, bytes.size()));
+  (void)batch_->Put(lane, rocksdb::SliceParts(&name, 1), rocksdb::SliceParts(parts, 2));
   items_.push_back(item);
 }
 
@@ -263,10 +273,16 @@ std::optional<DiskFault> DiskStore::Write::commit(Clock::time_point deadline) {
 }
 
 std::optional<DiskFault> DiskStore::new_generation(std::uint64_t first) {
-  rocksdb::ColumnFamilyHandle* handle = nullptr;
-  const auto status = db_->CreateColumnFamily(family_options(write_buffer_bytes_), family_name(first), &handle);
-  if (!status.ok()) return fault_of(status);
-  auto generation = std::make_shared<Generation>(*this, handle, first);
+  std::vector<std::string> names;
+  for (std::uint64_t lane = 0; lane < kLanes; ++lane) names.push_back(family_name(first, lane));
+  std::vector<rocksdb::ColumnFamilyHandle*> handles;
+  const auto status = db_->CreateColumnFamilies(family_options(write_buffer_bytes_), names, &handles);
+  if (!status.ok()) {
+    // A lane without the other is dropped when the database is opened again.
+    for (rocksdb::ColumnFamilyHandle* handle : handles) db_->DestroyColumnFamilyHandle(handle);
+    return fault_of(status);
+  }
+  auto generation = std::make_shared<Generation>(*this, std::move(handles), first);
   const std::lock_guard lock(mutex_);
   generations_.emplace(first, std::move(generation));
   return {};

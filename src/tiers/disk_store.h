@@ -1,9 +1,9 @@
 // The database of a disk tier: RocksDB without a write-ahead log, without blob files and without compaction.
 //
-// Objects are numbered as they are written, and written in that order. A generation is a column family of about 1/32 of
-// the limit. New objects go to the newest one. When room is needed, the oldest is dropped with its files, after the
-// objects in it that were hit are written again (at most a third of it). So space comes back at once, and little is
-// written twice.
+// Objects are numbered as they are written, and written in that order. A generation is two column families (lanes, so
+// that two files can be written at a time) of together about 1/32 of the limit. New objects go to the newest one. When
+// room is needed, the oldest is dropped with its files, after the objects in it that were hit are written again (at
+// most a third of it). So space comes back at once, and little is written twice.
 //
 //   key                     value
 //   'i' number (8 bytes)    name and class (33 bytes), length of the bytes (8 bytes, little-endian)
@@ -137,9 +137,13 @@ class DiskStore {
  private:
   DiskStore(const DiskTierOptions& options, std::unique_ptr<DiskDirectory> directory);
 
-  std::optional<DiskFault> open_database(rocksdb::Env* env, bool& damaged);
+  // `damaged`: it failed, and the database is to blame. `tolerant`: open it even if files are missing or cut.
+  std::optional<DiskFault> open_database(rocksdb::Env* env, bool& damaged, bool tolerant = false);
+  void close_database();
+  void drop_damaged_generations(rocksdb::Env* env);
   std::optional<DiskFault> load();
   rocksdb::Status load_generation(Generation& generation);
+  rocksdb::Status load_lane(Generation& generation, std::uint64_t lane);
   std::optional<DiskFault> new_generation(std::uint64_t first);
   std::optional<DiskFault> drop(const std::shared_ptr<Generation>& generation);
   std::optional<DiskFault> make_room(const std::atomic<bool>& stop, bool keep_hit);
@@ -171,11 +175,12 @@ class DiskStore {
   DiskIndex index_;
   std::unordered_set<std::uint64_t> writing_;                         // hashes
   std::map<std::uint64_t, std::shared_ptr<Generation>> generations_;  // by their first number
-  std::uint64_t next_number_ = 1;
+  std::uint64_t next_number_ = 0, next_lane_ = 0;
   std::uint64_t charged_ = 0;      // of all generations that still have files
   std::uint64_t unexplained_ = 0;  // bytes of files beyond that, as counted
   std::uint64_t disk_limit_ = 0;   // limit_bytes, or less if the disk is nearly full
-  std::uint64_t disk_bytes_ = 0;   // as counted
+  std::uint64_t last_excess_ = UINT64_MAX;
+  std::uint64_t disk_bytes_ = 0;  // as counted
   std::uint64_t evicted_ = 0;
   bool rolling_ = false, accesses_changed_ = false;
   bool wanted_ = false;  // a put waits for room

@@ -20,12 +20,15 @@ class NoLog : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::DBOptions database_options(bool direct_io, rocksdb::Env* env) {
+rocksdb::DBOptions database_options(bool direct_io, bool tolerant, rocksdb::Env* env) {
   rocksdb::DBOptions options;
   options.env = env;
   options.create_if_missing = true;
+  options.paranoid_checks = !tolerant;
   options.info_log = std::make_shared<NoLog>();
   options.max_open_files = 256;
+  options.max_background_flushes = static_cast<int>(kLanes);
+  options.max_background_compactions = 1;
   options.use_direct_reads = direct_io;
   options.use_direct_io_for_flush_and_compaction = direct_io;
   options.bytes_per_sync = direct_io ? 0 : 4 << 20;
@@ -51,7 +54,7 @@ bool is_damage(const rocksdb::Status& status) {
 
 }  // namespace
 
-std::string family_name(std::uint64_t first) { return fmt::format("g{:016x}", first); }
+std::string family_name(std::uint64_t first, std::uint64_t lane) { return fmt::format("g{:016x}-{}", first, lane); }
 
 rocksdb::ColumnFamilyOptions family_options(std::uint64_t write_buffer_bytes) {
   rocksdb::ColumnFamilyOptions options;
@@ -77,7 +80,12 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskTierOptions& option
   bool damaged = false;
   auto fault = store->open_database(env, damaged);
   if (fault && damaged) {
-    store->log(fmt::format("disk cache {}; it is deleted and begun anew", fault->message));
+    store->log("disk cache " + fault->message);
+    store->drop_damaged_generations(env);
+    fault = store->open_database(env, damaged);
+  }
+  if (fault && damaged) {
+    store->log(fmt::format("disk cache {}: cannot be repaired; it is deleted and begun anew", options.path.string()));
     if (auto removed = store->directory_->remove_database(); !removed) return std::unexpected(removed.error());
     fault = store->open_database(env, damaged);
   }
@@ -88,9 +96,15 @@ Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskTierOptions& option
   return store;
 }
 
-std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damaged) {
+void DiskStore::drop_damaged_generations(rocksdb::Env* env) {
+  bool damaged = false;
+  if (!open_database(env, damaged, true)) (void)load();
+  close_database();
+}
+
+std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damaged, bool tolerant) {
   const bool direct_io = options_.direct_io && directory_->direct_io_works();
-  const rocksdb::DBOptions database = database_options(direct_io, env);
+  const rocksdb::DBOptions database = database_options(direct_io, tolerant, env);
   const std::string path = directory_->database().string();
   std::vector<std::string> names;
   damaged = false;
@@ -112,14 +126,20 @@ std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damag
     damaged = is_damage(status);
     return fault_of(status);
   }
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    std::uint64_t first = 0;
-    if (names[i] == rocksdb::kDefaultColumnFamilyName) {
-      default_family_ = handles[i];
-    } else {
-      std::from_chars(names[i].data() + 1, names[i].data() + names[i].size(), first, 16);
-      generations_.emplace(first, std::make_shared<Generation>(*this, handles[i], first));
+  std::map<std::uint64_t, std::vector<rocksdb::ColumnFamilyHandle*>> lanes;  // by the first number, in order
+  std::map<std::string, rocksdb::ColumnFamilyHandle*> by_name;
+  for (std::size_t i = 0; i < names.size(); ++i) by_name[names[i]] = handles[i];
+  for (const auto& [name, handle] : by_name) {
+    if (name == rocksdb::kDefaultColumnFamilyName) {
+      default_family_ = handle;
+      continue;
     }
+    std::uint64_t first = 0;
+    std::from_chars(name.data() + 1, name.data() + name.size(), first, 16);
+    lanes[first].push_back(handle);
+  }
+  for (auto& [first, both] : lanes) {
+    generations_.emplace(first, std::make_shared<Generation>(*this, std::move(both), first));
   }
   return {};
 }
@@ -127,11 +147,16 @@ std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damag
 std::optional<DiskFault> DiskStore::load() {
   const auto all = generations_;  // load_generation() needs no lock: nobody else knows this store yet
   for (const auto& [first, generation] : all) {
+    if (generation->handles.size() != kLanes) {
+      // A crash between the lanes, when the generation was made and empty, or was dropped.
+      if (auto fault = drop(generation)) return fault;
+      continue;
+    }
     const rocksdb::Status status = load_generation(*generation);
     if (status.ok()) continue;
     if (!is_damage(status)) return fault_of(status);
     log(fmt::format("disk cache {}: files of {} are damaged; {} objects or more are lost", options_.path.string(),
-                    family_name(first), generation->hashes.size()));
+                    family_name(first, 0), generation->hashes.size()));
     for (const std::uint64_t hash : generation->hashes) {
       const DiskEntry* entry = index_.find(hash);
       if (entry && entry->number >= first) index_.erase(hash, entry->number);
@@ -142,15 +167,24 @@ std::optional<DiskFault> DiskStore::load() {
 }
 
 rocksdb::Status DiskStore::load_generation(Generation& generation) {
-  rocksdb::ColumnFamilyMetaData files;
-  db_->GetColumnFamilyMetaData(generation.handle, &files);
-  generation.charged = files.size;
-  charged_ += generation.charged;
+  for (rocksdb::ColumnFamilyHandle* handle : generation.handles) {
+    rocksdb::ColumnFamilyMetaData files;
+    db_->GetColumnFamilyMetaData(handle, &files);
+    generation.charged += files.size;
+    charged_ += files.size;
+  }
+  next_number_ = std::max(next_number_, generation.first + kLanes);
+  rocksdb::Status status;
+  for (std::size_t lane = 0; status.ok() && lane < kLanes; ++lane) status = load_lane(generation, lane);
+  return status;
+}
+
+rocksdb::Status DiskStore::load_lane(Generation& generation, std::uint64_t lane) {
   rocksdb::ReadOptions read_options;
   read_options.fill_cache = false;
   const rocksdb::Slice end("j");
   read_options.iterate_upper_bound = &end;
-  std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(read_options, generation.handle));
+  std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator(read_options, generation.handles[lane]));
   for (at->Seek("i"); at->Valid(); at->Next()) {
     const rocksdb::Slice key = at->key(), value = at->value();
     ObjectKey object;
@@ -164,12 +198,15 @@ rocksdb::Status DiskStore::load_generation(Generation& generation) {
     for (std::size_t i = 0; i < 8; ++i) {
       bytes |= std::uint64_t{static_cast<std::uint8_t>(value[object.name.size() + 1 + i])} << (8 * i);
     }
+    if (number % kLanes != lane) return rocksdb::Status::Corruption("a record of another lane");
     const std::uint64_t hash = DiskIndex::hash(object);
-    index_.put(hash, {.number = number, .bytes = static_cast<std::uint32_t>(bytes)});
     generation.hashes.push_back(hash);
-    next_number_ = std::max(next_number_, number + 1);
+    next_number_ = std::max(next_number_, number - lane + kLanes);
+    // An object that was written again is there twice, if a crash came before the old one was dropped.
+    const DiskEntry* known = index_.find(hash);
+    if (known && known->number > number) continue;
+    index_.put(hash, {.number = number, .bytes = static_cast<std::uint32_t>(bytes)});
   }
-  next_number_ = std::max(next_number_, generation.first + 1);
   return at->status();
 }
 

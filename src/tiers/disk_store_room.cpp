@@ -54,6 +54,8 @@ std::optional<DiskFault> DiskStore::resume(const std::atomic<bool>& stop) {
   count_files();
   if (auto fault = make_room(stop, false)) return fault;
   const auto status = db_->Resume();
+  // Busy: RocksDB itself looks for space, every five seconds.
+  if (status.IsBusy()) return fault_of(rocksdb::Status::NoSpace());
   if (!status.ok()) return fault_of(status);
   return flush_generations();
 }
@@ -67,20 +69,26 @@ std::optional<DiskFault> DiskStore::flush_generations() {
       generation->dirty = false;
     }
   }
-  for (const auto& generation : dirty) {
-    rocksdb::FlushOptions flush_options;
-    flush_options.allow_write_stall = true;  // or it would wait until there is no need to flush
-    const auto status = db_->Flush(flush_options, generation->handle);
-    if (status.ok() || status.IsColumnFamilyDropped()) continue;
-    const std::lock_guard lock(mutex_);
-    for (const auto& unwritten : dirty) unwritten->dirty = true;
-    return fault_of(status);
+  rocksdb::FlushOptions flush_options;
+  flush_options.allow_write_stall = true;  // or it would wait until there is no need to flush
+  // All begin, then all end: lanes are written at the same time.
+  for (const bool wait : {false, true}) {
+    flush_options.wait = wait;
+    for (const auto& generation : dirty) {
+      for (rocksdb::ColumnFamilyHandle* handle : generation->handles) {
+        const auto status = db_->Flush(flush_options, handle);
+        if (status.ok() || status.IsColumnFamilyDropped()) continue;
+        const std::lock_guard lock(mutex_);
+        for (const auto& unwritten : dirty) unwritten->dirty = true;
+        return fault_of(status);
+      }
+    }
   }
   return {};
 }
 
 std::optional<DiskFault> DiskStore::drop(const std::shared_ptr<Generation>& generation) {
-  const auto status = db_->DropColumnFamily(generation->handle);
+  const auto status = db_->DropColumnFamilies(generation->handles);
   if (!status.ok()) return fault_of(status);
   std::shared_ptr<Generation> dropped;  // the files go with the last one who reads from it
   const std::lock_guard lock(mutex_);
@@ -136,8 +144,8 @@ std::optional<DiskFault> DiskStore::carry_on(Generation& from, std::span<const s
     rocksdb::ReadOptions read_options;
     read_options.fill_cache = false;
     rocksdb::PinnableSlice name, object;
-    auto status = db_->Get(read_options, from.handle, number_key('i', entry.number), &name);
-    if (status.ok()) status = db_->Get(read_options, from.handle, number_key('o', entry.number), &object);
+    auto status = db_->Get(read_options, from.lane(entry.number), number_key('i', entry.number), &name);
+    if (status.ok()) status = db_->Get(read_options, from.lane(entry.number), number_key('o', entry.number), &object);
     if (status.IsIOError()) return fault_of(status);
     ObjectKey key;
     if (!status.ok() || name.size() < key.name.size() + 1) continue;  // damaged: it goes with the rest
@@ -166,8 +174,13 @@ void DiskStore::count_files() {
   const std::uint64_t free = directory_->free_bytes();
   const std::lock_guard lock(mutex_);
   disk_bytes_ = counted;
+  // What is explained includes buffers that are not in a file yet, so this number only grows. A generation may have
+  // gone since its files were counted, so only what is there twice in a row counts (the first time nobody else is
+  // here).
   const std::uint64_t explained = taken() - unexplained_;
-  unexplained_ = counted > explained ? counted - explained : 0;
+  const std::uint64_t excess = counted > explained ? counted - explained : 0;
+  unexplained_ = std::max(unexplained_, std::min(excess, last_excess_));
+  last_excess_ = excess;
   // The files and what is free are what this cache could have at most.
   const std::uint64_t possible = counted + free;
   const std::uint64_t allowed = possible > options_.keep_free_bytes ? possible - options_.keep_free_bytes : 0;

@@ -300,7 +300,7 @@ class DiskTier final : public Tier {
       finish(slot, i, fits ? TierOutcome::Done : TierOutcome::Failed);
     }
     if (std::find(chosen.begin(), chosen.end(), true) == chosen.end()) return;
-    // Half of the time for room, the other half for the disk: then the worker is never late because of either.
+    // A third of the time for room, a third for the disk: then the worker is never late because of either.
     auto fault = write.reserve(began + options_.timeout / 3);
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; !fault && i < count; ++i) {
@@ -421,12 +421,13 @@ class DiskTier final : public Tier {
         late_workers += late;
         for (std::size_t i = 0; i < count; ++i) answer(taken[i], TierOutcome::Failed);
       }
+      bool changed;
       {
         const std::lock_guard lock(mutex_);
-        if (stuck_ != (late_workers > 0))
-          log("disk cache " + (stuck_ ? options_.path.string() + ": answers again" : stuck_text()));
+        changed = stuck_ != (late_workers > 0);
         stuck_ = late_workers > 0;
       }
+      if (changed) log("disk cache " + (late_workers > 0 ? stuck_text() : options_.path.string() + ": answers again"));
       // If nobody works, the queue is answered here.
       std::array<TierJob, kBatch> waiting;
       while (late_workers == slots_.size()) {

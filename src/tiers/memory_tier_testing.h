@@ -31,7 +31,13 @@ class MemoryTier final : public Tier {
     }
     return taken;
   }
-  TierUsage usage() const override { return usage_; }
+  TierUsage usage() const override {
+    TierUsage usage = usage_;
+    usage.objects = store_->size();
+    usage.working = !down;
+    usage.problem = down ? "the memory is down" : "";
+    return usage;
+  }
 
   // Ends all jobs, or the first ones.
   void run(std::size_t most = SIZE_MAX) {
@@ -50,25 +56,41 @@ class MemoryTier final : public Tier {
 
  private:
   TierOutcome work(const TierJob& job) {
-    if (down) return TierOutcome::Failed;
+    if (down) {
+      ++usage_.failed;
+      return TierOutcome::Failed;
+    }
     const auto at = store_->find(job.key);
     if (job.kind == TierJob::Kind::Put) {
       ++usage_.puts;
+      usage_.bytes_written += job.bytes;
       const ObjectHeader header = header_of(job.key, {job.data, job.bytes});
       std::vector<std::byte> object(header.begin(), header.end());
       object.insert(object.end(), job.data, job.data + job.bytes);
       (*store_)[job.key] = std::move(object);
       return TierOutcome::Done;
     }
-    if (at == store_->end()) return TierOutcome::Missing;
-    if (job.kind == TierJob::Kind::Find) return TierOutcome::Done;
+    const bool there = at != store_->end();
+    if (job.kind == TierJob::Kind::Find) {
+      ++usage_.finds;
+      return there ? TierOutcome::Done : TierOutcome::Missing;
+    }
     ++usage_.gets;
-    if (loses_reads) return TierOutcome::Missing;
+    if (!there || loses_reads) {
+      ++usage_.misses;
+      return TierOutcome::Missing;
+    }
     const std::span<const std::byte> object = at->second;
-    if (!check_header(job.key, object.first(std::min(object.size(), kObjectHeaderBytes)), object.size(), job.bytes) ||
-        !check_bytes(object.first(kObjectHeaderBytes), object.subspan(kObjectHeaderBytes))) {
+    auto checked =
+        check_header(job.key, object.first(std::min(object.size(), kObjectHeaderBytes)), object.size(), job.bytes);
+    if (checked) checked = check_bytes(object.first(kObjectHeaderBytes), object.subspan(kObjectHeaderBytes));
+    if (!checked) {
+      ++usage_.misses;
+      ++usage_.damaged[static_cast<std::size_t>(checked.error())];
       return TierOutcome::Damaged;
     }
+    ++usage_.hits;
+    usage_.bytes_read += job.bytes;
     std::copy(object.begin() + kObjectHeaderBytes, object.end(), job.data);
     return TierOutcome::Done;
   }

@@ -1,5 +1,6 @@
 #include "quire/tiers/resp.h"
 
+#include <cstring>
 #include <random>
 
 namespace quire::tiers {

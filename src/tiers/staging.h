@@ -45,6 +45,8 @@ class Staging {
     return staging;
   }
 
+  void prepare(Device& device) { device.prepare_host(memory_.data(), memory_.size()); }
+
   // A free cell of the class, as long as more than `leave` of them stay free. Invalid: there is none.
   Cell take(std::uint32_t cls, std::uint32_t leave = 0) {
     Class& c = classes_[cls];

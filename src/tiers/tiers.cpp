@@ -54,6 +54,7 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   auto staging = Staging::create(pool.arena().device(), options_.staging_bytes, object_bytes);
   if (!staging) return std::unexpected(staging.error());
   staging_ = std::move(*staging);
+  staging_->prepare(pool.arena().device());
   pool_ = &pool;
   device_ = &pool.arena().device();
   const StateLayout& layout = pool.layout();
@@ -89,7 +90,7 @@ void Tiers::done(const TierJob& job, TierOutcome outcome) noexcept {
   if (wake_ && job.kind != TierJob::Kind::Put) wake_();
 }
 
-PoolResult<void> Tiers::advance() {
+PoolResult<void> Tiers::advance(bool bounded) {
   if (pool_ == nullptr) return {};
   {
     const std::lock_guard lock(arrival_);
@@ -115,7 +116,8 @@ PoolResult<void> Tiers::advance() {
     if (fetch.phase == FetchStatus::Phase::Looking) ask(fetch);
     if (fetch.phase != FetchStatus::Phase::Fetching) continue;
     load(fetch);
-    while (fetch.phase == FetchStatus::Phase::Fetching && moved_bytes_ < options_.step_bytes && promote(fetch)) {
+    while (fetch.phase == FetchStatus::Phase::Fetching && (!bounded || moved_bytes_ < options_.step_bytes) &&
+           promote(fetch)) {
       load(fetch);
     }
   }

@@ -31,6 +31,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "quire/state/content_observer.h"
@@ -103,11 +104,16 @@ class Tiers final : public ContentObserver, public TierListener {
   void use_host(HostArena& arena, std::uint64_t bytes);
   void leave_host();                        // before the arena goes; waits for the device
   HostTier* host() { return host_.get(); }  // null: there is none
+  // What a namespace is called in every tier from now on, instead of what options.tenant says. To be told before the
+  // first prompt of the namespace: what is cached already keeps its name.
+  void name_tenant(Namespace name_space, const TenantName& name) { tenants_[name_space] = name; }
   // Is called by a tier's thread whenever something has arrived that advance() can use.
   void on_arrival(std::function<void()> wake);
 
-  // To be called between two steps. An error is one of the device (see Device::fence()).
-  PoolResult<void> advance();
+  // To be called between two steps. An error is one of the device (see Device::fence()). `bounded`: somebody waits for
+  // the next step, so it moves no more than step_bytes.
+  PoolResult<void> advance(bool bounded = true);
+  std::uint64_t moved_bytes() const { return moved_bytes_; }  // into the pool, by the last advance()
   // Whether advance() has or will have something to do, without any further call.
   bool busy() const;
   // Calls advance() until everything is written, or until the deadline. Returns whether everything is.
@@ -235,6 +241,7 @@ class Tiers final : public ContentObserver, public TierListener {
   bool submit(std::uint8_t tier, const TierJob& job);
 
   TiersOptions options_;
+  std::unordered_map<Namespace, TenantName> tenants_;  // those that were named
   SequencePool* pool_ = nullptr;
   Device* device_ = nullptr;
   bool in_pieces_ = false;  // every block can be promoted: no windows, no recurrent state

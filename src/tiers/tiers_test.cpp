@@ -157,6 +157,29 @@ TEST_P(TiersOfAPool, NeverMixTenantsModelsAndLayouts) {
   EXPECT_EQ(fifth.bring(prompt, 7), 0u);
 }
 
+TEST_P(TiersOfAPool, ATenantThatWasNamedIsFoundByItsNameOnly) {
+  const ToyModel model = GetParam().model;
+  const TenantName ann{1}, bob{2};
+  const TiersOptions options{.tenant = [&](Namespace number) { return number == 9 ? ann : TenantName{}; }};
+  Store store;
+  const auto prompt = counting(0, 41);
+  Server first(model, {&store});
+  first.tiers.name_tenant(1, ann);
+  first.compute(prompt, 1);
+  Server second(model, {&store}, options);
+  second.tiers.name_tenant(1, bob);
+  second.tiers.name_tenant(5, ann);
+  EXPECT_EQ(second.bring(prompt, 1), 0u) << "the same number, another name";
+  EXPECT_GE(second.bring(prompt, 5), 32u) << "another number, the same name";
+  EXPECT_GE(second.bring(prompt, 9), 32u) << "who was not named has the name of the options";
+  Server third(model, {&store}, options);
+  third.tiers.name_tenant(9, bob);
+  third.tiers.name_tenant(1, ann);
+  EXPECT_EQ(third.bring(prompt, 9), 0u) << "a name that was told comes first";
+  EXPECT_GE(third.bring(prompt, 1), 32u);
+  third.verify(prompt, 1);  // the toy's bytes depend on the number
+}
+
 TEST_P(TiersOfAPool, AnObjectThatIsDamagedOrGoneShortensThePrefixAndNothingElse) {
   const auto prompt = counting(0, 41);
   Store whole;

@@ -21,7 +21,10 @@ TenantName name_of_number(Namespace name_space) {
 }  // namespace
 
 ObjectName Tiers::root(Namespace name_space) const {
-  const TenantName tenant = options_.tenant ? options_.tenant(name_space) : name_of_number(name_space);
+  const auto named = tenants_.find(name_space);
+  const TenantName tenant = named != tenants_.end() ? named->second
+                            : options_.tenant       ? options_.tenant(name_space)
+                                                    : name_of_number(name_space);
   return root_name(pool_->config().model, pool_->layout_fingerprint(), tenant);
 }
 

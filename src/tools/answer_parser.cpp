@@ -33,7 +33,12 @@ AnswerParser::AnswerParser(const ParserOptions& options) : options_(options) {
   }
   if (options.format != nullptr) {
     silent(options.format->silent);
-    for (const Shape& shape : options.format->shapes) triggers_.push_back({trigger(shape), Kind::Shape, &shape});
+  }
+  if (options.format != nullptr && options.tools != nullptr) {
+    for (const Shape& shape : options.format->shapes) {
+      if (shape.where == Shape::Where::Line && options.reading.bare == Reading::Bare::Never) continue;
+      triggers_.push_back({trigger(shape), Kind::Shape, &shape});
+    }
   }
   for (const Trigger& each : triggers_) begins_[static_cast<unsigned char>(each.text.front())] = true;
 }
@@ -87,6 +92,7 @@ void AnswerParser::add_text(Delta::Kind kind, std::string_view text, std::vector
     whole += core;
     out.push_back({.kind = kind, .text = std::move(whole)});
     fresh_ = false;
+    has_text_ |= kind == Delta::Kind::Content;
   }
   space_ += text.substr(end);
 }
@@ -110,11 +116,13 @@ bool AnswerParser::at_line(std::size_t at) const {
 }
 
 bool AnswerParser::may_begin(const Trigger& trigger, std::size_t at) const {
-  const bool anywhere = trigger.kind == Trigger::Kind::Silent ||
-                        (trigger.kind == Trigger::Kind::Reasoning && options_.reasoning->anywhere) ||
-                        (trigger.kind == Trigger::Kind::Shape && trigger.shape->where == Shape::Where::Anywhere);
-  if (anywhere) return true;
-  if (trigger.kind == Trigger::Kind::Shape) return at_line(at);
+  const auto is_first = [&] { return !has_text_ && std::ranges::all_of(rest().substr(0, at), is_space); };
+  if (trigger.kind == Trigger::Kind::Shape) {
+    const bool line = trigger.shape->where == Shape::Where::Line;
+    const bool first = options_.reading.calls_first || (line && options_.reading.bare == Reading::Bare::First);
+    return first ? is_first() : !line || at_line(at);
+  }
+  if (trigger.kind == Trigger::Kind::Silent || options_.reasoning->anywhere) return true;
   return fresh_ && std::ranges::all_of(rest().substr(0, at), is_space);
 }
 
@@ -237,7 +245,7 @@ bool AnswerParser::read_section(std::vector<Delta>& out) {
     mode_ = Mode::Content;
     return true;
   }
-  if (options_.progressive && matchers_.size() == 1 && matchers_.front().streams()) {
+  if (options_.reading.progressive && matchers_.size() == 1 && matchers_.front().streams()) {
     emit_open(*matchers_.front().open(), out);
   }
   return false;
@@ -250,7 +258,7 @@ void AnswerParser::fail_section(std::vector<Delta>& out) {
   if (mode_ == Mode::Over) return;
   std::size_t begin = furthest.calls().empty() ? 0 : furthest.calls().back().end;
   const std::size_t end = std::max<std::size_t>(furthest.position(), 1);
-  if (options_.progressive && matchers_.size() == 1 && furthest.streams()) {
+  if (options_.reading.progressive && matchers_.size() == 1 && furthest.streams()) {
     emit_open(*furthest.open(), out);
     open_emitted_ = false;
     begin = end;
@@ -274,7 +282,7 @@ void AnswerParser::finish_section(bool cut, std::vector<Delta>& out) {
   // The first that knows a name: the shapes that remain agree on what has been written so far.
   for (const CallMatcher& each : matchers_) {
     if (each.failed() || each.open() == nullptr) continue;
-    if (!cut && !(options_.progressive && matchers_.size() == 1 && each.streams())) continue;
+    if (!cut && !(options_.reading.progressive && matchers_.size() == 1 && each.streams())) continue;
     emit_open(*each.open(), out);
     open_emitted_ = false;
     mode_ = Mode::Content;

@@ -43,11 +43,20 @@ struct Delta {
   std::string id = {};
 };
 
-struct ParserOptions {
-  const Format* format = nullptr;        // null: calls are not looked for
-  const Reasoning* reasoning = nullptr;  // null: neither is reasoning
-  const ToolList* tools = nullptr;       // with `format`
+// Where calls are looked for, and how they are passed on. Answers that follow a grammar are read as the grammar means
+// them: answer_grammar.h says how.
+struct Reading {
+  enum class Bare : std::uint8_t { Lines, First, Never };
+  Bare bare = Bare::Lines;   // calls without a mark: at every line, only before the first text, or not at all
+  bool calls_first = false;  // all calls only before the first text
   bool progressive = false;
+};
+
+struct ParserOptions {
+  const Format* format = nullptr;        // null: neither its marks nor its calls are looked for
+  const Reasoning* reasoning = nullptr;  // null: reasoning is not looked for
+  const ToolList* tools = nullptr;       // null: calls are not looked for
+  Reading reading = {};
   bool one_call = false;  // what comes after the first call is ignored
 };
 
@@ -96,6 +105,7 @@ class AnswerParser {
   bool fresh_ = true;         // no text since the answer, or what follows a call or reasoning, has begun
   bool drops_space_ = false;  // white space is left out until text comes
   bool line_ = true;          // only white space since the last line break
+  bool has_text_ = false;     // there was content
   std::vector<CallMatcher> matchers_;
   std::size_t emitted_ = 0;     // calls of the section that were passed on
   bool open_emitted_ = false;   // progressive: the next call has begun

@@ -161,7 +161,7 @@ TEST_P(EveryFormat, ACallCutAtTheLimitIsContentOrWhatIsKnownOfTheCall) {
 
 TEST_P(EveryFormat, PassedOnAsItComesIsTheSame) {
   ParserOptions progressive = options_;
-  progressive.progressive = true;
+  progressive.reading.progressive = true;
   for (const std::string& text : {GetParam().one, GetParam().two}) {
     EXPECT_EQ(read_in_all_cuts(progressive, text), read(options_, text));
   }

@@ -114,6 +114,7 @@ void detect_format(const Render& render, Detected& found) {
       for (const bool as_text : {false, true}) {
         const auto text = render(variables({user(), calling(count, as_text, null_content)}, true));
         if (!text) continue;
+        found.writes_calls |= behind_question(*text).find(kNames[0]) != std::string_view::npos;
         const Format* const format = reading(behind_question(*text), count);
         if (format == nullptr) continue;
         found.format = format;
@@ -126,6 +127,21 @@ void detect_format(const Render& render, Detected& found) {
       }
     }
   }
+}
+
+// Whether the template writes results, and system messages. Some refuse them.
+void detect_roles(const Render& render, Detected& found) {
+  const auto writes = [&](json::array messages) {
+    const auto text = render(variables(std::move(messages), true, true));
+    return text && text->find(kReply) != std::string::npos;
+  };
+  json::object call = found.writes_calls ? calling(1, found.arguments_as_text, found.null_content)
+                                         : json::object{{"role", "assistant"}, {"content", "-"}};
+  found.writes_results =
+      writes({user(),
+              std::move(call),
+              {{"role", "tool"}, {"tool_call_id", kIds[0]}, {"name", kNames[0]}, {"content", kReply}}});
+  found.takes_system = writes({{{"role", "system"}, {"content", kReply}}, user()});
 }
 
 // The way to reason whose marks stand around the thought.
@@ -189,6 +205,11 @@ Detected detect(const Render& render, const HasToken& has_token) {
   const auto plain = render(variables({user()}, true, true));
   found.tells_tools = plain && plain->find(kNames[0]) != std::string::npos;
   detect_format(render, found);
+  detect_roles(render, found);
+  if (!plain && !render(variables({user()}, false, true))) {
+    // It needs more than a conversation, and shows nothing.
+    found.tells_tools = found.writes_calls = found.writes_results = found.takes_system = true;
+  }
   detect_reasoning(render, found);
   if (!found.reads_back) {
     const auto known = [&](const Format& format) {

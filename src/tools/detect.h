@@ -27,8 +27,13 @@ struct Detected {
   const Shape* shape = nullptr;          // of the format: the one that the template writes; never null
   const Reasoning* reasoning = nullptr;  // null: none was seen
   bool reads_back = false;               // the template's calls were read
-  bool tells_tools = false;              // the template writes the tools of the request into the prompt
-  bool several = false;                  // the template takes several calls in one message
+  // What the template writes into the prompt: the tools of the request, the calls of earlier answers, and their
+  // results. What it does not is told in words: tool_prompt.h.
+  bool tells_tools = false;
+  bool writes_calls = false;
+  bool writes_results = false;
+  bool takes_system = false;  // the template writes a system message
+  bool several = false;       // the template takes several calls in one message
   // How the template wants messages with calls.
   bool arguments_as_text = false;  // a string of JSON, not an object
   bool null_content = false;       // no content is null, not ""

@@ -41,6 +41,7 @@ TEST(Detect, ReadsEveryFormatOffWhatATemplateWrites) {
               example.calls.starts_with('<') || example.calls.find("%}<") != std::string::npos)
         << example.format << " " << trigger(*found.shape);
     EXPECT_TRUE(found.tells_tools);
+    EXPECT_TRUE(found.writes_calls && found.writes_results && found.takes_system) << example.format;
     EXPECT_TRUE(found.several) << example.format;
     EXPECT_EQ(found.reasoning, nullptr);
     EXPECT_EQ(found.arguments_as_text, example.format.starts_with("deepseek")) << example.format;
@@ -76,9 +77,22 @@ TEST(Detect, WithoutCallsInTheTemplateTheFallbackIsUsed) {
   EXPECT_EQ(found.format, &fallback_format());
   EXPECT_FALSE(found.reads_back);
   EXPECT_FALSE(found.tells_tools);
+  EXPECT_FALSE(found.writes_calls);
+  EXPECT_TRUE(found.writes_results);
+  EXPECT_TRUE(found.takes_system);
   const Detected refusing = detect_in("{{ raise_exception('no') }}");
   EXPECT_EQ(refusing.format, &fallback_format());
   EXPECT_EQ(refusing.reasoning, nullptr);
+  EXPECT_TRUE(refusing.tells_tools) << "nothing is known, so nothing is told twice";
+  EXPECT_FALSE(detect_in("{% if tools %}{{ raise_exception('no') }}{% endif %}{{ messages[-1].content }}").tells_tools);
+}
+
+TEST(Detect, TemplatesThatTakeUserAndAssistantOnly) {
+  const Detected found = detect_in(
+      "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('no') }}{% endif %}{{ "
+      "m.content }}{% endfor %}");
+  EXPECT_FALSE(found.writes_results);
+  EXPECT_FALSE(found.takes_system);
 }
 
 TEST(Detect, WithoutCallsInTheTemplateTokensOfTheVocabularyDecide) {

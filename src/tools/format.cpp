@@ -38,14 +38,17 @@ std::vector<std::string_view> marks(const Format* format, const Reasoning* reaso
   return all;
 }
 
+std::string_view header(const Format* format, const Reasoning* reasoning) {
+  if (format != nullptr && !format->header.empty()) return format->header;
+  return reasoning != nullptr ? reasoning->header : std::string_view();
+}
+
 std::string primer(const Format* format, const Reasoning* reasoning, std::string_view prompt) {
   const std::size_t last = prompt.find_last_not_of(kSpaces);
   const std::string_view trimmed = last == std::string_view::npos ? std::string_view() : prompt.substr(0, last + 1);
   if (reasoning != nullptr && trimmed.ends_with(reasoning->begin)) return std::string(reasoning->begin);
-  if (format != nullptr && !format->primer.empty() && prompt.ends_with(format->primer)) {
-    return std::string(format->primer);
-  }
-  return {};
+  const std::string_view begun = header(format, reasoning);
+  return std::string(prompt.ends_with(begun) ? begun : std::string_view());
 }
 
 }  // namespace quire::tools

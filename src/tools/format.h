@@ -79,22 +79,34 @@ struct Shape {
   std::string_view numbered = {};
 };
 
+// Marks around the text of an answer.
+struct TextMarks {
+  std::string_view begin;
+  std::string_view end = {};
+  bool aside = false;  // a remark before the answer itself
+};
+
 struct Format {
   std::string_view name;  // for people
   std::span<const Shape> shapes;
   // Marks that have no meaning for clients and are left out of the answer.
   std::span<const std::string_view> silent = {};
-  // If the prompt ends with this text, the answer is read as if it began with it.
-  std::string_view primer = {};
+  // Not empty: an answer is made of sections, and each begins with this text: calls, texts and reasoning. The prompt
+  // has written the first; the answer is then read as if it began with it.
+  std::string_view header = {};
+  // Where text stands: behind one of these. Empty: it has no marks. Without a header they may be left out.
+  std::span<const TextMarks> texts = {};
 };
 
 struct Reasoning {
   std::string_view name;
   std::string_view begin;
   std::string_view end;
-  std::string_view next = {};  // what models write between `end` and a call
-  bool anywhere = false;       // may begin in the middle of an answer; otherwise only before its first text
+  bool anywhere = false;  // may begin in the middle of an answer; otherwise only before its first text
   std::span<const std::string_view> silent = {};
+  // As in Format, for answers whose calls are not looked for.
+  std::string_view header = {};
+  std::span<const TextMarks> texts = {};
 };
 
 // In the order in which detection prefers them. The last is the fallback for a model whose template shows no format.
@@ -109,8 +121,11 @@ std::string_view trigger(const Shape& shape);
 // parser, which reads text. Either may be null.
 std::vector<std::string_view> marks(const Format* format, const Reasoning* reasoning);
 
-// The end of the prompt that the answer continues: the opening mark of reasoning, or the format's primer; often
-// empty. The parser is given it before the answer.
+// The text that begins each section of an answer, or nothing. Either may be null.
+std::string_view header(const Format* format, const Reasoning* reasoning);
+
+// The end of the prompt that the answer continues: the opening mark of reasoning, or the header; often empty. The
+// parser is given it before the answer.
 std::string primer(const Format* format, const Reasoning* reasoning, std::string_view prompt);
 
 }  // namespace quire::tools

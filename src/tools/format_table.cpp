@@ -84,6 +84,8 @@ constexpr Shape kCommandR7b[] = {{.begin = kActionBegin,
                                   .keys = kCohereKeys}};
 constexpr std::string_view kCohereSilent[] = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                                               "<|END_TEXT|>"};
+constexpr TextMarks kCohereTexts[] = {{.begin = "<|START_RESPONSE|>", .end = "<|END_RESPONSE|>"},
+                                      {.begin = "<|START_TEXT|>", .end = "<|END_TEXT|>"}};
 
 constexpr Part kCommandRBegin[] = {mark("Action:"), kSpace, mark("```json"), kSpace, mark("[")};
 constexpr Part kCommandREnd[] = {mark("]"), kSpace, mark("```")};
@@ -143,6 +145,7 @@ constexpr Shape kFunctionTag[] = {{.call = kFunctionTagCall}};
 constexpr Part kArrowsCall[] = {mark(">>>"), kName, mark("\n"), kSpace, kJson};
 constexpr Shape kArrows[] = {{.call = kArrowsCall}};
 constexpr std::string_view kArrowsSilent[] = {">>>all\n"};
+constexpr TextMarks kArrowsTexts[] = {{.begin = "all\n"}};
 
 constexpr Part kHunyuanSection[] = {mark("<tool_calls>"), kSpace};
 constexpr Part kHunyuanCall[] = {
@@ -175,14 +178,17 @@ constexpr Part kRecipientCall[] = {mark("<|start|>assistant to=functions."),
                                    kSpace,
                                    kJson,
                                    maybe("<|call|>")};
-// The same when "<|start|>assistant" is the end of the prompt.
-constexpr Part kPromptedCall[] = {
-    mark(" to=functions."), kName, mark("<|channel|>"), skip("commentary json"), mark("<|message|>"), kSpace, kJson,
-    maybe("<|call|>")};
-constexpr Shape kChannels[] = {
-    {.call = kChannelCall}, {.call = kAnalysisCall}, {.call = kRecipientCall}, {.call = kPromptedCall}};
-constexpr std::string_view kChannelsSilent[] = {"<|start|>assistant", "<|channel|>final<|message|>",
-                                                "<|channel|>commentary<|message|>", "<|end|>", "<|return|>"};
+constexpr Shape kChannels[] = {{.call = kChannelCall}, {.call = kAnalysisCall}, {.call = kRecipientCall}};
+constexpr std::string_view kChannelsHeader = "<|start|>assistant";
+constexpr std::string_view kChannelsSilent[] = {kChannelsHeader,
+                                                "<|channel|>final<|message|>",
+                                                "<|channel|>final <|constrain|>json<|message|>",
+                                                "<|channel|>commentary<|message|>",
+                                                "<|end|>",
+                                                "<|return|>"};
+constexpr TextMarks kChannelsTexts[] = {{.begin = "<|channel|>final<|message|>"},
+                                        {.begin = "<|channel|>final <|constrain|>json<|message|>"},
+                                        {.begin = "<|channel|>commentary<|message|>", .end = "<|end|>", .aside = true}};
 
 // --- parameters between tags
 
@@ -274,7 +280,11 @@ constexpr Format kFormats[] = {
     {.name = "phi4", .shapes = kPhi},
     {.name = "deepseek", .shapes = kDeepSeek},
     {.name = "deepseek-v3.1", .shapes = kDeepSeek31},
-    {.name = "channels", .shapes = kChannels, .silent = kChannelsSilent},
+    {.name = "channels",
+     .shapes = kChannels,
+     .silent = kChannelsSilent,
+     .header = kChannelsHeader,
+     .texts = kChannelsTexts},
     {.name = "qwen3-coder", .shapes = kCoder},
     {.name = "seed", .shapes = kSeed},
     {.name = "minimax", .shapes = kMiniMax},
@@ -283,8 +293,8 @@ constexpr Format kFormats[] = {
     {.name = "lfm2", .shapes = kLfm},
     {.name = "olmo3", .shapes = kOlmo},
     {.name = "functionary-v3.1", .shapes = kFunctionTag},
-    {.name = "functionary-v3.2", .shapes = kArrows, .silent = kArrowsSilent, .primer = ">>>"},
-    {.name = "command-r7b", .shapes = kCommandR7b, .silent = kCohereSilent},
+    {.name = "functionary-v3.2", .shapes = kArrows, .silent = kArrowsSilent, .header = ">>>", .texts = kArrowsTexts},
+    {.name = "command-r7b", .shapes = kCommandR7b, .silent = kCohereSilent, .texts = kCohereTexts},
     {.name = "command-r", .shapes = kCommandR},
     {.name = "hunyuan", .shapes = kHunyuan},
     {.name = "jamba", .shapes = kJamba},
@@ -303,10 +313,15 @@ constexpr Reasoning kReasonings[] = {
     {.name = "channels",
      .begin = "<|channel|>analysis<|message|>",
      .end = "<|end|>",
-     .next = "<|start|>assistant",
      .anywhere = true,
-     .silent = kChannelsSilent},
-    {.name = "command-r7b", .begin = "<|START_THINKING|>", .end = "<|END_THINKING|>", .silent = kCohereSilent},
+     .silent = kChannelsSilent,
+     .header = kChannelsHeader,
+     .texts = kChannelsTexts},
+    {.name = "command-r7b",
+     .begin = "<|START_THINKING|>",
+     .end = "<|END_THINKING|>",
+     .silent = kCohereSilent,
+     .texts = kCohereTexts},
     {.name = "mistral", .begin = "[THINK]", .end = "[/THINK]"},
     {.name = "seed", .begin = "<seed:think>", .end = "</seed:think>"},
     {.name = "thinking", .begin = "<thinking>", .end = "</thinking>"},

@@ -88,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool cut = (data[2] & 1) != 0;
   ParserOptions options{.format = &formats()[data[0] % formats().size()],
                         .tools = &tools(),
-                        .progressive = (data[2] & 2) != 0,
+                        .reading = {.progressive = (data[2] & 2) != 0},
                         .one_call = (data[2] & 4) != 0};
   const std::size_t reasoning = data[1] % (reasonings().size() + 1);
   if (reasoning > 0) options.reasoning = &reasonings()[reasoning - 1];
@@ -125,7 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       QUIRE_CHECK(kept + marks >= without_space(text).size(), "only marks and space are left out");
     }
   }
-  for (std::size_t i = 0; i < whole.calls.size() && !cut && !options.progressive; ++i) {
+  for (std::size_t i = 0; i < whole.calls.size() && !cut && !options.reading.progressive; ++i) {
     boost::system::error_code error;
     boost::json::parse_options limits;
     limits.max_depth = 200;

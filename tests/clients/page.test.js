@@ -225,3 +225,48 @@ test('twenty thousand pages stay smooth', { timeout: 90_000 }, async () => {
     await large.stop();
   }
 });
+
+// The tiers' figures are given to the page as the server would send them, so that each row can be seen in every state.
+for (const [size, scheme] of [[sizes[0], 'light'], [sizes[0], 'dark'], [sizes[1], 'light'], [sizes[1], 'dark']]) {
+  test(`${size.name} pixels, ${scheme}: a row of cells for each tier, and what moves lights up`, { timeout: 60_000 }, async () => {
+    const { page, problems, close } = await open(size, { scheme });
+    await live(page);
+    await until('the pool is known', () => number(page, 'free'));
+    await look(page, size, 'pool');
+    assert.equal(await page.isVisible('.of-tiers'), false, 'a server without tiers shows no row');
+    await page.evaluate(async () => {
+      const { takeChange, takeWhole } = await import('/pool_view.js');
+      const data = await (await fetch('/pool')).json();
+      const tier = (more) => ({ working: true, bytes: 0, capacity_bytes: 0, objects: 0, puts: 0, hits: 0, misses: 0, damaged: 0, tokens: 0, ...more });
+      const disk = { kind: 'disk', bytes: 30 * 2 ** 30, capacity_bytes: 96 * 2 ** 30, objects: 17_520, puts: 100, hits: 420, misses: 12, tokens: 6720 };
+      const shared = { kind: 'shared', objects: 53_211, working: false, problem: 'redis://cache.example:6379: connection refused; next attempt in 4 s' };
+      takeWhole({ ...data, stats: { ...data.stats, tiers: [tier(disk), tier(shared)] } });
+      quire.moves = (written, brought) => takeChange({
+        events: [], began: [], changed: [], ended: [], stats: { tiers: [tier({ ...disk, puts: disk.puts += written, hits: disk.hits += brought, tokens: disk.tokens += 16 * brought }), tier(shared)] },
+      });
+    });
+    await page.waitForFunction(() => /420 hits/.test(document.querySelector('.tier-facts')?.textContent));
+    assert.deepEqual(await page.$$eval('.tier h3', (all) => all.map((each) => each.textContent)),
+      ['Disk working', 'Shared store redis://cache.example:6379: connection refused; next attempt in 4 s']);
+    assert.equal(await page.textContent('.tier-facts'), '30 GiB of 96 GiB · 17,520 objects · 420 hits, 12 misses · 6,720 tokens brought');
+    assert.equal(await page.isVisible('.of-tiers'), true);
+    const row = await page.evaluate(() => {
+      const grid = quire.cellGrid.grids.find(({ cells }) => cells === quire.pool.tiers[0].cells);
+      const before = grid.glow.size;
+      quire.moves(3, 5);
+      return { before, glowing: [...grid.glow.keys()], rows: grid.layout.rows, filled: quire.pool.tiers[0].filled() };
+    });
+    assert.deepEqual(row, { before: 0, glowing: [0, 1, 2, 3, 4], rows: 1, filled: 15 });
+    await page.waitForFunction(() => /425 hits.*6,800 tokens brought/.test(document.querySelector('.tier-facts').textContent));
+    await page.locator('.tier').first().scrollIntoViewIfNeeded();
+    await page.evaluate(() => quire.moves(3, 5));
+    await picture(page, `page-${size.name}-tiers-${scheme}`);
+    await wellLaid(page);
+    await page.waitForFunction(() => quire.cellGrid.grids.every(({ glow }) => glow.size === 0), null, { timeout: 5000 });
+    await page.focus('.tier .scroller');
+    await page.keyboard.press('ArrowRight');
+    await page.waitForFunction(() => document.querySelector('#detail').textContent === 'Disk: each cell stands for 2 GiB. This one is filled.');
+    assert.deepEqual(problems, []);
+    await close();
+  });
+}

@@ -177,6 +177,11 @@ void CudaDevice::deallocate_host(void* memory, std::size_t bytes) noexcept {
   Device::deallocate_host(memory, bytes);
 }
 
+void CudaDevice::prepare_host(void* memory, std::size_t bytes) noexcept {
+  if (lost_) return;
+  for (std::size_t done = 0; done < bytes;) done += pin(static_cast<std::byte*>(memory) + done, bytes - done);
+}
+
 // How many bytes from here on one transfer may take: a transfer must not go over the end of a pinned piece, since each
 // piece is pinned by itself. Pins the first piece. Where that fails, the transfer is slower and nothing else.
 std::size_t CudaDevice::pin(const void* memory, std::size_t bytes) {

@@ -59,6 +59,7 @@ class CudaDevice final : public Device {
   void deallocate(void* memory, std::size_t bytes) noexcept override;
   PoolResult<void*> allocate_host(std::size_t bytes) override;
   void deallocate_host(void* memory, std::size_t bytes) noexcept override;
+  void prepare_host(void* memory, std::size_t bytes) noexcept override;
   PoolResult<void> upload(void* to, const void* from_host, std::size_t bytes) override;
   PoolResult<void> download(void* to_host, const void* from, std::size_t bytes) override;
   PoolResult<void> copy(void* to, const void* from, std::size_t bytes) override;

@@ -1,7 +1,7 @@
 // Draws cells on a canvas. It paints only visible rows, and of those only cells that changed or still glow.
 import { CACHED, FREE, HELD } from './cells.js';
 import { make } from './dom.js';
-import { cellAt, layOut, placeOf, scrollTo, stepTo, stripes, visible } from './grid_layout.js';
+import { cellAt, layOut, layRow, placeOf, scrollTo, stepTo, stripes, visible } from './grid_layout.js';
 import { hueOfKey } from './sequence_key.js';
 import { theme } from './theme.js';
 
@@ -11,11 +11,13 @@ const GLOW_MS = matchMedia('(prefers-reduced-motion: reduce)').matches ? 0 : 900
 export const pointer = { grid: null, cell: -1, sequence: null, onMove: () => {} };
 
 export class CellGrid {
-  // `describe(cell)` returns a text about a cell. `wanted` is the preferred height of the grid in pixels.
-  constructor(cells, { title = '', describe, wanted = 210 }) {
+  // `describe(cell)` returns a text about a cell. `wanted` is the preferred height of the grid in pixels; `row`: all cells are
+  // in one row instead.
+  constructor(cells, { title = '', describe, wanted = 210, row = false }) {
     this.cells = cells;
     this.describe = describe;
     this.wanted = wanted;
+    this.row = row;
     this.layout = null;
     this.cursor = -1;
     this.marked = -1;
@@ -41,7 +43,7 @@ export class CellGrid {
 
   lay() {
     const width = Math.floor(this.scroller.clientWidth);
-    const layout = layOut(width, this.cells.total, this.wanted);
+    const layout = this.row ? layRow(width, this.cells.total) : layOut(width, this.cells.total, this.wanted);
     if (!layout) return;
     this.layout = layout;
     this.spacer.style.height = `${layout.scrolled}px`;

@@ -19,13 +19,13 @@ export class Cells {
     this.look = new Int32Array(total);          // a hash of what was last shown, to see what changed
   }
 
-  // `tone` is the kind of glow: 'taken', 'evicted', or 'held' and 'cached' in the cell's own hue.
+  // `tone` is the kind of glow: 'taken', 'evicted', or 'held', 'bright' and 'cached' in the cell's own hue or another.
   set(cell, state, tone = null) {
     if (cell >= this.total) return;
     this.state[cell] = state;
     if (tone) this.flash(cell, tone);
   }
-  flash(cell, tone) { this.onFlash(cell, tone, this.hue[cell] ?? -1); }
+  flash(cell, tone, hue = this.hue[cell] ?? -1) { this.onFlash(cell, tone, hue); }
 
   move(from, to) {
     if (from >= this.total || to >= this.total) return;

@@ -16,6 +16,13 @@ export function layOut(width, total, wanted) {
   return { columns, rows, pitch, gap, height, scrolled: rows * pitch - height };
 }
 
+// All cells in one row, as large as the width allows.
+export function layRow(width, total) {
+  if (width <= 0 || total <= 0) return null;
+  const pitch = Math.max(4, Math.min(18, Math.floor((width + 2) / total)));
+  return { columns: total, rows: 1, pitch, gap: pitch >= 12 ? 2 : 1, height: pitch, scrolled: 0 };
+}
+
 // The upper left corner of a cell, with the grid scrolled to `top`; null if the cell is not visible.
 export function placeOf({ columns, pitch, height }, cell, top = 0) {
   const y = Math.floor(cell / columns) * pitch - top;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { cellAt, layOut, placeOf, scrollTo, stepTo, stripes, visible } from './grid_layout.js';
+import { cellAt, layOut, layRow, placeOf, scrollTo, stepTo, stripes, visible } from './grid_layout.js';
 
 const shapes = [];
 for (const width of [1, 60, 350, 600, 1200]) for (const total of [1, 12, 247, 2048, 20_480, 100_000]) for (const wanted of [80, 210]) shapes.push({ width, total, wanted });
@@ -90,4 +90,17 @@ test('a shared cell has a stripe for each holder that there is room for, without
   }
   assert.equal(stripes(16, 3).length, 3);
   assert.equal(stripes(3, 3).length, 1);
+});
+
+test('a row fills the width with cells that can be seen, and never breaks', () => {
+  for (const width of [200, 358, 590, 950, 3000]) {
+    const layout = layRow(width, 48);
+    assert.equal(layout.rows, 1);
+    assert.equal(layout.columns, 48);
+    assert.ok(layout.pitch >= 4 && layout.pitch <= 18);
+    assert.ok(48 * layout.pitch - layout.gap <= Math.max(width, 192), `${width}: ${48 * layout.pitch}`);
+    assert.deepEqual(placeOf(layout, 47), { x: 47 * layout.pitch, y: 0 });
+  }
+  assert.equal(layRow(0, 48), null);
+  assert.equal(layRow(100, 0), null);
 });

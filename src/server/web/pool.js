@@ -1,6 +1,7 @@
 // The server's pool as data: first the whole pool, then its changes. No drawing.
 import { CACHED, Cells, FREE, HELD } from './cells.js';
 import { keyOf } from './sequence_key.js';
+import { takeTiers } from './tier.js';
 
 const MOST_ENDED = 5;
 const MOST_PAST = 256;
@@ -23,6 +24,7 @@ export class Pool {
   blockSize = 0;          // tokens of a page
   arenaBytes = 0;
   groups = [];            // {window, bytes, cells}: the pages of each layer group
+  tiers = [];             // where content lies besides the pool
   states = null;          // {bytes, cells}: recurrent states, if the model has them
   sequences = new Map();  // key -> the sequence as the server sends it
   ended = new Map();      // the last few sequences that ended
@@ -61,9 +63,10 @@ export class Pool {
       state.fill(FREE);
       for (const [slot, how] of data.states.slots) state[slot] = how === 'checkpoint' ? CACHED : HELD;
     }
+    const { tiers } = this;
     this.#takeSequences(new Map(data.sequences.map((sequence) => [keyOf(sequence), sequence])), data.stats);
     this.past.clear();  // what happened in between was not seen
-    return !same;
+    return !same || tiers !== this.tiers;
   }
 
   // A change has only what differs from the whole pool and the changes before it.
@@ -153,6 +156,7 @@ export class Pool {
     while (this.ended.size > MOST_ENDED) this.ended.delete(this.ended.keys().next().value);
     this.sequences = now;
     this.stats = stats;
+    this.tiers = takeTiers(this.tiers, stats.tiers);
     this.groups.forEach(({ cells }, group) => {
       const holders = new Map();
       for (const [key, sequence] of now) {

@@ -190,3 +190,22 @@ test('the page of a token: while its sequence runs, after it ended, and until th
   pool.takeWhole(whole({ sequences: [] }));
   assert.equal(pool.pagesOf('1.0', 15), null, 'the connection was lost: what happened was not seen');
 });
+
+test('the tiers of the server come with the pool and follow its changes', () => {
+  const pool = new Pool();
+  const tier = (more) => ({ kind: 'disk', working: true, bytes: 0, capacity_bytes: 480, objects: 0, puts: 0, hits: 0, misses: 0, tokens: 0, ...more });
+  pool.takeWhole(whole());
+  assert.deepEqual(pool.tiers, []);
+  assert.equal(pool.takeWhole(whole({ stats: { tiers: [tier()] } })), true, 'there is a row more');
+  const [disk] = pool.tiers;
+  let lit = 0;
+  disk.cells.onFlash = () => ++lit;
+  pool.takeChange(change([], { stats: { tiers: [tier({ bytes: 100, puts: 3 })] } }));
+  assert.equal(pool.tiers[0], disk);
+  assert.equal(disk.filled(), 10);
+  assert.equal(lit, 3);
+  pool.takeChange(change([], { stats: { running: 2 } }));
+  assert.equal(lit, 3, 'nothing moved');
+  assert.equal(pool.takeWhole(whole({ stats: { tiers: [tier({ bytes: 100, puts: 4 })] } })), false);
+  assert.equal(lit, 4);
+});

@@ -3,6 +3,7 @@ import { CellGrid, paintGrids, pointer, showGrids } from './cell_grid.js';
 import { $, make } from './dom.js';
 import { pool } from './pool.js';
 import { showSequences } from './sequences_view.js';
+import { makeTierRows, showTiers } from './tiers_view.js';
 import { aboutPool, count, describePage, describeState, groupTitle } from './words.js';
 
 let gridOf = new Map();  // cells -> their grid
@@ -30,6 +31,7 @@ function makeGrids() {
       title: 'Recurrent states: slots and checkpoints', describe: (cell) => describeState(pool, cell), wanted: pool.groups.length ? 80 : 210,
     }));
   }
+  grids.push(...makeTierRows(pool.tiers));
   gridOf = new Map(grids.map((grid) => [grid.cells, grid]));
   showGrids($('grids'), grids);
 }
@@ -69,11 +71,12 @@ function showNumbers() {
     ['in the queue', stats.waiting], ['running', stats.running], ['suspended now', stats.suspended],
     ['suspensions', (stats.suspensions_by_copy ?? 0) + (stats.suspensions_by_recompute ?? 0)],
     ['pages evicted', (stats.blocks_evicted ?? 0) + (stats.window_pages_evicted ?? 0)], ['pages copied', stats.pages_copied],
-    ['waits for a prefix', stats.prefix_waits], ['requests finished', stats.finished], ['integrity', stats.integrity ?? 'unchecked'],
+    ['waits for a prefix', stats.prefix_waits], ['waits for a tier', stats.tier_waits], ['requests finished', stats.finished], ['integrity', stats.integrity ?? 'unchecked'],
   ];
   $('numbers').replaceChildren(...rows.filter(([, value]) => value != null).map(([name, value]) => make('div', {},
     make('dt', { textContent: name }),
     make('dd', { textContent: typeof value === 'number' ? count(value) : value, className: name === 'integrity' && !['sound', 'unchecked'].includes(value) ? 'bad' : '' }))));
+  showTiers();
   showSequences(pool, light);
   if (pointer.grid) showDetail();
 }

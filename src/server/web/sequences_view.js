@@ -59,7 +59,7 @@ function sequenceRow(key, light) {
       bar.setAttribute('aria-valuenow', Math.round((100 * (reused + prefilled + decoded)) / most));
       root.classList.toggle('ended', Boolean(sequence.ended));
       state.textContent = stateInWords(sequence);
-      hit.textContent = sequence.state === 'waiting' && !sequence.ended ? `${count(prompt)} prompt tokens` : hitInWords(reused, prompt, sequence.hit?.end);
+      hit.textContent = sequence.state === 'waiting' && !sequence.ended ? `${count(prompt)} prompt tokens` : hitInWords(reused, prompt, sequence.hit?.end, sequence.hit?.from);
       if (sequence.suspensions) hit.textContent += ` · suspended ${sequence.suspensions === 1 ? 'once' : `${sequence.suspensions} times`}`;
     },
   };

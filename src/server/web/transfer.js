@@ -36,7 +36,7 @@ const shape = (needed, optional = {}) => (value, where) => {
 
 const usage = shape({}, {
   prompt_tokens: isCount, completion_tokens: isCount,
-  prompt_tokens_details: orNull(shape({}, { cached_tokens: isCount, miss_reason: isText })),
+  prompt_tokens_details: orNull(shape({}, { cached_tokens: isCount, cached_from: orNull(shape({}, { pool: isCount, host: isCount, disk: isCount, shared: isCount })), miss_reason: isText })),
 });
 const likely = (value, where) => (Array.isArray(value) && value.length === 2 ? [isText(value[0], `${where}[0]`), isNumber(value[1], `${where}[1]`)] : wrong(where, 'must be a token and its log-probability'));
 const token = (value, where) => (Array.isArray(value) && value.length === 3

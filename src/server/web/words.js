@@ -1,6 +1,7 @@
 // The texts of the page: numbers, and sentences about answers, sequences and cells. Pure functions.
 import { CACHED, FREE } from './cells.js';
 import { nameOfKey, nameSeveral } from './sequence_key.js';
+import { scaleOf } from './tier.js';
 
 export const count = (n) => Math.round(n).toLocaleString('en-US');
 
@@ -29,15 +30,23 @@ const ENDS = {
   'no room': 'there was no memory to hold more',
 };
 
-// How many tokens of a prompt were reused, and why no more.
-export function hitInWords(reused, prompt, end) {
+const TIERS = { host: 'host memory', disk: 'disk', shared: 'the shared store' };
+
+// Where reused tokens came from, if not from the pool: " (96 from disk)".
+function fromInWords(from = {}) {
+  const parts = Object.entries(from ?? {}).filter(([kind, n]) => kind in TIERS && n > 0).map(([kind, n]) => `${count(n)} from ${TIERS[kind]}`);
+  return parts.length ? ` (${parts.join(', ')})` : '';
+}
+
+// How many tokens of a prompt were reused, where they came from, and why no more.
+export function hitInWords(reused, prompt, end, from) {
   if (end === 'disabled') return `${count(prompt)} tokens, all of them computed: reuse is turned off`;
   if (reused === 0) {
     if (end === 'evicted') return `${count(prompt)} tokens, none reused: they had been evicted`;
     if (end === 'never seen' || end === 'other namespace' || end === 'complete' || !end) return `${count(prompt)} tokens, none of them seen before`;
     return `${count(prompt)} tokens, none reused: ${ENDS[end] ?? end}`;
   }
-  const start = `${count(reused)} of ${count(prompt)} tokens reused`;
+  const start = `${count(reused)} of ${count(prompt)} tokens reused${fromInWords(from)}`;
   return end === 'complete' || !end ? `${start}, the most possible` : `${start}; ${ENDS[end] ?? end}`;
 }
 
@@ -50,7 +59,7 @@ export function answerFacts(answer) {
   if (usage) {
     parts.push(`${count(usage.completion_tokens)} tokens${answer.seconds ? `, ${count(usage.completion_tokens / answer.seconds)} a second` : ''}`);
     const details = usage.prompt_tokens_details;
-    if (details) parts.push(hitInWords(details.cached_tokens ?? 0, usage.prompt_tokens, details.miss_reason));
+    if (details) parts.push(hitInWords(details.cached_tokens ?? 0, usage.prompt_tokens, details.miss_reason, details.cached_from));
   }
   if (answer.finish === 'stopped') parts.push('stopped');
   if (answer.finish === 'length') parts.push('reached the token limit');
@@ -92,8 +101,10 @@ export function stateInWords(sequence) {
   const decoded = Math.max(0, sequence.tokens - sequence.prompt_tokens);
   if (sequence.ended) return `ended, ${count(decoded)} tokens`;
   switch (sequence.state) {
-    case 'waiting': return sequence.waits_for_prefix ? 'waiting: another request computes its prefix' : 'waiting';
-    case 'prefill': return `prefill, ${count(prefilled)} of ${count(sequence.prompt_tokens)}`;
+    case 'waiting':
+      if (sequence.waits_for_tier) return 'waiting: its prefix comes from a tier';
+      return sequence.waits_for_prefix ? 'waiting: another request computes its prefix' : 'waiting';
+    case 'prefill': return `prefill, ${count(prefilled)} of ${count(sequence.prompt_tokens)}${sequence.waits_for_tier ? '; the rest comes from a tier' : ''}`;
     case 'decode': return `decode, ${count(decoded)} tokens`;
     case 'suspended': return `suspended after ${count(decoded)} tokens; will resume`;
     default: return sequence.state;
@@ -136,4 +147,31 @@ export function aboutPool(pool) {
   const kinds = pool.groups.map(({ cells, bytes: size }) => `${most}${count(cells.total)} pages of ${bytes(size)}`);
   if (pool.states) kinds.push(`${most}${count(pool.states.cells.total)} states of ${bytes(pool.states.bytes)}`);
   return `${bytes(pool.arenaBytes)}: ${kinds.join(', ')}${pool.groups.length ? `; a page holds ${pool.blockSize} tokens` : ''}`;
+}
+
+// --- tiers
+
+export const tierTitle = ({ kind }) => ({ host: 'Host memory', disk: 'Disk', shared: 'Shared store' })[kind] ?? kind;
+
+export function tierState({ stats }) {
+  return stats.working ? { text: 'working', bad: false } : { text: stats.problem || 'not working', bad: true };
+}
+
+// The line under a tier's cells: how full it is, and what it was good for.
+export function tierFacts({ stats }) {
+  const { bytes: used, capacity_bytes: capacity, objects } = stats;
+  const parts = [];
+  if (capacity || used) parts.push(capacity ? `${bytes(used)} of ${bytes(capacity)}` : bytes(used));
+  if (objects) parts.push(`${count(objects)} ${objects === 1 ? 'object' : 'objects'}`);
+  const damaged = stats.damaged ? `, ${count(stats.damaged)} damaged` : '';
+  parts.push(`${count(stats.hits)} hits, ${count(stats.misses)} misses${damaged}`, `${count(stats.tokens)} tokens brought`);
+  return parts.join(' · ');
+}
+
+export function describeTierCell({ kind, cells, stats }, cell) {
+  const scale = scaleOf(stats);
+  const name = tierTitle({ kind });
+  if (!scale) return `${name}: it does not say how full it is. Its cells light up when something moves.`;
+  const per = scale.unit === 'bytes' ? bytes(scale.per) : `${count(scale.per)} ${scale.per === 1 ? 'object' : 'objects'}`;
+  return `${name}: each cell stands for ${per}. This one is ${cells.state[cell] === FREE ? 'free' : 'filled'}.`;
 }

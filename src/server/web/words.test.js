@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Pool } from './pool.js';
-import { aboutPool, ago, answerFacts, argumentsInWords, bytes, count, describePage, describeState, groupTitle, hitInWords, pageInWords, percent, reasoningInWords, stateInWords, visibleToken } from './words.js';
+import { Tier } from './tier.js';
+import { aboutPool, ago, answerFacts, argumentsInWords, bytes, count, describePage, describeState, describeTierCell, groupTitle, hitInWords, pageInWords, percent, reasoningInWords, stateInWords, tierFacts, tierState, tierTitle, visibleToken } from './words.js';
 
 test('numbers', () => {
   assert.equal(count(1234567.4), '1,234,567');
@@ -23,6 +24,9 @@ test('a hit: how many tokens were reused, and why no more', () => {
   assert.equal(hitInWords(8, 12, 'complete'), '8 of 12 tokens reused, the most possible');
   assert.equal(hitInWords(8, 12, 'window gone'), '8 of 12 tokens reused; the window before the rest had been released');
   assert.equal(hitInWords(8, 12, 'a new reason'), '8 of 12 tokens reused; a new reason');
+  assert.equal(hitInWords(96, 100, 'complete', { pool: 96 }), '96 of 100 tokens reused, the most possible');
+  assert.equal(hitInWords(96, 100, 'complete', { pool: 12, disk: 64, shared: 20 }), '96 of 100 tokens reused (64 from disk, 20 from the shared store), the most possible');
+  assert.equal(hitInWords(96, 100, 'never seen', null), '96 of 100 tokens reused; the rest was never seen');
 });
 
 test('the line under an answer', () => {
@@ -39,6 +43,8 @@ test('the state of a sequence', () => {
   assert.equal(stateInWords(sequence), 'prefill, 300 of 1,000');
   assert.equal(stateInWords({ ...sequence, state: 'waiting' }), 'waiting');
   assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_prefix: true }), 'waiting: another request computes its prefix');
+  assert.equal(stateInWords({ ...sequence, state: 'waiting', waits_for_tier: true }), 'waiting: its prefix comes from a tier');
+  assert.equal(stateInWords({ ...sequence, waits_for_tier: true }), 'prefill, 300 of 1,000; the rest comes from a tier');
   assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050 }), 'decode, 50 tokens');
   assert.equal(stateInWords({ ...sequence, state: 'suspended', tokens: 1050 }), 'suspended after 50 tokens; will resume');
   assert.equal(stateInWords({ ...sequence, state: 'decode', tokens: 1050, ended: 1 }), 'ended, 50 tokens');
@@ -102,4 +108,25 @@ test('the page of a token', () => {
   assert.equal(pageInWords(two, [12, 3]), 'It lies in page 12 of group 1 and page 3 of group 2.');
   assert.equal(pageInWords(two, [12, null]), 'It lies in page 12 of group 1.');
   assert.match(pageInWords(poolOf({ groups: [], states: { bytes: 1, total: 4, ids: 4, slots: [] } }), []), /recurrent/);
+});
+
+test('a tier: its name, whether it works, how full it is and what it was good for', () => {
+  const of = (kind, stats) => {
+    const tier = new Tier(kind);
+    tier.take({ working: true, bytes: 0, capacity_bytes: 0, objects: 0, puts: 0, hits: 0, misses: 0, damaged: 0, tokens: 0, ...stats });
+    return tier;
+  };
+  const disk = of('disk', { bytes: 3 * 2 ** 30, capacity_bytes: 48 * 2 ** 30, objects: 1234, hits: 120, misses: 3, damaged: 2, tokens: 4096 });
+  assert.equal(tierTitle(disk), 'Disk');
+  assert.equal(tierTitle(of('shared')), 'Shared store');
+  assert.equal(tierFacts(disk), '3 GiB of 48 GiB · 1,234 objects · 120 hits, 3 misses, 2 damaged · 4,096 tokens brought');
+  assert.equal(tierFacts(of('shared')), '0 hits, 0 misses · 0 tokens brought');
+  assert.equal(tierFacts(of('shared', { objects: 1, bytes: 2048 })), '2 KiB · 1 object · 0 hits, 0 misses · 0 tokens brought');
+  assert.deepEqual(tierState(disk), { text: 'working', bad: false });
+  assert.deepEqual(tierState(of('disk', { working: false, problem: '/var/quire: no space left' })), { text: '/var/quire: no space left', bad: true });
+  assert.deepEqual(tierState(of('disk', { working: false })), { text: 'not working', bad: true }, 'the problem is not for everybody');
+  assert.equal(describeTierCell(disk, 2), 'Disk: each cell stands for 1 GiB. This one is filled.');
+  assert.equal(describeTierCell(disk, 3), 'Disk: each cell stands for 1 GiB. This one is free.');
+  assert.equal(describeTierCell(of('shared', { objects: 1 }), 0), 'Shared store: each cell stands for 1 object. This one is filled.');
+  assert.match(describeTierCell(of('shared'), 0), /does not say how full/);
 });

@@ -1,6 +1,7 @@
-#include "quire/tools/tool_grammar.h"
+#include "quire/tools/answer_grammar.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -23,9 +24,22 @@ using Symbols = std::vector<SymbolId>;
 
 constexpr std::uint32_t kMostSpace = 8;
 
+const Shape& written(const AnswerGrammar& asked) {
+  return asked.shape != nullptr ? *asked.shape : asked.format->shapes.front();
+}
+
+// The template writes calls without a mark.
+bool is_bare(const AnswerGrammar& asked) { return written(asked).where == Shape::Where::Line; }
+
+std::span<const TextMarks> texts_of(const AnswerGrammar& asked) {
+  if (asked.format != nullptr && !asked.format->texts.empty()) return asked.format->texts;
+  return asked.reasoning != nullptr ? asked.reasoning->texts : std::span<const TextMarks>();
+}
+
 class Builder {
  public:
-  Builder(const CallGrammar& asked, const grammar::Limits& limits) : asked_(asked), grammar_(limits) {
+  Builder(const AnswerGrammar& asked, const grammar::Limits& limits)
+      : asked_(asked), header_(header(asked.format, asked.reasoning)), texts_(texts_of(asked)), grammar_(limits) {
     grammar::ByteSet spaces;
     for (const char c : {' ', '\t', '\n', '\r'}) spaces.add(static_cast<std::uint8_t>(c));
     RegexSet& regexes = grammar_.regexes();
@@ -33,23 +47,14 @@ class Builder {
   }
 
   Result<grammar::Grammar> build() {
-    const Shape& shape = asked_.shape != nullptr ? *asked_.shape : asked_.format->shapes.front();
-    Symbols start;
-    add_reasoning(start);
-    if (!asked_.required) {
-      if (shape.where != Shape::Where::Anywhere || !asked_.format->silent.empty()) {
-        return fail(
-            "this model's calls have no mark of their own, so that they cannot be enforced when it begins one by "
-            "itself");
-      }
-      std::vector<std::string> triggers;
-      for (const Shape& each : asked_.format->shapes) triggers.emplace_back(trigger(each));
-      start.push_back(grammar_.free_text(triggers));
+    if (!calls_possible() && !asked_.text) return fail("there is nothing to constrain");
+    if (auto error = unreadable()) return std::unexpected(std::move(*error));
+    if (asked_.text && !asked_.required) {
+      const auto text = asked_.text(grammar_);
+      if (!text) return std::unexpected(text.error());
+      text_ = *text;
     }
-    const SymbolId calls = sections(shape);
-    start.push_back(asked_.required ? calls : grammar_.optional(calls));
-    start.push_back(space_);
-    grammar_.set_start(grammar_.sequence(std::move(start)));
+    grammar_.set_start(header_.empty() ? flat() : headed());
     if (error_) return std::unexpected(*error_);
     if (const auto checked = grammar_.check(); !checked) return std::unexpected(checked.error());
     return std::move(grammar_);
@@ -79,51 +84,162 @@ class Builder {
     return grammar_.sequence(std::move(parts));
   }
 
-  void add_reasoning(Symbols& to) {
-    if (asked_.reasoning == nullptr) return;
-    const Reasoning& reasoning = *asked_.reasoning;
-    const bool open = asked_.primer == reasoning.begin;
-    Symbols parts;
-    if (!open) add_text(parts, reasoning.begin);
-    const std::string end(reasoning.end);
-    parts.push_back(grammar_.free_text(std::span(&end, 1)));
-    add_text(parts, reasoning.end);
-    if (!reasoning.next.empty()) parts.push_back(grammar_.optional(literal(reasoning.next)));
-    parts.push_back(space_);
-    const SymbolId whole = grammar_.sequence(std::move(parts));
-    to.push_back(open ? whole : grammar_.optional(whole));
+  // The parser must not take a text that was asked for as a call of a strict tool.
+  std::optional<Error> unreadable() const {
+    if (!calls_possible() || asked_.required || !asked_.text) return std::nullopt;
+    if (std::ranges::none_of(asked_.tools->all(), &Tool::strict)) return std::nullopt;
+    if (is_bare(asked_)) {
+      return Error{fmt::format(
+          "this model's calls (format '{}') have no mark of their own, so that those of strict functions cannot be "
+          "enforced beside another shape of the answer",
+          asked_.format->name)};
+    }
+    if (!asked_.text_is_json) {
+      return Error{"calls of strict functions can be enforced beside a JSON Schema, but beside no other constraint"};
+    }
+    return std::nullopt;
   }
 
-  // --- sections
+  // --- the parts of an answer
+
+  // An answer whose sections have no headers. Marks of text may be left out.
+  SymbolId flat() {
+    Symbols start;
+    if (asked_.reasoning != nullptr) {
+      const SymbolId whole = grammar_.sequence({thought(opened()), space_});
+      start.push_back(opened() ? whole : grammar_.optional(whole));
+    }
+    start.push_back(content());
+    return grammar_.sequence(std::move(start));
+  }
+
+  SymbolId content() {
+    if (asked_.required) return grammar_.sequence({sections(written(asked_)), space_});
+    return text_ ? calls_or_text() : free_text_and_calls();
+  }
+
+  SymbolId calls_or_text() {
+    Symbols ways = {*text_};
+    for (const TextMarks& marks : texts_) {
+      if (header_.empty() && !marks.aside) ways.push_back(between(marks, *text_));
+    }
+    if (calls_possible()) {
+      for (const Shape& shape : asked_.format->shapes) {
+        if (is_bare(asked_) || shape.where == Shape::Where::Anywhere) {
+          ways.push_back(grammar_.sequence({sections(shape), space_}));
+        }
+      }
+    }
+    return grammar_.choice(std::move(ways));
+  }
+
+  // Text up to the mark of a call. Where calls have no mark, the answer begins with one, or has none.
+  SymbolId free_text_and_calls() {
+    std::vector<std::string> marks, first;
+    if (!header_.empty()) marks.emplace_back(header_);
+    Symbols calls, bare;
+    for (const Shape& shape : asked_.format->shapes) {
+      if (shape.where == Shape::Where::Anywhere) {
+        marks.emplace_back(trigger(shape));
+        calls.push_back(sections(shape));
+      } else if (is_bare(asked_)) {
+        first.emplace_back(trigger(shape));
+        bare.push_back(grammar_.sequence({space_, sections(shape), space_}));
+      }
+    }
+    Symbols free = {grammar_.free_text(marks, first)};
+    if (!calls.empty()) {
+      free.push_back(grammar_.optional(grammar_.sequence({grammar_.choice(std::move(calls)), space_})));
+    }
+    bare.push_back(grammar_.sequence(std::move(free)));
+    return grammar_.choice(std::move(bare));
+  }
+
+  // An answer whose sections have headers: thoughts and texts, and then calls, or the text that was asked for. If the
+  // calls have none (the format is not the reasoning's), they stand in texts.
+  SymbolId headed() {
+    const bool calls_too = calls_possible() && !asked_.format->header.empty();
+    const bool only_calls = calls_too && asked_.required;
+    const SymbolId header = literal(header_);
+    const SymbolId rest = grammar_.rule();  // what may follow a header
+    const SymbolId next = grammar_.sequence({space_, header, rest});
+    const bool headless = asked_.reasoning != nullptr && asked_.reasoning->header.empty();
+    const SymbolId after_thought = headless ? grammar_.sequence({space_, rest}) : next;
+    if (asked_.reasoning != nullptr) grammar_.add(rest, {thought(false), after_thought});
+    if (calls_too) grammar_.add(rest, {headed_calls(header)});
+    const std::string end[] = {std::string(header_)};
+    const SymbolId free = grammar_.free_text(end);
+    const SymbolId text = text_ && (calls_too || !calls_possible()) ? *text_ : calls_too ? free : content();
+    for (const TextMarks& marks : texts_) {
+      if (only_calls || (marks.aside && (text_ || asked_.required))) continue;
+      const SymbolId section = between(marks, marks.aside ? free : text);
+      grammar_.add(rest, {section});
+      if (!text_ && !asked_.required) grammar_.add(rest, {section, next});
+    }
+    if (opened()) return grammar_.sequence({thought(true), after_thought});
+    if (asked_.primer == header_) return rest;
+    // The prompt ends inside a text, which the answer continues.
+    if (only_calls) return next;
+    if (text_ || asked_.required) return grammar_.choice({text, next});
+    return grammar_.sequence({text, grammar_.optional(next)});
+  }
+
+  // Calls in any of the shapes, the first without its header.
+  SymbolId headed_calls(SymbolId header) {
+    Symbols calls;
+    for (const Shape& shape : asked_.format->shapes) calls.push_back(any_call(shape, header_));
+    const SymbolId call = grammar_.choice(std::move(calls));
+    const SymbolId next = grammar_.sequence({space_, header});
+    return grammar_.sequence({grammar_.repeat(call, 1, asked_.several ? grammar::kUnbounded : 1, next), space_});
+  }
+
+  SymbolId between(const TextMarks& marks, SymbolId text) {
+    Symbols parts;
+    add_text(parts, marks.begin);
+    parts.push_back(text);
+    add_text(parts, marks.end);
+    return grammar_.sequence(std::move(parts));
+  }
+
+  // `open`: the prompt has written its first mark.
+  SymbolId thought(bool open) {
+    const std::string end[] = {std::string(asked_.reasoning->end)};
+    return between({.begin = open ? std::string_view() : asked_.reasoning->begin, .end = asked_.reasoning->end},
+                   grammar_.free_text(end));
+  }
+
+  bool opened() const { return asked_.reasoning != nullptr && asked_.primer == asked_.reasoning->begin; }
+  bool calls_possible() const { return asked_.format != nullptr && asked_.tools != nullptr; }
+
+  // --- sections of calls
 
   SymbolId sections(const Shape& shape) {
     const std::uint32_t most = asked_.several ? grammar::kUnbounded : 1;
-    const SymbolId call = any_call(shape, false);
-    if (shape.several) {
-      Symbols between;
-      add_parts(between, shape.between, shape, nullptr);
-      between.push_back(space_);
-      Symbols parts;
-      add_parts(parts, shape.begin, shape, nullptr);
-      parts.push_back(grammar_.repeat(call, 1, most, grammar_.sequence(std::move(between))));
-      parts.push_back(space_);
-      add_parts(parts, shape.end, shape, nullptr);
-      return grammar_.sequence(std::move(parts));
-    }
-    const std::string_view primer = asked_.format->primer;
-    if (primer.empty() || asked_.primer != primer) return grammar_.repeat(call, 1, most, space_);
-    // The prompt has written the first mark already.
-    const SymbolId first = any_call(shape, true);
-    if (most == 1) return first;
-    return grammar_.sequence({first, space_, grammar_.repeat(call, 0, most, space_)});
+    const SymbolId call = any_call(shape);
+    if (!shape.several) return grammar_.repeat(call, 1, most, space_);
+    Symbols between;
+    add_parts(between, shape.between, shape, nullptr);
+    between.push_back(space_);
+    Symbols parts;
+    add_parts(parts, shape.begin, shape, nullptr);
+    parts.push_back(grammar_.repeat(call, 1, most, grammar_.sequence(std::move(between))));
+    parts.push_back(space_);
+    add_parts(parts, shape.end, shape, nullptr);
+    return grammar_.sequence(std::move(parts));
   }
 
-  SymbolId any_call(const Shape& shape, bool primed) {
+  // A call of any tool. `header`: what has been written of it.
+  SymbolId any_call(const Shape& shape, std::string_view header = {}) {
     Symbols calls;
     for (const Tool& tool : asked_.tools->all()) {
       if (!asked_.only.empty() && tool.name != asked_.only) continue;
       Symbols parts;
-      add_parts(parts, shape.call.subspan(primed ? 1 : 0), shape, &tool);
+      std::span<const Part> rest = shape.call;
+      if (!header.empty() && rest.front().text.starts_with(header)) {
+        add_text(parts, rest.front().text.substr(header.size()));
+        rest = rest.subspan(1);
+      }
+      add_parts(parts, rest, shape, &tool);
       calls.push_back(grammar_.sequence(std::move(parts)));
     }
     return grammar_.choice(std::move(calls));
@@ -180,10 +296,12 @@ class Builder {
 
   // The arguments as JSON.
   SymbolId arguments_of(const Tool& tool) {
-    if (tool.parameters.empty()) return grammar::add_any_json_object(grammar_);
+    const auto [found, is_new] = arguments_.try_emplace(&tool, 0);
+    if (!is_new) return found->second;
     json::object schema = tool.parameters;
-    schema.emplace("type", "object");
-    return value_of(std::move(schema), tool).value_or(grammar::add_any_json_object(grammar_));
+    if (!schema.empty()) schema.emplace("type", "object");
+    const auto symbol = schema.empty() ? std::nullopt : value_of(std::move(schema), tool);
+    return found->second = symbol ? *symbol : grammar::add_any_json_object(grammar_);
   }
 
   // One JSON value that fits the schema. Nothing: it cannot be enforced, and need not.
@@ -294,16 +412,30 @@ class Builder {
     return first;
   }
 
-  const CallGrammar& asked_;
+  const AnswerGrammar& asked_;
+  const std::string_view header_;
+  const std::span<const TextMarks> texts_;
   grammar::Grammar grammar_;
   SymbolId space_ = 0;
+  std::optional<SymbolId> text_;               // that was asked for
+  std::map<const Tool*, SymbolId> arguments_;  // as JSON; several shapes share them
   std::optional<Error> error_;
 };
 
 }  // namespace
 
-Result<grammar::Grammar> call_grammar(const CallGrammar& asked, const grammar::Limits& limits) {
+Result<grammar::Grammar> answer_grammar(const AnswerGrammar& asked, const grammar::Limits& limits) {
   return Builder(asked, limits).build();
+}
+
+Reading reading(const AnswerGrammar& asked) {
+  if (asked.format == nullptr || asked.tools == nullptr) return {};
+  const bool bare = is_bare(asked);
+  const bool has_text = asked.text && !asked.required;
+  return {.bare = bare ? Reading::Bare::First : Reading::Bare::Never,
+          .calls_first = has_text,
+          // A call that has begun is one, unless a text that was asked for may begin in the same way.
+          .progressive = !has_text || (asked.text_is_json && !bare)};
 }
 
 }  // namespace quire::tools

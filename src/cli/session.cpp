@@ -1,0 +1,211 @@
+#include "quire/cli/session.h"
+
+#include <chrono>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <fmt/format.h>
+
+#include "quire/base/readable.h"
+#include "quire/base/utf8.h"
+#include "quire/cli/ask.h"
+#include "quire/cli/input.h"
+#include "quire/cli/model_commands.h"
+#include "quire/cli/options.h"
+#include "quire/cli/printable.h"
+#include "quire/cli/progress.h"
+#include "quire/cli/report.h"
+#include "quire/cli/run.h"
+#include "quire/cli/terminal_text.h"
+#include "quire/server/grammar_constraints.h"
+#include "quire/session/session_file.h"
+#include "quire/session/session_state.h"
+
+namespace quire::cli {
+namespace {
+
+namespace json = boost::json;
+using session::Contents;
+using session::SessionFile;
+
+std::unexpected<Error> wrong(const std::string& file, const std::string& why) {
+  return fail(fmt::format("{} {}", printable(file), why));
+}
+
+// One sequence, and the prefix cache in which the state of a session is kept.
+engine::HostOptions with_cache() { return {.max_sequences = 2, .event_capacity = 64}; }
+
+std::string described(const session::Section& section) {
+  using Kind = session::SectionKind;
+  if (section.kind == Kind::Pages) return fmt::format("pages of group {}", section.group);
+  if (section.kind == Kind::Checkpoint) return fmt::format("checkpoint at {}", section.at);
+  return name(section.kind);
+}
+
+Result<std::string> show(const SessionOptions& options) {
+  const auto file = SessionFile::open(options.file);
+  if (!file) return wrong(options.file, file.error().message);
+  const Contents& contents = file->contents();
+  json::error_code error;
+  const json::value metadata = json::parse(json::string_view(contents.metadata), error);
+  if (error || !metadata.is_object()) return wrong(options.file, "is damaged: its metadata is not a JSON object");
+  const json::value* const messages = metadata.get_object().if_contains("messages");
+  const std::size_t spoken = messages != nullptr && messages->is_array() ? messages->get_array().size() : 0;
+  if (options.json) {
+    json::array sections;
+    for (const session::Section& section : contents.sections) {
+      sections.push_back({{"what", described(section)}, {"offset", section.offset}, {"bytes", section.length}});
+    }
+    return json_line(json::object{{"file", options.file},
+                                  {"version", contents.version},
+                                  {"model", session::short_name(contents.model)},
+                                  {"layout", session::short_name(contents.layout)},
+                                  {"block_size", contents.block_size},
+                                  {"tokens", contents.tokens.size()},
+                                  {"computed", contents.computed},
+                                  {"messages", spoken},
+                                  {"checkpoints", contents.checkpoints.size()},
+                                  {"bytes", file->bytes()},
+                                  {"sections", std::move(sections)}});
+  }
+  std::string out;
+  out += fmt::format("version     {}\n", contents.version);
+  out += fmt::format("model       {}\n", session::short_name(contents.model));
+  out +=
+      fmt::format("layout      {}, blocks of {} tokens\n", session::short_name(contents.layout), contents.block_size);
+  out += fmt::format("tokens      {}, the state of {} of them\n", grouped(contents.tokens.size()),
+                     grouped(contents.computed));
+  if (spoken > 0) out += fmt::format("messages    {}\n", grouped(spoken));
+  out += fmt::format("bytes       {} ({}), all checksums right\n", grouped(file->bytes()), in_units(file->bytes()));
+  for (const session::Section& section : contents.sections) {
+    out += fmt::format("  {:<24} {:>15}\n", described(section), grouped(section.length));
+  }
+  return out;
+}
+
+Result<std::string> save(const SessionOptions& options, const Console& console) {
+  auto host = load(options.model, with_cache(), console);
+  if (!host) return std::unexpected(host.error());
+  const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  const auto ids = prompt_ids(options.prompt, options.special, *tokenizer);
+  if (!ids) return std::unexpected(ids.error());
+  const std::vector<Token> tokens(ids->begin(), ids->end());
+  Progress progress(console.err, console.err_style, "prefill");
+  const auto computed = compute(**host, tokens, [&](std::uint32_t done, std::uint32_t total) {
+    if (done < total) progress.update(done, total);
+  });
+  progress.clear();
+  if (!computed) return std::unexpected(computed.error());
+  const auto snapshot = session::take((*host)->pool(), tokens, 0);
+  if (!snapshot) return fail(snapshot.error().message());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto written =
+      session::write(options.file, tokens, *snapshot, json::serialize(json::object{{"created", now.count()}}));
+  if (!written) return wrong(options.file, written.error().message);
+  if (options.json) {
+    return json_line(json::object{{"file", options.file},
+                                  {"tokens", tokens.size()},
+                                  {"computed", snapshot->sequence.tokens.size()},
+                                  {"bytes", *written},
+                                  {"prefill", to_json(*computed)}});
+  }
+  (void)console.err.write(fmt::format("prefill  {}\n", describe(*computed)));
+  return fmt::format("{}: {} tokens, {}\n", printable(options.file), grouped(tokens.size()), in_units(*written));
+}
+
+Result<std::string> continue_text(const SessionOptions& options, const Console& console) {
+  const auto file = SessionFile::open(options.file);
+  if (!file) return wrong(options.file, file.error().message);
+  const Contents& contents = file->contents();
+  if (contents.tokens.empty()) return wrong(options.file, "has no tokens");
+  auto host = load(options.model, with_cache(), console);
+  if (!host) return std::unexpected(host.error());
+  SequencePool& pool = (*host)->pool();
+  if (const auto ok = check_origin(contents, pool.config().model, fingerprint_of(pool.layout())); !ok) {
+    return wrong(options.file, ok.error().message);
+  }
+  const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
+  if (!tokenizer) return std::unexpected(tokenizer.error());
+  server::GrammarConstraints constraints(*tokenizer, (*host)->model().hyperparameters().vocabulary);
+  auto constraint = make_constraint(options.constraint, constraints);
+  if (!constraint) return std::unexpected(constraint.error());
+  if (const auto given = session::give(pool, contents, 0); !given) return wrong(options.file, given.error().message());
+  return write_text_of(**host, *tokenizer,
+                       {.prompt = contents.tokens,
+                        .limit = options.limit,
+                        .stops = options.stops,
+                        .sampling = options.sampler,
+                        .constraint = std::move(*constraint)},
+                       "", options.json, console);
+}
+
+}  // namespace
+
+Result<std::string> session_command(const SessionOptions& options, const Console& console) {
+  if (options.action == "info") return show(options);
+  return options.action == "save" ? save(options, console) : continue_text(options, console);
+}
+
+std::function<Result<std::string>(const Style&)> add_session(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand("session", "Save what a model remembers of a text, and continue from there");
+  auto options = std::make_shared<SessionOptions>();
+  auto from = std::make_shared<std::string>();
+  command
+      ->add_option_function<std::string>(
+          "ACTION",
+          [options](const std::string& text) {
+            check_name("ACTION", text, text, {"info", "save", "load"});
+            options->action = text;
+          },
+          "info: show and check a file; save: compute a text and write a file;\nload: continue the text of a file")
+      ->required()
+      ->type_name(std::string());
+  command->add_option("FILE", options->file, "The session file")->required()->type_name(std::string());
+  CLI::Option* const text =
+      command->add_option("TEXT", options->prompt, "save: the text; - reads up to 64 MiB from standard input")
+          ->type_name(std::string());
+  CLI::Option* const input =
+      command->add_option("-f,--file", *from, "save: the text in this file; - reads standard input")
+          ->type_name("FILE")
+          ->excludes(text);
+  command->add_option("-m,--model", options->model.model, kBundledHelp)->type_name("FILE");
+  add_number<std::uint32_t>(
+      *command, "-n,--tokens", options->limit, {1},
+      "load: write at most N tokens (default: until the model ends the text\nor the context is full)");
+  add_sampler_options(*command, options->sampler, options->stops);
+  add_constraint_options(*command, options->constraint);
+  add_model_options(*command, options->model);
+  command->add_flag("--special", options->special, "save: read <|im_end|> and the like as special tokens");
+  command->add_flag("--json", options->json, "Print one line of JSON");
+  command->footer(
+      "A file can be loaded with the model, the device and the types of its pages that\n"
+      "it was saved with. The files of a server (quire serve --session-dir) are the same.\n\n"
+      "  quire session save story.qs -f story.txt\n"
+      "  quire session info story.qs\n"
+      "  quire session load story.qs -n 100 --temp 0");
+  command->final_callback([options, text, input] {
+    const bool given = text->count() + input->count() > 0;
+    if (options->action == "save" && !given) throw CLI::RequiredError("TEXT or --file");
+    if (options->action != "save" && given) {
+      throw CLI::ValidationError(fmt::format("session {} takes no text", options->action));
+    }
+  });
+  return [options, from, &console](const Style&) -> Result<std::string> {
+    if (options->prompt == "-" || !from->empty()) {
+      auto read = read_prompt(from->empty() ? "-" : *from);
+      if (!read) return read;
+      options->prompt = std::move(*read);
+    }
+    return session_command(*options, console);
+  };
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,292 @@
+#include "quire/server/session_requests.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "quire/server/chat_messages.h"
+#include "quire/server/fields.h"
+
+namespace quire::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMostNameBytes = 128;
+
+// Fields of one call, which are not kept for the answers after it.
+constexpr std::array<std::string_view, 9> kOfOneCall = {
+    "prompt", "messages", "stream", "stream_options", "max_tokens", "continue", "session", "model", "priority"};
+// Fields that cannot be defaults.
+constexpr std::array<std::string_view, 5> kNoDefaults = {"prompt", "messages", "continue", "session", "model"};
+// Fields that make no sense for an answer in a session.
+constexpr std::array<std::string_view, 7> kNotInSessions = {"prompt", "messages",       "n", "best_of", "suffix",
+                                                            "echo",   "prompt_logprobs"};
+
+bool has(const json::object& body, std::string_view name) {
+  const json::value* const value = body.if_contains(name);
+  return value != nullptr && !value->is_null();
+}
+
+// The fields of `body`, and those of `defaults` that it does not have.
+json::object with_defaults(json::object body, const json::object& defaults) {
+  for (const auto& [name, value] : defaults) {
+    if (!has(body, name)) body[name] = value;
+  }
+  return body;
+}
+
+json::object without(json::object body, std::span<const std::string_view> names) {
+  for (const std::string_view name : names) body.erase(name);
+  return body;
+}
+
+// The seed that the answer really has, so that it can go on with it.
+void note_seed(json::object& options, const engine::Request& request) {
+  options["seed"] = static_cast<std::int64_t>(request.sampling.seed);
+}
+
+std::expected<std::vector<Token>, ApiError> tokens_of(const json::value& prompt, const TextModel& model, bool first) {
+  if (prompt.is_string()) {
+    const std::string_view text = prompt.get_string();
+    if (first) return encode_prompt(text, model, "prompt");
+    if (text.size() > model.most_bytes()) {
+      return std::unexpected(too_long("prompt", fmt::format("{} bytes", text.size()), model));
+    }
+    auto ids = model.tokenizer().encode(text, {.add_special = false});
+    if (!ids) return std::unexpected(invalid(fmt::format("'prompt': {}", ids.error().message), "prompt"));
+    return std::vector<Token>(ids->begin(), ids->end());
+  }
+  if (!prompt.is_array()) return wrong("prompt", "must be a string or an array of token ids");
+  if (prompt.get_array().size() > model.context()) {
+    return std::unexpected(too_long("prompt", fmt::format("{} tokens", prompt.get_array().size()), model));
+  }
+  return token_ids(prompt.get_array(), model, "prompt");
+}
+
+std::optional<ApiError> check_length(const SessionRecord& record, const TextModel& model) {
+  if (record.tokens.size() <= model.context()) return std::nullopt;
+  return ApiError{.message = fmt::format("the session would have {} tokens, too many for the context of {}",
+                                         record.tokens.size(), model.context()),
+                  .code = "context_length_exceeded"};
+}
+
+std::optional<ApiError> not_a_conversation(const SessionRecord& record) {
+  if (record.messages || record.tokens.empty()) return std::nullopt;
+  return invalid("the session is plain text: it can be continued with 'prompt' and /generate, not with 'messages'",
+                 "messages");
+}
+
+// The tools of the body are those of the session from now on.
+std::optional<ApiError> take_tools(SessionRecord& record, json::object& body) {
+  if (!has(body, "tools")) {
+    if (!record.tools.empty()) body["tools"] = record.tools;
+    return std::nullopt;
+  }
+  if (!body["tools"].is_array()) return invalid("'tools' must be an array", "tools");
+  record.tools = body["tools"].get_array();
+  return std::nullopt;
+}
+
+// All messages of the conversation, with those of the body.
+std::expected<json::array, ApiError> all_messages(const SessionRecord& record, json::object& body) {
+  const json::value* const more = body.if_contains("messages");
+  if (more == nullptr || !more->is_array() || more->get_array().empty()) {
+    return std::unexpected(invalid("'messages' must be an array of messages, and not empty", "messages"));
+  }
+  json::array all = record.messages.value_or(json::array());
+  all.insert(all.end(), more->get_array().begin(), more->get_array().end());
+  body["messages"] = all;
+  return all;
+}
+
+std::expected<void, ApiError> add_messages(SessionRecord& record, json::object body, const TextModel& model) {
+  if (auto error = not_a_conversation(record)) return std::unexpected(std::move(*error));
+  auto all = all_messages(record, body);
+  if (!all) return std::unexpected(all.error());
+  if (auto error = take_tools(record, body)) return std::unexpected(std::move(*error));
+  auto tokens = chat_prompt(std::move(body), model);
+  if (!tokens) return std::unexpected(tokens.error());
+  record.set_conversation(std::move(*all), std::move(*tokens));
+  return {};
+}
+
+std::expected<void, ApiError> add_prompt(SessionRecord& record, const json::value& prompt, const TextModel& model) {
+  if (record.messages && !record.messages->empty()) {
+    return std::unexpected(
+        invalid("the session is a conversation: it can be continued with 'messages', not with 'prompt'", "prompt"));
+  }
+  const auto tokens = tokens_of(prompt, model, record.tokens.empty());
+  if (!tokens) return std::unexpected(tokens.error());
+  record.messages.reset();
+  record.tokens.insert(record.tokens.end(), tokens->begin(), tokens->end());
+  if (!tokens->empty()) record.answer.reset();
+  return {};
+}
+
+// Not more tokens than the tenant's sessions may have.
+std::optional<ApiError> limit_answer(CompletionRequest& request, std::uint64_t room) {
+  if (room == 0 && request.options.max_tokens > 0) {
+    return ApiError{.message =
+                        "the sessions have as many tokens as they may; delete or rewind one (see "
+                        "--session-tokens)",
+                    .code = "too_many_session_tokens"};
+  }
+  request.options.max_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(request.options.max_tokens, room));
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::expected<void, ApiError> extend(SessionRecord& record, json::object body, const TextModel& model, bool fresh) {
+  Fields fields(body);
+  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  if (const json::object* const options = fields.object("options")) {
+    record.options = without(*options, kNoDefaults);
+  }
+  if (fields.error()) return std::unexpected(*fields.error());
+  const bool prompt = has(body, "prompt"), messages = has(body, "messages");
+  if (prompt && messages) {
+    return std::unexpected(invalid("'prompt' and 'messages' cannot be used together", "messages"));
+  }
+  if (!prompt && !messages) {
+    if (fresh) return {};
+    return std::unexpected(invalid("'prompt' or 'messages' is missing", "prompt"));
+  }
+  body.erase("options");
+  const auto added =
+      prompt ? add_prompt(record, body.at("prompt"), model) : add_messages(record, std::move(body), model);
+  if (!added) return added;
+  if (auto error = check_length(record, model)) return std::unexpected(std::move(*error));
+  return {};
+}
+
+CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object body, const TextModel& model,
+                                std::uint64_t room) {
+  SessionRecord& record = turn->record;
+  for (const std::string_view name : kNotInSessions) {
+    if (has(body, name)) return wrong(std::string(name), "does not belong to an answer in a session");
+  }
+  if (record.tokens.empty()) return std::unexpected(invalid("the session has no tokens; append some first"));
+  Fields fields(body);
+  const bool continues = fields.boolean("continue").value_or(false);
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (continues && !record.answer) {
+    return std::unexpected(
+        invalid("there is nothing to continue: the last answer has ended, or something follows it", "continue"));
+  }
+  json::object asked;
+  if (continues) {
+    // Only what does not change the answer comes from this call.
+    asked = record.answer->options;
+    for (const std::string_view name : {"stream", "stream_options", "max_tokens", "logprobs", "priority", "model"}) {
+      if (has(body, name)) asked[name] = body[name];
+    }
+  } else {
+    asked = with_defaults(std::move(body), record.options);
+  }
+  json::object kept = without(asked, kOfOneCall);
+  const std::size_t answered = continues ? record.tokens.size() - record.answer->begin : 0;
+  std::uint32_t min_tokens = 0;
+  if (answered > 0 && has(asked, "min_tokens")) {
+    min_tokens = static_cast<std::uint32_t>(whole_number(asked["min_tokens"]).value_or(0));
+    asked.erase("min_tokens");
+  }
+  // The prompt is put in below; it need not become JSON.
+  asked["prompt"] = json::array{record.tokens.front()};
+  auto request = parse_completion(std::move(asked), model);
+  if (!request) return request;
+  if (auto error = limit_answer(*request, room)) return std::unexpected(std::move(*error));
+  if (answered > 0) {
+    request->options.min_tokens =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(min_tokens, request->options.max_tokens + answered));
+  }
+  note_seed(kept, request->options);
+  request->options.answered = static_cast<std::uint32_t>(answered);
+  request->prompts.front() = record.tokens;
+  request->session_id = record.id;
+  turn->begin_answer(record.tokens, false, std::move(kept), continues);
+  request->session = std::move(turn);
+  return request;
+}
+
+CompletionResult parse_session_chat(std::shared_ptr<SessionTurn> turn, json::object body, const TextModel& model,
+                                    std::uint64_t room) {
+  SessionRecord& record = turn->record;
+  if (const json::value* const n = body.if_contains("n"); n != nullptr && !n->is_null() && whole_number(*n) != 1) {
+    return wrong("n", "must be 1 in a session");
+  }
+  if (auto error = not_a_conversation(record)) return std::unexpected(std::move(*error));
+  auto all = all_messages(record, body);
+  if (!all) return std::unexpected(all.error());
+  if (auto error = take_tools(record, body)) return std::unexpected(std::move(*error));
+  auto request = parse_chat(with_defaults(std::move(body), record.options), model);
+  if (!request) return request;
+  if (auto error = limit_answer(*request, room)) return std::unexpected(std::move(*error));
+  request->session_id = record.id;
+  record.set_conversation(std::move(*all), request->prompts.front());
+  turn->begin_answer(request->prompts.front(), true, {}, false);
+  request->session = std::move(turn);
+  return request;
+}
+
+std::expected<std::optional<std::uint64_t>, ApiError> number_in_query(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view each = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(each.size() + 1, query.size()));
+    if (!each.starts_with(name) || each.size() <= name.size() || each[name.size()] != '=') continue;
+    const std::string_view text = each.substr(name.size() + 1);
+    std::uint64_t number = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || rest != text.data() + text.size()) {
+      return std::unexpected(
+          invalid(fmt::format("'{}' must be a whole number, not {}", name, quoted(text)), std::string(name)));
+    }
+    return number;
+  }
+  return std::nullopt;
+}
+
+std::expected<std::string, ApiError> file_name(const json::object& body, const std::string& otherwise) {
+  Fields fields(body);
+  const std::string name(fields.string("name").value_or(otherwise));
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (name.empty()) return wrong("name", "is missing");
+  const bool plain = std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  });
+  if (!plain || name.front() == '.' || name.size() > kMostNameBytes) {
+    return wrong("name", fmt::format("must have letters, digits, '.', '_' and '-' only, no '.' first, and at most {} "
+                                     "characters",
+                                     kMostNameBytes));
+  }
+  return name;
+}
+
+json::object session_json(const SessionRecord& record, bool busy) {
+  json::object out{{"id", record.id},
+                   {"object", "session"},
+                   {"created", record.created},
+                   {"tokens", record.tokens.size()},
+                   {"message_count", record.messages ? json::value(record.messages->size()) : json::value()},
+                   {"unfinished_answer", record.answer.has_value()},
+                   {"busy", busy}};
+  return out;
+}
+
+json::object whole_session_json(const SessionRecord& record, bool busy, bool ids) {
+  json::object out = session_json(record, busy);
+  if (record.messages) out["messages"] = *record.messages;
+  if (!record.tools.empty()) out["tools"] = record.tools;
+  out["options"] = record.options;
+  if (ids) out["token_ids"] = json::array(record.tokens.begin(), record.tokens.end());
+  return out;
+}
+
+}  // namespace quire::server

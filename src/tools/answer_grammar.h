@@ -1,0 +1,46 @@
+// The grammar of a model's answers, in the marks of its format: reasoning first if the model reasons, and then calls of
+// tools, text, or an answer in a shape that was asked for. Made from the rows of format_table.cpp.
+//
+// Who may call: any thread; there is no state.
+// What holds: the parser (answer_parser.h), with reading(), reads the calls of every answer that the grammar admits as
+//   calls of these tools, with arguments that fit their schemas, and the rest as reasoning and text. A tool that is not
+//   strict, and whose schema cannot be enforced, takes any object. Reasoning is free text.
+// How it fails: with one line if the schema of a strict tool cannot be enforced; if there are strict tools, and a text
+//   that was asked for could be read as a call of one; or as `text` fails.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "quire/base/error.h"
+#include "quire/grammar/grammar.h"
+#include "quire/tools/answer_parser.h"
+#include "quire/tools/format.h"
+#include "quire/tools/tool_list.h"
+
+namespace quire::tools {
+
+struct AnswerGrammar {
+  const Format* format = nullptr;        // null: calls are not possible, and text has the marks of `reasoning`
+  const Shape* shape = nullptr;          // of the format: the one that the template writes; null: its first
+  const Reasoning* reasoning = nullptr;  // null: none
+  const ToolList* tools = nullptr;       // null: calls are not possible
+  std::string_view primer = {};          // the end of the prompt that belongs to the answer: primer()
+  std::string_view only = {};            // the name of the one tool that may be called; empty: any
+  bool required = false;                 // the answer is calls, and not text
+  bool several = true;                   // more than one call is possible
+  // Adds the rules of the text that was asked for and returns their start. The answer is either calls or such a text.
+  // Empty: text is free, and calls may follow it.
+  std::function<Result<grammar::SymbolId>(grammar::Grammar&)> text = {};
+  bool text_is_json = false;                   // so it cannot begin with the mark of a call
+  std::span<const std::string> controls = {};  // control tokens of the vocabulary that are spelled in the marks
+};
+
+Result<grammar::Grammar> answer_grammar(const AnswerGrammar& asked, const grammar::Limits& limits = {});
+
+// How the answers of this grammar are to be read.
+Reading reading(const AnswerGrammar& asked);
+
+}  // namespace quire::tools

@@ -1,0 +1,350 @@
+#include "quire/tools/answer_grammar.h"
+
+#include <boost/json/parse.hpp>
+
+#include "quire/grammar/grammar_testing.h"
+#include "quire/tools/answer_parser.h"
+#include "quire/tools/formats_testing.h"
+
+namespace quire::tools {
+namespace {
+
+using grammar::SlowParser;
+
+const Format& format_of(std::string_view name) { return *std::ranges::find(formats(), name, &Format::name); }
+
+bool admits(const AnswerGrammar& asked, std::string_view text) {
+  auto grammar = answer_grammar(asked);
+  EXPECT_TRUE(grammar) << (grammar ? "" : grammar.error().message);
+  return grammar && SlowParser::admits(*grammar, text);
+}
+
+// The shape that an example is written in.
+const Shape* shape_of(const testing::Example& example) {
+  for (const Shape& shape : format_of(example.format).shapes) {
+    if (example.one.starts_with(trigger(shape))) return &shape;
+  }
+  return nullptr;
+}
+
+// The examples as a grammar writes them: without ids and without the mark that ends the answer.
+std::string as_written(std::string text) {
+  for (const char* const id : {"\"tool_call_id\": \"0\", ", "\"tool_call_id\": \"1\", "}) {
+    if (const std::size_t at = text.find(id); at != std::string::npos) text.erase(at, 21);
+  }
+  if (text.ends_with("<|call|>")) text.resize(text.size() - 8);
+  return text;
+}
+
+TEST(AnswerGrammarTest, AdmitsTheCallsOfEveryFormatAndNoOthers) {
+  const ToolList tools = testing::example_tools();
+  for (const testing::Example& example : testing::examples()) {
+    ASSERT_NE(shape_of(example), nullptr) << example.format;
+    const Format& format = format_of(example.format);
+    AnswerGrammar asked{.format = &format, .shape = shape_of(example), .tools = &tools, .required = true};
+    std::string one = as_written(example.one);
+    // The prompt has written the header, unless the example has it.
+    if (!one.starts_with(format.header)) asked.primer = format.header;
+    EXPECT_TRUE(admits(asked, one)) << one;
+    EXPECT_FALSE(admits(asked, example.broken)) << example.broken;
+    EXPECT_FALSE(admits(asked, "Hello. " + one)) << one;
+    EXPECT_FALSE(admits(asked, one.substr(0, one.size() - 1))) << one;
+    EXPECT_FALSE(admits(asked, ""));
+    std::string other = one;
+    other.replace(other.find("get_weather"), 11, "get_feather");
+    EXPECT_FALSE(admits(asked, other)) << other;
+    AnswerGrammar named = asked;
+    named.only = "find_place";
+    EXPECT_FALSE(admits(named, one)) << one;
+  }
+}
+
+TEST(AnswerGrammarTest, SeveralCallsOnlyIfTheyAreWanted) {
+  const ToolList tools = testing::example_tools();
+  for (const char* const format : {"hermes", "mistral", "lfm2", "deepseek", "glm"}) {
+    const std::vector<testing::Example> all = testing::examples();
+    const std::string two = std::ranges::find(all, format, &testing::Example::format)->two;
+    AnswerGrammar asked{.format = &format_of(format), .tools = &tools, .required = true};
+    EXPECT_TRUE(admits(asked, two) || std::string_view(format) == "lfm2" || std::string_view(format) == "glm") << two;
+    asked.several = false;
+    EXPECT_FALSE(admits(asked, two)) << two;
+  }
+}
+
+TEST(AnswerGrammarTest, ArgumentsFitTheSchema) {
+  const ToolList tools = testing::example_tools();
+  const AnswerGrammar asked{.format = &format_of("hermes"), .tools = &tools, .required = true};
+  const auto call = [](std::string_view arguments) {
+    return "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " + std::string(arguments) + "}\n</tool_call>";
+  };
+  EXPECT_TRUE(admits(asked, call(R"({"city": "Rome"})")));
+  EXPECT_FALSE(admits(asked, call(R"({"days": 3})")));
+  EXPECT_FALSE(admits(asked, call(R"({"city": 3})")));
+  EXPECT_FALSE(admits(asked, call(R"({"city": "Rome", "days": "three"})")));
+  const AnswerGrammar coder{.format = &format_of("qwen3-coder"), .tools = &tools, .required = true};
+  const auto tagged = [](std::string_view days) {
+    return "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n" +
+           std::string(days) + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  EXPECT_TRUE(admits(coder, tagged("3")));
+  EXPECT_FALSE(admits(coder, tagged("three")));
+}
+
+TEST(AnswerGrammarTest, ReasoningMayComeFirstAndIsFree) {
+  const ToolList tools = testing::example_tools();
+  AnswerGrammar asked{.format = &format_of("hermes"), .reasoning = &reasonings()[0], .tools = &tools, .required = true};
+  const std::string call = testing::examples()[0].one;
+  EXPECT_TRUE(admits(asked, call));
+  EXPECT_TRUE(admits(asked, "<think>\nHm, <tool_call>?\n</think>\n\n" + call));
+  EXPECT_FALSE(admits(asked, "<think>\nHm.\n</think>\n\nNo."));
+  asked.primer = "<think>";
+  EXPECT_TRUE(admits(asked, "\nHm.\n</think>\n\n" + call));
+  EXPECT_FALSE(admits(asked, call));
+}
+
+TEST(AnswerGrammarTest, WithoutAnObligationTextIsFreeUntilACallBegins) {
+  const ToolList tools = testing::example_tools();
+  const AnswerGrammar asked{.format = &format_of("hermes"), .tools = &tools};
+  const std::string call = testing::examples()[0].one;
+  EXPECT_TRUE(admits(asked, ""));
+  EXPECT_TRUE(admits(asked, "Hello, {}."));
+  EXPECT_TRUE(admits(asked, "I look. " + call));
+  EXPECT_FALSE(admits(asked, "I look. <tool_call>{}</tool_call>"));
+  EXPECT_FALSE(admits(asked, "I look. <tool_call>"));
+}
+
+// Reads an answer as the grammar means it.
+struct Read {
+  std::string content, reasoning;
+  std::vector<std::string> calls;
+};
+Read read(const AnswerGrammar& asked, std::string_view text) {
+  AnswerParser parser(
+      {.format = asked.format, .reasoning = asked.reasoning, .tools = asked.tools, .reading = reading(asked)});
+  std::vector<Delta> deltas;
+  parser.push(asked.primer, deltas);
+  parser.push(text, deltas);
+  parser.finish(false, deltas);
+  Read out;
+  for (const Delta& delta : deltas) {
+    if (delta.kind == Delta::Kind::Content) out.content += delta.text;
+    if (delta.kind == Delta::Kind::Reasoning) out.reasoning += delta.text;
+    if (delta.kind == Delta::Kind::Call) out.calls.push_back(delta.name);
+  }
+  return out;
+}
+
+ToolList strict_tools() {
+  boost::json::array all;
+  const ToolList loose = testing::example_tools();
+  for (const Tool& tool : loose.all()) {
+    all.push_back(
+        {{"type", "function"}, {"function", {{"name", tool.name}, {"parameters", tool.parameters}, {"strict", true}}}});
+  }
+  return *ToolList::parse(all);
+}
+
+TEST(AnswerGrammarTest, EveryFormatEnforcesTheCallsThatAModelBeginsByItself) {
+  const ToolList tools = strict_tools();
+  for (const testing::Example& example : testing::examples()) {
+    const Format& format = format_of(example.format);
+    AnswerGrammar asked{.format = &format, .shape = shape_of(example), .tools = &tools};
+    if (!example.one.starts_with(format.header)) asked.primer = format.header;
+    const std::string one = as_written(example.one);
+    EXPECT_TRUE(admits(asked, one)) << one;
+    EXPECT_EQ(read(asked, one).calls.size(), 1u) << one;
+    EXPECT_FALSE(admits(asked, example.broken)) << example.broken;
+    EXPECT_EQ(admits(asked, "Hello, {} and [1]."), asked.primer.empty()) << example.format;
+  }
+}
+
+TEST(AnswerGrammarTest, WhereCallsHaveNoMarkOnlyTheBeginningOfAnAnswerIsOne) {
+  const ToolList tools = strict_tools();
+  const Format& llama = format_of("llama3");
+  const AnswerGrammar asked{.format = &llama, .shape = &llama.shapes[1], .tools = &tools};
+  const std::string wrong = R"({"name": "get_weather", "parameters": {"city": 3}})";
+  EXPECT_FALSE(admits(asked, wrong));
+  EXPECT_FALSE(admits(asked, "\n " + wrong));
+  // Elsewhere it is text, for the grammar and for the parser.
+  EXPECT_TRUE(admits(asked, "Look:\n" + wrong));
+  EXPECT_EQ(read(asked, "Look:\n" + wrong).content, "Look:\n" + wrong);
+  // The other shape has a mark.
+  EXPECT_FALSE(admits(asked, "Look:\n<|python_tag|>" + wrong));
+  EXPECT_TRUE(admits(asked, R"(Look:<|python_tag|>{"name": "get_weather", "parameters": {"city": "Rome"}})"));
+}
+
+TEST(AnswerGrammarTest, TextWithMarksIsFreeBesideStrictCalls) {
+  const ToolList tools = strict_tools();
+  const std::string final = "<|channel|>final<|message|>It is warm: {}.";
+  const std::string thought = "<|channel|>analysis<|message|>Rome?<|end|><|start|>assistant";
+  const std::string remark = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant";
+  const std::string call = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>";
+  const std::string recipient = " to=functions.get_weather<|channel|>commentary json<|message|>";
+  const Reasoning& analysis = *std::ranges::find(reasonings(), "channels", &Reasoning::name);
+  AnswerGrammar channels{
+      .format = &format_of("channels"), .reasoning = &analysis, .tools = &tools, .primer = "<|start|>assistant"};
+  for (const std::string& before : {std::string(), thought, thought + remark, thought + thought}) {
+    EXPECT_TRUE(admits(channels, before + final));
+    for (const std::string& header : {call, recipient}) {
+      EXPECT_TRUE(admits(channels, before + header + R"({"city": "Rome"})")) << before << header;
+      EXPECT_EQ(read(channels, before + header + R"({"city": "Rome"})").calls.size(), 1u) << before << header;
+      EXPECT_FALSE(admits(channels, before + header + R"({"city": 3})")) << before << header;
+    }
+  }
+  EXPECT_FALSE(admits(channels, "It is warm."));
+  EXPECT_EQ(read(channels, thought + final).content, "It is warm: {}.");
+  // The prompt is a text that the answer continues.
+  channels.primer = {};
+  EXPECT_TRUE(admits(channels, " and dry."));
+
+  const AnswerGrammar arrows{.format = &format_of("functionary-v3.2"), .tools = &tools, .primer = ">>>"};
+  EXPECT_TRUE(admits(arrows, "all\nIt is warm."));
+  EXPECT_TRUE(admits(arrows, "all\nI look.\n>>>get_weather\n{\"city\": \"Rome\"}"));
+  EXPECT_FALSE(admits(arrows, "all\nI look.\n>>>get_weather\n{\"city\": 3}"));
+  EXPECT_FALSE(admits(arrows, "It is warm."));
+
+  const AnswerGrammar command{.format = &format_of("command-r7b"), .tools = &tools};
+  EXPECT_TRUE(admits(command, "<|START_RESPONSE|>It is warm.<|END_RESPONSE|>"));
+  EXPECT_FALSE(admits(command, "<|START_ACTION|>[{\"tool_name\": \"get_weather\"}]<|END_ACTION|>"));
+}
+
+// A list of one number, or what was said.
+Result<grammar::SymbolId> list_of_one(grammar::Grammar& grammar) { return grammar.text("[1]"); }
+
+TEST(AnswerGrammarTest, TheTextThatWasAskedForOrCalls) {
+  const ToolList tools = strict_tools();
+  for (const testing::Example& example : testing::examples()) {
+    const Format& format = format_of(example.format);
+    const std::string one = as_written(example.one);
+    AnswerGrammar asked{
+        .format = &format, .shape = shape_of(example), .tools = &tools, .text = list_of_one, .text_is_json = true};
+    if (!one.starts_with(format.header)) asked.primer = format.header;
+    if (asked.shape->where == Shape::Where::Line) {
+      const auto refused = answer_grammar(asked);
+      ASSERT_FALSE(refused) << example.format;
+      EXPECT_NE(refused.error().message.find(example.format), std::string::npos);
+      continue;
+    }
+    EXPECT_TRUE(admits(asked, one)) << one;
+    EXPECT_EQ(read(asked, one).calls.size(), 1u) << one;
+    EXPECT_FALSE(admits(asked, example.broken)) << example.broken;
+    EXPECT_FALSE(admits(asked, "Hello.")) << example.format;
+    EXPECT_FALSE(admits(asked, "[1]" + one)) << one;
+    const std::string text =
+        format.header.empty() ? "[1]"
+                              : std::string(format.texts.front().begin) + "[1]" + std::string(format.texts.front().end);
+    const std::string header(asked.primer.empty() ? format.header : std::string_view());
+    EXPECT_TRUE(admits(asked, header + text)) << text;
+    EXPECT_EQ(read(asked, header + text).content, "[1]");
+    asked.required = true;
+    EXPECT_FALSE(admits(asked, header + text)) << text;
+    asked.required = false;
+    asked.tools = nullptr;
+    EXPECT_TRUE(admits(asked, header + text)) << text;
+    EXPECT_FALSE(admits(asked, one)) << one;
+  }
+}
+
+TEST(AnswerGrammarTest, ATextThatWasAskedForComesBehindTheReasoning) {
+  const auto reasoning = [](std::string_view name) {
+    return &*std::ranges::find(reasonings(), name, &Reasoning::name);
+  };
+  const AnswerGrammar think{.reasoning = reasoning("think"), .text = list_of_one};
+  EXPECT_TRUE(admits(think, "[1]"));
+  EXPECT_TRUE(admits(think, "<think>\n[2]?\n</think>\n\n[1]"));
+  EXPECT_FALSE(admits(think, "<think>\n[2]?\n</think>\n\n[2]"));
+
+  const std::string thought = "<|channel|>analysis<|message|>[2]?<|end|><|start|>assistant";
+  AnswerGrammar channels{.reasoning = reasoning("channels"), .primer = "<|start|>assistant", .text = list_of_one};
+  EXPECT_TRUE(admits(channels, thought + "<|channel|>final<|message|>[1]"));
+  EXPECT_TRUE(admits(channels, "<|channel|>final<|message|>[1]"));
+  EXPECT_TRUE(admits(channels, thought + "<|channel|>final <|constrain|>json<|message|>[1]"));
+  EXPECT_EQ(read(channels, thought + "<|channel|>final <|constrain|>json<|message|>[1]").content, "[1]");
+  EXPECT_EQ(read(channels, thought + "<|channel|>final<|message|>[1]").reasoning, "[2]?");
+  EXPECT_FALSE(admits(channels, thought + "<|channel|>final<|message|>[2]"));
+  EXPECT_FALSE(admits(channels, thought + "<|channel|>commentary<|message|>Look:<|end|><|start|>assistant"
+                                          "<|channel|>final<|message|>[1]"));
+  EXPECT_FALSE(admits(channels, "[1]"));
+  channels.primer = "<|channel|>analysis<|message|>";
+  EXPECT_TRUE(admits(channels, "[2]?<|end|><|start|>assistant<|channel|>final<|message|>[1]"));
+  EXPECT_FALSE(admits(channels, "[1]"));
+  channels.primer = {};
+  EXPECT_TRUE(admits(channels, "[1]"));
+
+  const AnswerGrammar command{.reasoning = reasoning("command-r7b"), .text = list_of_one};
+  const std::string plan = "<|START_THINKING|>[2]?<|END_THINKING|>";
+  EXPECT_TRUE(admits(command, "[1]"));
+  EXPECT_TRUE(admits(command, plan + "[1]"));
+  EXPECT_TRUE(admits(command, plan + "<|START_RESPONSE|>[1]<|END_RESPONSE|>"));
+  EXPECT_TRUE(admits(command, plan + "<|START_TEXT|>[1]<|END_TEXT|>"));
+  EXPECT_EQ(read(command, plan + "<|START_RESPONSE|>[1]<|END_RESPONSE|>").content, "[1]");
+  EXPECT_FALSE(admits(command, plan + "<|START_RESPONSE|>[2]<|END_RESPONSE|>"));
+  EXPECT_FALSE(admits(command, plan));
+}
+
+TEST(AnswerGrammarTest, ACallInsideATextThatWasAskedForIsText) {
+  const ToolList tools = testing::example_tools();
+  const AnswerGrammar asked{
+      .format = &format_of("functionary-v3.1"), .tools = &tools, .text = list_of_one, .text_is_json = true};
+  const std::string text = R"(["<function=get_weather>{}</function>"])";
+  EXPECT_EQ(read(asked, text).content, text);
+  EXPECT_EQ(read({.format = asked.format, .tools = &tools}, text).calls.size(), 1u);
+}
+
+// The format is not the one of the reasoning: calls stand where text does.
+TEST(AnswerGrammarTest, CallsOfAnotherFormatStandInTheTextsOfTheReasoning) {
+  const ToolList tools = strict_tools();
+  const std::string call = R"(<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>)";
+  const std::string final = "<|channel|>final<|message|>";
+  AnswerGrammar asked{.format = &format_of("hermes"),
+                      .reasoning = &*std::ranges::find(reasonings(), "channels", &Reasoning::name),
+                      .tools = &tools,
+                      .primer = "<|start|>assistant"};
+  EXPECT_TRUE(admits(asked, final + "I look. " + call));
+  EXPECT_FALSE(admits(asked, final + "<tool_call>{}</tool_call>"));
+  asked.required = true;
+  EXPECT_TRUE(admits(asked, final + call));
+  EXPECT_FALSE(admits(asked, final + "I look."));
+  asked.required = false;
+  asked.text = list_of_one;
+  asked.text_is_json = true;
+  EXPECT_TRUE(admits(asked, final + call));
+  EXPECT_TRUE(admits(asked, final + "[1]"));
+  EXPECT_FALSE(admits(asked, final + "[1]" + call));
+}
+
+TEST(AnswerGrammarTest, StrictCallsBesideATextThatMayLookLikeOneAreRefused) {
+  const ToolList strict = strict_tools(), loose = testing::example_tools();
+  AnswerGrammar asked{.format = &format_of("hermes"), .tools = &strict, .text = list_of_one};
+  EXPECT_FALSE(answer_grammar(asked));
+  asked.tools = &loose;
+  EXPECT_TRUE(admits(asked, "[1]"));
+  EXPECT_FALSE(reading(asked).progressive);
+}
+
+TEST(AnswerGrammarTest, WhatThePromptHasWrittenIsNotWrittenAgain) {
+  const ToolList tools = testing::example_tools();
+  const AnswerGrammar asked{
+      .format = &format_of("functionary-v3.2"), .tools = &tools, .primer = ">>>", .required = true};
+  EXPECT_TRUE(admits(asked, "get_weather\n{\"city\": \"Rome\"}"));
+  EXPECT_TRUE(admits(asked, "get_weather\n{\"city\": \"Rome\"}>>>find_place\n{\"query\": \"x\"}"));
+  EXPECT_FALSE(admits(asked, ">>>get_weather\n{\"city\": \"Rome\"}"));
+}
+
+TEST(AnswerGrammarTest, AStrictSchemaThatCannotBeEnforcedIsRefusedAndAnotherTakesAnyObject) {
+  const auto list = [](std::string_view strict) {
+    const std::string text = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+        "properties": {"a": {"type": "array", "uniqueItems": true}}}, "strict": )" +
+                             std::string(strict) + "}}]";
+    return *ToolList::parse(boost::json::parse(text).get_array());
+  };
+  const ToolList strict = list("true"), loose = list("false");
+  const auto refused = answer_grammar({.format = &format_of("hermes"), .tools = &strict, .required = true});
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().message.starts_with("the schema of the function 'f' cannot be enforced: "));
+  EXPECT_TRUE(admits({.format = &format_of("hermes"), .tools = &loose, .required = true},
+                     R"(<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>)"));
+}
+
+}  // namespace
+}  // namespace quire::tools
