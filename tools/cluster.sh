@@ -167,7 +167,7 @@ http {
 
     # Where a request goes: by the header, else by the session in its path, else anywhere.
     map \$uri \$quire_session {
-        ~^/v1/sessions/(?<session>[^/]+) \$session;
+        ~^/v1/sessions/(?!restore\$)(?<session>[^/]+) \$session;
         default \$request_id;
     }
     map \$http_x_quire_route \$quire_route {

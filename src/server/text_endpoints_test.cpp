@@ -139,7 +139,7 @@ TEST(Route, RefusesWhatHasNoBeginning) {
   EXPECT_EQ(refused(R"({"prompt": 5})"), "'prompt' must be a string or an array of token ids");
   EXPECT_EQ(refused(R"({"prompt": []})"), "'prompt' must have at least one token");
   EXPECT_EQ(refused(R"({"session": ""})"), "'session' must not be empty");
-  EXPECT_EQ(refused(R"({"prompt": "a", "blocks": 0})"), "'blocks' must be a whole number from 1 to 1048576");
+  EXPECT_EQ(refused(R"({"prompt": "a", "blocks": 0})"), "'blocks' must be from 1 to 1048576");
   EXPECT_EQ(refused(R"({"prompt": [9999]})"), "'prompt[0]' must be a token id from 0 to 1535");
 }
 

@@ -137,7 +137,8 @@ for label, conversations in ((f"one server, {OPTIONS.memory * OPTIONS.servers} M
                              (f"one server, {OPTIONS.memory} MiB", one_small),
                              (f"{OPTIONS.servers} servers of {OPTIONS.memory} MiB and Redis, one killed", found)):
     rows.append((label, sum(len(each.answers) == TURNS for each in conversations),
-                 sum(each.prompt for each in conversations), f"{100 * share(conversations):.1f}%", sum(each.retries for each in conversations)))
+                 sum(each.prompt for each in conversations), f"{100 * share(conversations):.1f}%",
+                 sum(each.retries for each in conversations)))
 print(f"{COUNT} conversations of {TURNS} turns, {CLIENTS} at once, route: {OPTIONS.route}; {wrong} wrong answers")
 table(("", "ended", "prompt tokens", "found", "retried"), rows)
 verdict(PROBLEMS)
