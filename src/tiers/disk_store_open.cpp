@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
 #include "quire/tiers/disk_store.h"
@@ -69,6 +70,10 @@ rocksdb::ColumnFamilyOptions family_options(std::uint64_t write_buffer_bytes) {
   table.checksum = rocksdb::kXXH3;
   table.format_version = 5;
   table.no_block_cache = true;
+  // Every file has short records and objects, so by its first and last key it could have any object. Without a filter,
+  // RocksDB would look into each newer file, and read an object there that may be a hundred times as large.
+  constexpr double kFilterBits = 16;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(kFilterBits, false));
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }

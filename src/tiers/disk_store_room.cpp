@@ -80,6 +80,8 @@ std::optional<DiskFault> DiskStore::flush_generations() {
         if (status.ok() || status.IsColumnFamilyDropped()) continue;
         const std::lock_guard lock(mutex_);
         for (const auto& unwritten : dirty) unwritten->dirty = true;
+        // All write buffers are full and are being written already. That is no fault: the next flush has the rest.
+        if (status.IsTryAgain()) return {};
         return fault_of(status);
       }
     }
