@@ -2,6 +2,7 @@
 #if QUIRE_DISK_TIER
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,6 +15,8 @@
 
 namespace quire::tiers {
 namespace {
+
+constexpr std::chrono::milliseconds kFlushPause{5};  // until RocksDB is asked again
 
 constexpr std::chrono::seconds kCountInterval{1};
 
@@ -76,12 +79,15 @@ std::optional<DiskFault> DiskStore::flush_generations() {
     flush_options.wait = wait;
     for (const auto& generation : dirty) {
       for (rocksdb::ColumnFamilyHandle* handle : generation->handles) {
-        const auto status = db_->Flush(flush_options, handle);
+        auto status = db_->Flush(flush_options, handle);
+        // All write buffers are full and are being written already: no fault, but the rest must wait for its turn.
+        for (const auto deadline = Clock::now() + options_.timeout; status.IsTryAgain() && Clock::now() < deadline;) {
+          std::this_thread::sleep_for(kFlushPause);
+          status = db_->Flush(flush_options, handle);
+        }
         if (status.ok() || status.IsColumnFamilyDropped()) continue;
         const std::lock_guard lock(mutex_);
         for (const auto& unwritten : dirty) unwritten->dirty = true;
-        // All write buffers are full and are being written already. That is no fault: the next flush has the rest.
-        if (status.IsTryAgain()) return {};
         return fault_of(status);
       }
     }
