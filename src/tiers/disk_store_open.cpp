@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
 
 #include "quire/tiers/disk_store.h"
@@ -69,6 +70,9 @@ rocksdb::ColumnFamilyOptions family_options(std::uint64_t write_buffer_bytes) {
   table.checksum = rocksdb::kXXH3;
   table.format_version = 5;
   table.no_block_cache = true;
+  // Every file has names ('i') and objects ('o'), so the key ranges of all files of a lane overlap. Without filters a
+  // look-up reads the first object of every file that is newer: maybe a checkpoint of many megabytes.
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
 }
