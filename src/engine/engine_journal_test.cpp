@@ -10,6 +10,7 @@
 #include "quire/engine/weightless_testing.h"
 #include "quire/journal/journal_writer.h"
 #include "quire/journal/replay.h"
+#include "quire/tiers/memory_tier_testing.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -58,6 +59,49 @@ TEST_P(EngineJournal, AStepAllocatesNothingAndTheJournalReplays) {
   EXPECT_TRUE(report.clean());
   EXPECT_EQ(report.records, writer->status().records);
   EXPECT_EQ(report.sequences, 16u);
+  std::filesystem::remove_all(folder);
+}
+
+// Content that leaves for a tier and comes back is part of the story that the journal tells.
+TEST_P(EngineJournal, ReplaysAlsoWhatCameFromATier) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "quire-journal-XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(pattern.data());
+  const std::filesystem::path path = folder / "engine.journal";
+  auto writer = *journal::JournalWriter::create(path, {});
+  tiers::testing::Store store;
+  std::uint64_t fetched = 0;
+  for (const bool recorded : {false, true}) {  // the first engine fills the store
+    tiers::Tiers tiers(tiers::TiersOptions{.staging_bytes = 1 << 18});
+    auto memory = std::make_unique<tiers::testing::MemoryTier>(TierKind::Disk, store, tiers);
+    auto* const tier = memory.get();
+    tiers.add(std::move(memory));
+    Fixture fixture({.kind = GetParam(),
+                     .budget = std::uint64_t{1} << (GetParam() == Kind::Recurrent ? 14 : 16),
+                     .max_sequences = 6,
+                     .journal = recorded ? writer.get() : nullptr,
+                     .tiers = &tiers});
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      Request request{.max_tokens = 5};
+      for (std::uint32_t t = 0; t < 60 + i % 7; ++t)
+        request.prompt.push_back(static_cast<Token>(scramble(t + 1000 * (i % 5)) % 32));
+      fixture.submit(request);
+      while (!fixture.engine->idle()) {
+        fixture.engine->step();
+        tier->run();
+      }
+    }
+    for (int i = 0; i < 1000 && tiers.busy(); ++i) {
+      fixture.engine->step();
+      tier->run();
+    }
+    fetched = tiers.stats().promoted;
+  }
+  EXPECT_GT(fetched, 0u);
+  ASSERT_TRUE(writer->close().has_value());
+  std::ifstream in(path, std::ios::binary);
+  const journal::ReplayReport report = journal::replay(in);
+  EXPECT_TRUE(report.clean());
+  EXPECT_EQ(report.records, writer->status().records);
   std::filesystem::remove_all(folder);
 }
 

@@ -148,7 +148,8 @@ TEST(ServerTiers, OneKeyNeverGetsWhatAnotherHasStored) {
   const Reply other = second->post("/v1/completions", ask(), bearer("two"));
   EXPECT_EQ(cached(other), 0);
   EXPECT_EQ(details(other).at("miss_reason"), "never seen");
-  EXPECT_GE(from_tier(second->post("/v1/completions", ask(), bearer("one")), "disk"), 96);
+  Tiered third(store, options);  // a server that has not measured yet what computing costs fetches what is there
+  EXPECT_GE(from_tier(third->post("/v1/completions", ask(), bearer("one")), "disk"), 96);
 }
 
 TEST(ServerTiers, APlainKeyFindsItsPromptsOnEveryServerThatHasIt) {

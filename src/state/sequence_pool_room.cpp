@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "quire/base/check.h"
+#include "quire/state/content_observer.h"
 #include "quire/state/sequence_pool.h"
 #include "quire/state/sequence_pool_internal.h"
 

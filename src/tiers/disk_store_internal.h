@@ -14,8 +14,8 @@
 
 namespace quire::tiers {
 
-// RocksDB writes one file of a column family at a time, and computes checksums between the writes. With two families a
-// disk has something to do meanwhile: 10 to 50 % more on two cores.
+// RocksDB writes one file of a column family at a time, and computes checksums between the writes. With two families
+// the disk has something to do meanwhile (docs/tiers.md has what that gives).
 inline constexpr std::uint64_t kLanes = 2;
 
 struct DiskStore::Generation {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -66,7 +67,7 @@ class HostTier {
   HostArena* arena_;
   std::uint64_t limit_cells_;
   std::uint64_t used_cells_ = 0;
-  std::vector<Entry> entries_;
+  std::deque<Entry> entries_;  // their addresses stay: cells() is used while others are put
   std::vector<std::uint32_t> free_;
   std::unordered_map<ObjectKey, std::uint32_t, ObjectKeyHash> places_;
   std::vector<std::uint32_t> unfenced_;
