@@ -83,6 +83,34 @@ TEST_F(DiskTierTest, ReturnsWhatWasPut) {
   EXPECT_EQ(tier_->kind(), TierKind::Disk);
 }
 
+// Bytes that this process has read from files, whether or not they were in the page cache.
+std::uint64_t bytes_read_so_far() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  std::uint64_t value = 0;
+  while (io >> name >> value) {
+    if (name == "rchar:") return value;
+  }
+  return 0;
+}
+
+// Files that were written later have large checkpoints in front. A page of an earlier file is not in them.
+TEST_F(DiskTierTest, ReadsAPageWithoutTheCheckpointsOfOtherFiles) {
+  constexpr std::size_t kPage = 16 << 10, kCheckpoint = 1 << 20;
+  constexpr std::uint64_t kPages = 40, kCheckpoints = 16;
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (std::uint64_t i = 0; i < kPages; ++i) EXPECT_EQ(client().put(i, kPage), TierOutcome::Done);
+  for (std::uint64_t i = 0; i < kCheckpoints; ++i) {
+    std::this_thread::sleep_for(3 * options_.flush_interval);  // the next one goes to another file
+    EXPECT_EQ(client().put(kPages + i, kCheckpoint), TierOutcome::Done);
+  }
+  tier_.reset();
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t before = bytes_read_so_far();
+  for (std::uint64_t i = 0; i < kPages; ++i) EXPECT_EQ(client().get(i, kPage), TierOutcome::Done);
+  EXPECT_LT(bytes_read_so_far() - before, 4 * kPages * kPage);
+}
+
 TEST_F(DiskTierTest, WritesAnObjectOnce) {
   ASSERT_NO_FATAL_FAILURE(open());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(client().put(1, kBytes), TierOutcome::Done);

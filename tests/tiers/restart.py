@@ -33,8 +33,8 @@ def models():
     else:
         for shape in ("llama-1.1b", "granite-h-350m"):
             path = os.path.join(FOLDER, shape + ".gguf")
-            subprocess.run([OPTIONS.binary, "synth", "--shape", shape, "--type", "Q8_0", "-o", path], check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run([OPTIONS.binary, "synth", "--shape", shape, "--type", "Q8_0", "--context", str(2 * TOKENS), "-o",
+                            path], check=True, stdout=subprocess.DEVNULL)
             yield shape, path
             os.remove(path)
 
