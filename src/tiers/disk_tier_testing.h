@@ -18,6 +18,12 @@
 #include "quire/tiers/disk_directory.h"
 #include "quire/tiers/disk_tier.h"
 
+#ifdef __SANITIZE_THREAD__
+// Debian's RocksDB is not built for the thread sanitizer, which therefore does not see how its threads agree.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" const char* __tsan_default_suppressions() { return "race:rocksdb::\n"; }
+#endif
+
 namespace quire::tiers::testing {
 
 class TemporaryDirectory {
