@@ -168,7 +168,7 @@ void save_session(const CompletionContext& context, std::shared_ptr<SessionTurn>
                                                  .deadline = engine::Clock::now() + context.request_timeout}));
 }
 
-void restore_session(const CompletionContext& context, std::shared_ptr<SessionTurn> turn, Namespace tenant,
+void restore_session(const CompletionContext& context, const std::shared_ptr<SessionTurn>& turn, Namespace tenant,
                      const SessionFiles& files, const std::string& path, const std::string& name,
                      std::function<void(std::expected<std::uint64_t, ApiError>)> done) {
   const auto refuse = [&](unsigned status, const std::string& why) {

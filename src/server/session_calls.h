@@ -59,7 +59,7 @@ void save_session(const CompletionContext& context, std::shared_ptr<SessionTurn>
 
 // Reads a file and puts its state into the pool. The turn's record becomes that of the file, except for its id. Runs on
 // a worker; `done` is called on the loop's thread with the number of tokens that need not be computed.
-void restore_session(const CompletionContext& context, std::shared_ptr<SessionTurn> turn, Namespace tenant,
+void restore_session(const CompletionContext& context, const std::shared_ptr<SessionTurn>& turn, Namespace tenant,
                      const SessionFiles& files, const std::string& path, const std::string& name,
                      std::function<void(std::expected<std::uint64_t, ApiError>)> done);
 

@@ -123,6 +123,7 @@ std::optional<DiskFault> DiskStore::open_database(rocksdb::Env* env, bool& damag
     names.push_back(rocksdb::kDefaultColumnFamilyName);
   }
   std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  families.reserve(names.size());
   for (const std::string& name : names) families.emplace_back(name, family_options(write_buffer_bytes_));
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   const auto status = rocksdb::DB::Open(database, path, families, &handles, &db_);

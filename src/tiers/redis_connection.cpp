@@ -85,11 +85,11 @@ void RedisConnection::start() {
                             }
                             Endpoints endpoints;
                             for (const auto& result : results) endpoints.push_back(result.endpoint());
-                            self->connect(std::move(endpoints));
+                            self->connect(endpoints);
                           });
 }
 
-void RedisConnection::connect(Endpoints endpoints) {
+void RedisConnection::connect(const Endpoints& endpoints) {
   asio::async_connect(socket_, endpoints,
                       [self = shared_from_this()](const error_code& problem, const asio::ip::tcp::endpoint&) {
                         if (self->state_ == State::Closed) return;
@@ -255,11 +255,11 @@ Transfer RedisConnection::read_some() {
   input_begin_ = input_end_ = 0;
   const PayloadSink place = parser_.direct();
   if (place.size() >= kLeastDirect) {
-    const Transfer transfer = read_from(place.first.empty() ? place.second : place.first);
+    Transfer transfer = read_from(place.first.empty() ? place.second : place.first);
     if (transfer.state == Transfer::State::Some) parser_.filled(transfer.bytes);
     return transfer;
   }
-  const Transfer transfer = read_from(input_);
+  Transfer transfer = read_from(input_);
   if (transfer.state == Transfer::State::Some) input_end_ = transfer.bytes;
   return transfer;
 }

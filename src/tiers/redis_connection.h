@@ -86,7 +86,7 @@ class RedisConnection : public std::enable_shared_from_this<RedisConnection> {
   class Greeting;
   using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
 
-  void connect(Endpoints endpoints);
+  void connect(const Endpoints& endpoints);
   void connected();
   void tls_handshake();
   void greet();

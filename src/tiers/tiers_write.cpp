@@ -150,7 +150,8 @@ void Tiers::offer_leaving() {
   for (std::uint32_t place = 0; place < leaving_.size(); ++place) {
     Leaving& object = leaving_[place];
     if (object.to == 0 || std::ranges::find(copying_, place) != copying_.end()) continue;
-    for (std::uint8_t tier = 0; tier < tiers_.size(); ++tier) {
+    const auto tiers = static_cast<std::uint8_t>(tiers_.size());
+    for (std::uint8_t tier = 0; tier < tiers; ++tier) {
       if ((object.to >> tier & 1) == 0) continue;
       const std::uint64_t ticket = open_ticket({.leaving = place, .tier = tier, .since = now});
       const bool taken = submit(tier, {.kind = TierJob::Kind::Put,

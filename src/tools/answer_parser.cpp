@@ -215,6 +215,7 @@ void AnswerParser::emit_calls(const CallMatcher& matcher, std::vector<Delta>& ou
 bool AnswerParser::read_section(std::vector<Delta>& out) {
   const std::string_view text = rest();
   std::vector<CallMatcher::Status> statuses;
+  statuses.reserve(matchers_.size());
   for (CallMatcher& each : matchers_) statuses.push_back(each.run(text));
   if (emitted_ == 0) {
     const CallMatcher* first = nullptr;
