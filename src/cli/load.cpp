@@ -6,6 +6,7 @@
 #include "quire/cli/bundled_model.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
+#include "quire/engine/ngram_drafter.h"
 #include "quire/model/model.h"
 
 namespace quire::cli {
@@ -61,6 +62,10 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
   host.kv_type = options.kv_type;
   host.block_size = options.block_size;
   host.state_type = options.state_type;
+  if (options.speculate != Speculate::Off) {
+    host.engine.drafter = std::make_shared<engine::NgramDrafter>();
+    host.engine.draft_tokens = options.draft_tokens;
+  }
   return engine::HostedModel::create(std::move(*model), std::move(*backend), host);
 }
 

@@ -16,6 +16,13 @@
 
 namespace quire::cli {
 
+// Whether answers are speculated (engine/drafter.h), and by what.
+enum class Speculate : std::uint8_t {
+  Off,
+  Auto,   // by what there is
+  Ngram,  // by look-up in the conversation
+};
+
 struct ModelOptions {
   std::string model;          // a GGUF file; empty: the bundled one
   std::uint32_t threads = 0;  // 0: one per core
@@ -26,6 +33,8 @@ struct ModelOptions {
   std::string device = "auto";                // see BackendOptions in backend/factory.h
   std::string variant;                        // of the kernels; empty: the best
   std::uint32_t block_size = kDefaultBlockSize;
+  Speculate speculate = Speculate::Off;
+  std::uint32_t draft_tokens = 8;  // the most drafts of an answer in a step
 };
 
 // The model alone, without a backend.
