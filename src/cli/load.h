@@ -19,7 +19,7 @@ namespace quire::cli {
 // Whether answers are speculated (engine/drafter.h), and by what.
 enum class Speculate : std::uint8_t {
   Off,
-  Auto,   // by what there is
+  Auto,   // by a smaller model if one was given, otherwise by look-up
   Ngram,  // by look-up in the conversation
 };
 
@@ -35,6 +35,7 @@ struct ModelOptions {
   std::uint32_t block_size = kDefaultBlockSize;
   Speculate speculate = Speculate::Off;
   std::uint32_t draft_tokens = 8;  // the most drafts of an answer in a step
+  std::string draft;               // the file of a smaller model that drafts; empty: none
 };
 
 // The model alone, without a backend.

@@ -93,6 +93,8 @@ void add_speculation_options(CLI::App& command, ModelOptions& options) {
           "Guess the next tokens from what the conversation repeats, and compute\nthem in the same step where that "
           "pays. Answers stay the same to the\nlast bit (default: auto)")
       ->type_name("auto|off|ngram");
+  command.add_option("--draft", options.draft, "A smaller model with the same vocabulary that guesses instead")
+      ->type_name("FILE");
   add_number<std::uint32_t>(command, "--draft-tokens", options.draft_tokens, {1, engine::kMostDrafts},
                             "Guesses for an answer in one step, at most (default: 8)");
 }

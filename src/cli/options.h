@@ -63,7 +63,7 @@ void add_model_options(CLI::App& command, ModelOptions& options,
                            "Size of the pool that holds the sequence's state, e.g. 512M or "
                            "2G\n(default: enough for one sequence)");
 
-// Adds --speculate and --draft-tokens, for commands that write answers. Drafts are on by default.
+// Adds --speculate, --draft and --draft-tokens, for commands that write answers. Drafts are on by default.
 void add_speculation_options(CLI::App& command, ModelOptions& options);
 
 }  // namespace quire::cli

@@ -53,8 +53,15 @@ void Speculation::plan(std::span<const Candidate> candidates, const StepShape& s
     if (choice.drafts.most > 0) wanted_.push_back(&choice.drafts);
   }
   if (wanted_.empty()) return;
+  // Where guessing itself takes time, only what will be computed is guessed.
+  const bool costly = drafter_->seconds_per_token() > 0;
+  if (costly) {
+    for (Drafts* drafts : wanted_) drafts->count = drafts->most;
+    choose(candidates, step, costs.costs(), rows);
+    for (Drafts* drafts : wanted_) drafts->most = drafts->count;
+  }
   drafter_->propose(wanted_);
-  choose(candidates, step, costs.costs(), rows);
+  if (!costly) choose(candidates, step, costs.costs(), rows);
 }
 
 // A draft is worth computing if its chance, per second that it costs, is more than the tokens per second of the step
