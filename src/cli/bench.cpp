@@ -191,10 +191,10 @@ class Bench {
             ? fmt::format("\nThe limit of {}: {:.0f} GB/s, read and written by a copy within its memory\n",
                           device_->name(), machine_.read / 1e9)
             : fmt::format(
-                  "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 "
+                  "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8, {:.0f} G bf16 and {:.0f} G f32 "
                   "operations a second\n",
                   limit_options_.threads, limit_options_.threads == 1 ? "" : "s", machine_.read / 1e9,
-                  machine_.int8 / 1e9, machine_.f32 / 1e9);
+                  machine_.int8 / 1e9, machine_.bf16 / 1e9, machine_.f32 / 1e9);
     if (options_.targets.empty()) return options_.json || !limits_told_ ? "" : limits;
     return finish_report();
   }
