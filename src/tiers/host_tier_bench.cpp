@@ -78,16 +78,17 @@ void measure(Device& device, std::uint64_t bytes, std::uint64_t object) {
     evicting = std::max(evicting, speed(device, bytes, [&] { put_all(count); }));
     tier.fenced();
     promote = std::max(promote, speed(device, bytes, [&] {
-      for (std::uint64_t i = 0; i < count; ++i) {
-        const std::uint32_t place = tier.find(keys[count + i]);
-        if (place == UINT32_MAX) std::abort();
-        must(tier.cells(place).load(tier.first_cell(place), memory.data() + i * object, object));
-      }
-    }));
+                         for (std::uint64_t i = 0; i < count; ++i) {
+                           const std::uint32_t place = tier.find(keys[count + i]);
+                           if (place == UINT32_MAX) std::abort();
+                           must(tier.cells(place).load(tier.first_cell(place), memory.data() + i * object, object));
+                         }
+                       }));
   }
-  fmt::print("objects of {:>8} bytes: one transfer {:5.1f} down, {:5.1f} up; demote {:5.1f} ({:.2f}), evicting {:5.1f} "
-             "({:.2f}), promote {:5.1f} ({:.2f}) GB/s\n",
-             object, down, up, demote, demote / down, evicting, evicting / down, promote, promote / up);
+  fmt::print(
+      "objects of {:>8} bytes: one transfer {:5.1f} down, {:5.1f} up; demote {:5.1f} ({:.2f}), evicting {:5.1f} "
+      "({:.2f}), promote {:5.1f} ({:.2f}) GB/s\n",
+      object, down, up, demote, demote / down, evicting, evicting / down, promote, promote / up);
 }
 
 }  // namespace
