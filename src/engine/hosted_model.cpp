@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "quire/base/machine.h"
 #include "quire/engine/model_executor.h"
 #include "quire/engine/pool_size.h"
 #include "quire/model/fingerprint.h"
@@ -13,8 +12,6 @@
 
 namespace quire::engine {
 namespace {
-
-constexpr std::uint32_t kMaskThreads = 4;  // beside a GPU
 
 // By default the pool has room for this many sequences of the whole context. More fit if they are shorter or share
 // prefixes.
@@ -108,10 +105,6 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   if (!executor) return std::unexpected(executor.error());
   host->executor_ = std::move(*executor);
   EngineOptions engine_options = options.engine;
-  // A GPU leaves the cores to the masks of constraints: with one thread they take as long as a step of a small model.
-  if (host->backend_->device().has_own_memory()) {
-    engine_options.mask_threads = std::max(engine_options.mask_threads, std::min(available_cores() / 2, kMaskThreads));
-  }
   if (host->tiers_) {
     if (auto ok = host->tiers_->attach(*host->pool_); !ok) {
       return fail(fmt::format("staging memory for the tiers: {}", ok.error().message()));

@@ -40,7 +40,7 @@ def run(model, tiers, number):
     that all of it took, the texts, and the bytes that went to the tiers."""
     memory = OPTIONS.memory or ("120M" if OPTIONS.long else "12M")
     server = Server(OPTIONS, os.path.join(FOLDER, "log"), model, tiers,
-                    ("--memory", memory, "--ctx", str(2 * (TOKENS + OPTIONS.churn)), *shlex.split(OPTIONS.server)))
+                    ("--memory", memory, "--ctx", str(max(64 + TOKENS, OPTIONS.churn + 4) + 16), *shlex.split(OPTIONS.server)))
     ask(server.port, {"prompt": tokens_of(99, OPTIONS.churn), "max_tokens": 4})
 
     def stream(i):
