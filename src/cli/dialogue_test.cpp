@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <deque>
-#include <regex>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -273,7 +272,7 @@ TEST(Dialogue, AnAnswerInChannelsIsReadWithoutItsMarks) {
       reasoned = true;
     } else {
       answered = true;
-      EXPECT_TRUE(std::regex_match(out, std::regex("(red|blue) [a-z]{3,5}\n"))) << out << outcome.err;
+      EXPECT_THAT(out, ::testing::MatchesRegex("(red|blue) [a-z]{3,5}\n")) << outcome.err;
     }
   }
   EXPECT_TRUE(reasoned);
