@@ -14,6 +14,8 @@
 #include "quire/backend/cpu/attention_plan.h"
 #include "quire/backend/cpu/kernels.h"
 #include "quire/backend/cpu/quant_rows.h"
+#include "quire/backend/cpu/topology.h"
+#include "quire/backend/cpu/weights_ahead.h"
 #include "quire/backend/host_sampling.h"
 #include "quire/base/large_vector.h"
 #include "quire/base/thread_team.h"
@@ -55,6 +57,7 @@ class CpuBackend final : public Backend {
  public:
   // `device` is for tests that count or fail its calls. Null: the backend has a device of its own in host memory.
   CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels = cpu::best_kernels(), Device* device = nullptr);
+  CpuBackend(const cpu::PlacedTeam& team, const cpu::Kernels& kernels, Device* device = nullptr);
 
   Device& device() override { return *device_; }
   BackendFacts facts() const override { return {"cpu", kernels_.name, team_.size()}; }
@@ -140,13 +143,15 @@ class CpuBackend final : public Backend {
   void prepare_input(const Input& input, cpu::InputForms forms);
   std::uint16_t* bf16_row(std::uint32_t i) { return input_bf16_.get() + std::size_t{i} * sizes_.cols; }
 
-  HostDevice host_;
+  cpu::PlacedMemory host_;
   Device* device_;
   const cpu::Kernels& kernels_;
+  cpu::WeightsAhead ahead_;  // before the team, whose threads use it
   ThreadTeam team_;
-  const Batch* batch_ = nullptr;  // of this step
-  Sizes sizes_;                   // with cols rounded up
-  std::vector<Scratch> scratch_;  // by thread
+  std::vector<std::uint32_t> share_nodes_;  // of each thread, if its share of a matrix is on its own node
+  const Batch* batch_ = nullptr;            // of this step
+  Sizes sizes_;                             // with cols rounded up
+  std::vector<Scratch> scratch_;            // by thread
   // The input of a product: quantised, in BF16, and as floats where a norm or gate was applied to it. [rows][cols]
   // each.
   cpu::QuantRows input_;
