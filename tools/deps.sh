@@ -5,7 +5,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libxxhash-dev
        libfmt-dev libcli11-dev libboost1.81-dev libboost-json1.81-dev libssl-dev openssl libpcre2-dev libedit-dev
-       prometheus-cpp-dev librocksdb-dev libhiredis-dev)
+       prometheus-cpp-dev librocksdb-dev libhiredis-dev libhwloc-dev)
 fuzz=(clang-16 libclang-rt-16-dev)
 lint=(clang-16 clang-tidy-16 clang-format)
 # Node.js and npm may not come from Debian, and then Debian's packages would conflict. So the check looks for the commands.

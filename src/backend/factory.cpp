@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "quire/backend/cpu/cpu_backend.h"
+#include "quire/backend/cpu/topology.h"
 #include "quire/base/machine.h"
 #ifdef QUIRE_HAS_CUDA
 #include "quire/backend/cuda/cuda_backend.h"
@@ -16,7 +17,7 @@ namespace {
 
 std::string variants_of_this_machine() {
   std::string names;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
+  for (const char* name : cpu::kVariants) {
     if (cpu::kernels_by_name(name) == nullptr) continue;
     if (!names.empty()) names += ", ";
     names += name;
@@ -33,8 +34,9 @@ Result<std::unique_ptr<Backend>> make_cpu(const BackendOptions& options) {
                   "' (it can: " + variants_of_this_machine() + ")");
     }
   }
-  const std::uint32_t threads = options.threads != 0 ? options.threads : available_cores();
-  return std::make_unique<CpuBackend>(threads, *kernels);
+  const cpu::Topology machine = cpu::Topology::of_this_machine();
+  const std::uint32_t threads = options.threads != 0 ? options.threads : machine.default_threads();
+  return std::make_unique<CpuBackend>(cpu::placed(machine, threads, options.placement), *kernels);
 }
 
 #ifdef QUIRE_HAS_CUDA
@@ -100,10 +102,10 @@ DeviceChoices known_devices() {
     choices.why_no_gpu = all.error().message;
   }
   const MachineMemory memory = machine_memory();
-  choices.usable.push_back(
-      {.name = "cpu",
-       .description = fmt::format("{} cores, kernels: {}", available_cores(), variants_of_this_machine()),
-       .memory = {.free = memory.available, .total = memory.total}});
+  choices.usable.push_back({.name = "cpu",
+                            .description = fmt::format("{}; kernels: {}", cpu::Topology::of_this_machine().describe(),
+                                                       variants_of_this_machine()),
+                            .memory = {.free = memory.available, .total = memory.total}});
   return choices;
 }
 

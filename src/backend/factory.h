@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quire/backend/backend.h"
+#include "quire/backend/placement.h"
 #include "quire/base/error.h"
 
 namespace quire {
@@ -18,6 +19,7 @@ namespace quire {
 struct BackendOptions {
   std::string device = "auto";  // "cpu", "cuda", "cuda:1"; "auto": a GPU if there is one, else the CPU
   std::uint32_t threads = 0;    // of the CPU backend; 0: one for each core that this process may use
+  Placement placement = {};     // of its threads and its memory
   // Of the CPU kernels: "scalar", "avx2", "avx512"; empty: the best for this processor. "auto" is the CPU then.
   std::string variant;
 };

@@ -7,8 +7,12 @@
 
 namespace quire {
 
-// Cores that this process may run on; at least 1.
+// Logical CPUs that this process may use at once: those of its affinity mask, and no more than its cgroup's CPU quota
+// pays for. At least 1.
 std::uint32_t available_cores();
+// The CPU quota of this process's cgroup and of those above it, in CPUs, in a file system whose root is `root`.
+// Nothing: there is no limit.
+std::optional<double> cpu_quota(const std::string& root = "");
 
 // The processor's name; "unknown processor" if the system does not report one.
 std::string processor_name();

@@ -51,6 +51,60 @@ TEST(ThreadTeam, NobodyWaitsForAThreadThatHasNotBegun) {
   }
 }
 
+// The caller sleeps then, and is woken. Part 1 is held until its own thread has begun it.
+TEST(ThreadTeam, TheCallerWaitsForALongPart) {
+  for (const bool crowded : {false, true}) {
+    ThreadTeam team(TeamOptions{.threads = 3, .cpus = {}, .crowded = crowded});
+    for (int round = 0; round < 5; ++round) {
+      std::atomic<int> begun{0}, done{0};
+      team.run([&](std::uint32_t part, std::uint32_t) {
+        ++begun;
+        while (begun.load() < 3) std::this_thread::yield();  // each part has a thread of its own
+        if (part != 0) std::this_thread::sleep_for(std::chrono::milliseconds(part * 4));
+        ++done;
+      });
+      ASSERT_EQ(done.load(), 3);
+    }
+  }
+}
+
+TEST(ThreadTeam, WithMoreThreadsThanCoresJobsGoOn) {
+  constexpr std::uint32_t kThreads = 32;
+  ThreadTeam team(kThreads);
+  std::vector<int> counts(kThreads, 0);
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 300; ++round) {
+    team.run([&](std::uint32_t part, std::uint32_t) { ++counts[part]; });
+  }
+  for (const int count : counts) EXPECT_EQ(count, 300);
+  // A thread that spins until its time slice ends would take seconds. This is far more than is needed.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(ThreadTeam, WaitingThreadsDoWhatTheyAreGivenUntilThereIsWork) {
+  struct Waits {
+    std::atomic<std::uint32_t> turns{0}, most{0};
+    std::atomic<bool> wrong{false};
+  };
+  static Waits waits;  // threads may look at it until the team ends
+  ThreadTeam team(3);
+  team.while_waiting(
+      [](const void*, std::uint32_t thread, std::uint32_t threads, std::uint32_t turn) {
+        ++waits.turns;
+        if (thread >= threads || threads != 3) waits.wrong = true;
+        return turn < 10;  // then it looks for work, and sleeps
+      },
+      nullptr);
+  std::atomic<int> done{0};
+  for (int round = 0; round < 50; ++round) team.run([&](std::uint32_t, std::uint32_t) { ++done; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(done.load(), 150);
+  EXPECT_GT(waits.turns.load(), 0u);
+  EXPECT_FALSE(waits.wrong.load());
+  team.while_waiting(nullptr, nullptr);
+  team.run([&](std::uint32_t, std::uint32_t) { ++done; });
+}
+
 TEST(ThreadTeam, EndsWithoutEverHavingWorked) { const ThreadTeam team(4); }
 
 }  // namespace

@@ -50,7 +50,8 @@ Result<Pool> pool_for(const model::Model& model, const engine::HostOptions& host
 
 Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoice& choice,
                             const WorkloadOptions& workload, const HostNeeds& needs) {
-  auto backend = make_backend({.device = choice.device, .threads = choice.threads, .variant = choice.variant});
+  auto backend = make_backend(
+      {.device = choice.device, .threads = choice.threads, .placement = choice.placement, .variant = choice.variant});
   if (!backend) return std::unexpected(backend.error());
   engine::HostOptions host{.context = choice.context,
                            .memory = choice.memory != 0 ? choice.memory : needs.memory,

@@ -15,6 +15,7 @@ namespace quire::bench {
 struct HostChoice {
   std::string device = "cpu";  // as make_backend() knows them
   std::uint32_t threads = 0;   // 0: one per core
+  Placement placement = {};    // of threads and memory
   std::string variant;         // of the kernels; empty: the best
   std::uint32_t context = 0;   // tokens; 0: what the workload needs
   std::uint64_t memory = 0;    // bytes of the pool; 0: what the workload needs

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
-#include "quire/base/machine.h"
+#include "quire/backend/cpu/topology.h"
 #include "quire/bench/device_limits.h"
 #include "quire/bench/host.h"
 #include "quire/bench/limit.h"
@@ -37,6 +39,12 @@ struct Subject {
 
   std::string name() const { return shape == nullptr ? "" : fmt::format("{} {}", shape->name, type); }
 };
+
+// The columns of a table that compares numbers of threads.
+std::string scaling_head() { return fmt::format("{:>7} {:>8} ", "threads", "speed-up"); }
+std::string scaling(std::uint32_t threads, double speed_up) {
+  return fmt::format("{:>7} {:>7.2f}x ", threads, speed_up);
+}
 
 std::string head() {
   return fmt::format("{:<24} {:>5} {:>8} {:>12} {:>12} {:>6} {:>5} {:>10} {:>9} {:>11} {:>9}\n", "workload", "batch",
@@ -135,10 +143,15 @@ std::vector<Subject> subjects_of(const BenchOptions& options) {
   std::vector<Subject> subjects;
   if (options.targets.empty()) {
     std::vector<std::string> names = options.workloads, types = options.types;
+    // With several numbers of threads: prefill, one sequence and many.
+    const bool scaling = options.threads.size() > 1;
+    WorkloadOptions workload = options.workload;
+    if (scaling && workload.batches.empty()) workload.batches = {1, 32};
+    if (names.empty() && scaling) names = {"prefill", "decode"};
     if (names.empty()) names = {"prefill", "decode", "long-decode", "shared-decode"};
     if (types.empty()) types = {"Q8_0"};
     for (const synth::Shape& shape : options.shapes) {
-      for (const std::string& type : types) subjects.push_back({&shape, type, names, for_shapes(options.workload)});
+      for (const std::string& type : types) subjects.push_back({&shape, type, names, for_shapes(workload)});
     }
     return subjects;
   }
@@ -169,39 +182,60 @@ class Bench {
   Bench(const BenchOptions& options, const Console& console, Device* device)
       : options_(options), console_(console), device_(device) {
     limit_options_ = options.limits;
-    limit_options_.threads = options.model.threads != 0 ? options.model.threads : available_cores();
     limit_options_.variant = options.model.variant;
+    thread_counts_ = options.threads;
+    if (thread_counts_.empty()) thread_counts_.push_back(options.model.threads);
+    for (std::uint32_t& count : thread_counts_) {
+      if (count == 0) count = cpu::Topology::of_this_machine().default_threads();
+    }
     for (const Target& target : options.targets) findings_.push_back({.target = target});
   }
 
   // Returns the text to print after the rows.
   Result<std::string> run() {
-    if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
-    if (device_ == nullptr) {
-      bench::LimitOptions looks = limit_options_;
-      looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
-      auto meter = bench::ReadMeter::create(looks);
-      if (!meter) return std::unexpected(meter.error());
-      meter_.emplace(std::move(*meter));
+    if (thread_counts_.size() == 1) {
+      if (auto ok = use_threads(thread_counts_.front()); !ok) return std::unexpected(ok.error());
     }
     for (const Subject& subject : subjects_of(options_)) {
       if (auto ok = run(subject); !ok) return std::unexpected(ok.error());
       if (error_) return "";  // the caller meets the same error
     }
-    const std::string limits =
-        device_ != nullptr
-            ? fmt::format("\nThe limit of {}: {:.0f} GB/s, read and written by a copy within its memory\n",
-                          device_->name(), machine_.read / 1e9)
-            : fmt::format(
-                  "\nThe machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 "
-                  "operations a second\n",
-                  limit_options_.threads, limit_options_.threads == 1 ? "" : "s", machine_.read / 1e9,
-                  machine_.int8 / 1e9, machine_.f32 / 1e9);
-    if (options_.targets.empty()) return options_.json || !limits_told_ ? "" : limits;
+    if (options_.targets.empty()) return options_.json || !limits_told_ ? "" : "\n" + limits_text();
     return finish_report();
   }
 
  private:
+  std::string limits_text() const {
+    if (device_ != nullptr) {
+      return fmt::format("The limit of {}: {:.0f} GB/s, read and written by a copy within its memory\n",
+                         device_->name(), machine_.read / 1e9);
+    }
+    std::string text;
+    for (const auto& [threads, limits] : limits_) {
+      text += fmt::format(
+          "The machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8, {:.0f} G bf16 and {:.0f} G f32 "
+          "operations a second\n",
+          threads, threads == 1 ? "" : "s", limits.read / 1e9, limits.int8 / 1e9, limits.bf16 / 1e9, limits.f32 / 1e9);
+    }
+    return text;
+  }
+
+  // Everything is measured with this number of threads from now on.
+  Result<void> use_threads(std::uint32_t threads) {
+    if (limit_options_.threads == threads && meter_) return {};
+    limit_options_.threads = threads;
+    machine_ = last_ = around_ = {};
+    if (auto ok = measure_limits(); !ok) return ok;
+    if (device_ != nullptr) return {};
+    bench::LimitOptions looks = limit_options_;
+    looks.buffer_bytes = std::min(looks.buffer_bytes, kLookBytes);
+    meter_.reset();
+    auto meter = bench::ReadMeter::create(looks);
+    if (!meter) return std::unexpected(meter.error());
+    meter_.emplace(std::move(*meter));
+    return {};
+  }
+
   Result<void> measure_limits() {
     if (device_ != nullptr && machine_.read > 0) return {};  // it does not change
     const auto measured = device_ != nullptr ? bench::measure_device(*device_) : bench::measure_limits(limit_options_);
@@ -209,6 +243,8 @@ class Bench {
     around_ = bench::best_of(last_, *measured);
     last_ = *measured;
     machine_ = bench::best_of(machine_, *measured);
+    MachineLimits& best = limits_[limit_options_.threads];
+    best = bench::best_of(best, machine_);
     return {};
   }
 
@@ -221,6 +257,17 @@ class Bench {
       synthetic.emplace(std::move(*made));
       model.model = synthetic->path();
     }
+    first_rates_.clear();
+    for (const std::uint32_t threads : thread_counts_) {
+      if (auto ok = use_threads(threads); !ok) return ok;
+      model.threads = threads;
+      if (auto ok = run(subject, model); !ok) return ok;
+      if (error_) break;
+    }
+    return {};
+  }
+
+  Result<void> run(const Subject& subject, const ModelOptions& model) {
     const auto make = [&](const bench::HostNeeds& needs) { return make_host(model, subject.workload, needs); };
     for (const std::string& name : subject.workloads) {
       std::vector<BenchRow> rows;
@@ -262,6 +309,7 @@ class Bench {
     return bench::make_host(std::move(*model),
                             {.device = options.device,
                              .threads = options.threads,
+                             .placement = options.placement,
                              .variant = options.variant,
                              .context = options.context,
                              .memory = options.memory,
@@ -276,14 +324,22 @@ class Bench {
       if (belongs(finding, subject) && bench::speaks_of(finding.target, row)) finding.row = row;
     }
     std::string text;
+    const bool several = thread_counts_.size() > 1;
+    const double first =
+        first_rates_.try_emplace({row.workload, row.phase, row.batch, row.context}, row.tokens_per_second)
+            .first->second;
+    const double speed_up = first > 0 ? row.tokens_per_second / first : 0;
     if (options_.json) {
-      text = json::serialize(to_json(row, subject, machine_)) + "\n";
+      json::object object = to_json(row, subject, machine_);
+      object["threads"] = limit_options_.threads;
+      if (several) object["scaling"] = speed_up;
+      text = json::serialize(object) + "\n";
     } else {
-      if (!head_told_) text = head();
+      if (!head_told_) text = (several ? scaling_head() : "") + head();
       if (subject.name() != named_) text += subject.name() + "\n";
       named_ = subject.name();
       head_told_ = true;
-      text += line(row, machine_);
+      text += (several ? scaling(limit_options_.threads, speed_up) : "") + line(row, machine_);
       if (row.serve) text += serve_lines(*row.serve);
     }
     if (!error_) error_ = console_.out.write(text);
@@ -333,6 +389,9 @@ class Bench {
   bench::LimitOptions limit_options_;
   MachineLimits last_, around_;  // the last measurement; the best of the last two
   MachineLimits machine_;
+  std::vector<std::uint32_t> thread_counts_;       // at least one
+  std::map<std::uint32_t, MachineLimits> limits_;  // the best, by the number of threads
+  std::map<std::tuple<std::string, std::string, std::uint32_t, std::uint32_t>, double> first_rates_;  // of a subject
   std::vector<Finding> findings_;
   std::string named_;  // the model whose rows are being written
   bool head_told_ = false;

@@ -27,6 +27,9 @@ struct BenchOptions {
   bench::WorkloadOptions workload;
   std::vector<bench::Target> targets;  // of `shapes`; if given, only their rows are measured, and a report is made
   std::string report;                  // the page for the report; empty: none
+  // With more than one, all workloads are measured with each of them, each time beside the limits of as many threads,
+  // and the rates are compared with those of the first. Empty: that of `model`.
+  std::vector<std::uint32_t> threads;
   bool json = false;
   bench::LimitOptions limits;  // threads and variant are replaced by those of `model`
 };

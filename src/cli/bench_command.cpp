@@ -104,7 +104,8 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
       ->excludes(workload);
   add_model_options(*command, options->model,
                     "Size of the pool that holds the sequences' state, e.g. 512M or 2G\n"
-                    "(default: what the workload needs)");
+                    "(default: what the workload needs)",
+                    &options->threads);
   command->add_flag("--json", options->json, "Print one JSON object per row");
   command->footer(
       "TTFT is the time to the first token. In the row \"later\" of shared-prefix it is the\n"
@@ -113,9 +114,15 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
       "sampling. Prompts are random tokens.\n\n"
       "The limit is the most that this machine could reach, measured in the same run.\n"
       "The column \"bound\" names what sets this limit: reading memory (read) or\n"
-      "arithmetic (int8, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
-      "  quire bench --shape llama-1.1b --type Q8_0,Q4_K_M -w prefill,decode");
-  command->callback([options, named] { choose(*named, *options); });
+      "arithmetic (int8, bf16, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
+      "  quire bench --shape llama-1.1b --type Q8_0,Q4_K_M -w prefill,decode\n"
+      "  quire bench --shape llama-1.1b --threads 1,2,4,8,16");
+  command->callback([options, named] {
+    choose(*named, *options);
+    if (options->threads.size() > 1 && !options->targets.empty()) {
+      throw CLI::ValidationError("--targets", "are those of one number of threads: give --threads one number");
+    }
+  });
   return [options, &console](const Style&) { return bench(*options, console); };
 }
 

@@ -69,6 +69,35 @@ TEST_P(BenchOnDemo, EveryWorkloadGivesRowsWithAllFields) {
                       {"prefill", 1}, {"decode", 2}, {"shared-prefix", 2}, {"chat", 1}, {"mixed", 1}}));
 }
 
+TEST(Bench, SeveralNumbersOfThreadsAreComparedWithTheFirst) {
+  BenchOptions options{.model = {.model = testing::demo_model("llama"), .context = 256},
+                       .workloads = {"prefill", "decode"},
+                       .threads = {1, 2, 3},
+                       .json = true,
+                       .limits = kQuick};
+  options.workload = {.repeat = 1, .context = 32, .batches = {1, 4}, .tokens = 4};
+  const std::vector<json::object> rows = rows_of(options);
+  ASSERT_EQ(rows.size(), 9u);  // a prefill and two batches with each
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const json::object &row = rows[i], &first = rows[i % 3];
+    EXPECT_EQ(row.at("threads").to_number<int>(), static_cast<int>(i / 3) + 1);
+    EXPECT_EQ(row.at("workload"), first.at("workload"));
+    EXPECT_EQ(row.at("batch"), first.at("batch"));
+    EXPECT_DOUBLE_EQ(row.at("scaling").to_number<double>(), row.at("tokens_per_second").to_number<double>() /
+                                                                first.at("tokens_per_second").to_number<double>());
+    EXPECT_GT(row.at("limit").to_number<double>(), 0);
+  }
+
+  options.json = false;
+  StringOutput out, err;
+  const auto end = bench(options, {.out = out, .err = err});
+  ASSERT_TRUE(end.has_value()) << end.error().message;
+  EXPECT_THAT(out.text(), HasSubstr("threads speed-up workload"));
+  EXPECT_THAT(out.text(), HasSubstr("      1    1.00x prefill"));
+  EXPECT_THAT(*end, HasSubstr("limits, 1 thread:"));
+  EXPECT_THAT(*end, HasSubstr("limits, 3 threads:"));
+}
+
 // Times depend on the machine, hit rates do not: nearly all tokens of the later requests are reused.
 TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
   BenchOptions options{.model = {.model = testing::demo_model(GetParam())},

@@ -85,7 +85,8 @@ Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& option
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console) {
   // An unknown device or variant is refused before the file is read.
-  host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
+  host.backend = {
+      .device = options.device, .threads = options.threads, .placement = options.placement, .variant = options.variant};
   auto backend = make_backend(host.backend);
   if (!backend) return std::unexpected(backend.error());
   auto model = load_model(options, console);

@@ -26,6 +26,7 @@ enum class Speculate : std::uint8_t {
 struct ModelOptions {
   std::string model;          // a GGUF file; empty: the bundled one
   std::uint32_t threads = 0;  // 0: one per core
+  Placement placement = {};   // of the CPU's threads and memory
   std::uint32_t context = 0;  // tokens; 0: the model's
   std::uint64_t memory = 0;   // bytes; 0: enough for one sequence
   ElementType kv_type = ElementType::F16;

@@ -41,6 +41,24 @@ CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t
 
 namespace {
 
+// An option whose value has one of these names.
+template <typename T>
+void add_choice(CLI::App& command, const std::string& option, T& value,
+                const std::vector<std::pair<std::string, T>>& choices, const std::string& help) {
+  std::vector<std::string> names;
+  names.reserve(choices.size());
+  for (const auto& choice : choices) names.push_back(choice.first);
+  command
+      .add_option_function<std::string>(
+          option,
+          [option, choices, names, &value](const std::string& text) {
+            check_name(option, text, text, names);
+            value = choices[static_cast<std::size_t>(std::ranges::find(names, text) - names.begin())].second;
+          },
+          help)
+      ->type_name(fmt::format("{}", fmt::join(names, "|")));
+}
+
 // An option whose value is the name of one of these types.
 void add_type(CLI::App& command, const std::string& option, ElementType& value, const std::vector<ElementType>& types,
               const std::string& help) {
@@ -60,15 +78,35 @@ void add_type(CLI::App& command, const std::string& option, ElementType& value, 
 
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory) {
+void add_model_options(CLI::App& command, ModelOptions& options, const std::string& memory,
+                       std::vector<std::uint32_t>* thread_counts) {
   // make_backend() knows the names and refuses others.
   command
       .add_option("--device", options.device,
                   "Device to compute on; 'quire info --devices' lists them (default: auto,\na GPU if there is one)")
       ->type_name("auto|cpu|cuda[:N]");
   constexpr std::uint32_t kMostThreads = 1024;
-  add_number<std::uint32_t>(command, "-t,--threads", options.threads, {1, kMostThreads},
-                            "Number of threads (default: one per core)");
+  if (thread_counts != nullptr) {
+    command
+        .add_option(
+            "-t,--threads", *thread_counts,
+            "Number of threads (default: one per core). Several: everything is\nmeasured with each, and compared "
+            "with the first")
+        ->delimiter(',')
+        ->check(CLI::Range(1u, kMostThreads).description(""))
+        ->type_name("N,...");
+  } else {
+    add_number<std::uint32_t>(command, "-t,--threads", options.threads, {1, kMostThreads},
+                              "Number of threads (default: one per core)");
+  }
+  add_choice<Pin>(command, "--pin", options.placement.pin,
+                  {{"auto", Pin::Automatic}, {"cores", Pin::Cores}, {"off", Pin::Off}},
+                  "Where threads run (default: auto, a thread that has a core to itself\nstays on it; needs hwloc)");
+  add_choice<Numa>(
+      command, "--numa", options.placement.numa,
+      {{"auto", Numa::Automatic}, {"interleave", Numa::Interleaved}, {"local", Numa::Local}, {"off", Numa::Off}},
+      "Where memory is, with several NUMA nodes (default: auto, on the threads'\nnode, or interleaved over their "
+      "nodes)");
   add_number<std::uint32_t>(
       command, "-c,--ctx", options.context, {1},
       "Context length in tokens (default: the model's, or what fits into the\npool if that is less)");

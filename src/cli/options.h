@@ -56,12 +56,14 @@ CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t
 
 // Adds --block-size; what `block_size` holds is the default.
 void add_block_size(CLI::App& command, std::uint32_t& block_size);
-// Adds --device, --threads, --ctx, --memory, --kv-type, --state-type and --block-size. `memory` is the help of
-// --memory: what the pool is for, and its default.
+// Adds --device, --threads, --pin, --numa, --ctx, --memory, --kv-type, --state-type and --block-size. `memory` is the
+// help of --memory: what the pool is for, and its default. `thread_counts`: --threads takes several numbers, which go
+// there.
 void add_model_options(CLI::App& command, ModelOptions& options,
                        const std::string& memory =
                            "Size of the pool that holds the sequence's state, e.g. 512M or "
-                           "2G\n(default: enough for one sequence)");
+                           "2G\n(default: enough for one sequence)",
+                       std::vector<std::uint32_t>* thread_counts = nullptr);
 
 // Adds --speculate, --draft and --draft-tokens, for commands that write answers. Drafts are on by default.
 void add_speculation_options(CLI::App& command, ModelOptions& options);

@@ -104,7 +104,7 @@ void EngineExact::expect_the_same_whatever_happens() {
     };
 
     // Among others, with several orders of arrival, budgets and thread counts; the cache cold, then warm.
-    for (const std::uint32_t threads : {1u, 2u, 3u}) {
+    for (const std::uint32_t threads : {1u, 2u, 3u, 16u}) {
       const std::uint32_t budget = threads == 1 ? 256 : threads == 2 ? 40 : 33;
       auto busy = host({.backend = {.threads = threads}, .max_sequences = 33, .step_tokens = budget});
       std::mt19937 random(threads);

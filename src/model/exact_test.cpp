@@ -54,9 +54,10 @@ std::vector<BackendKind> kinds() {
   return all;
 }
 
-// Numbers of threads to try. A GPU has none; the tests do most with two.
+// Numbers of threads to try: also more than there are cores, and numbers that divide nothing evenly. A GPU has none;
+// the tests do most with two.
 std::vector<std::uint32_t> thread_counts(const BackendKind& kind) {
-  return kind.gpu ? std::vector{2u} : std::vector{1u, 2u, 3u, 4u, 5u};
+  return kind.gpu ? std::vector{2u} : std::vector{1u, 2u, 3u, 5u, 8u, 16u};
 }
 
 TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
@@ -92,6 +93,26 @@ TEST_P(Exact, LogitsAreTheSameBitsHoweverTheyAreComputed) {
           same("contiguous, token by token",
                {.chunks = std::vector<std::uint32_t>(kPrompt, 1), .contiguous = true, .kv = kv});
         }
+      }
+    }
+  }
+}
+
+// All numbers from 1 to 16, with the shapes of steps that are divided differently: a prompt at once, a batch, a token.
+TEST_P(Exact, LogitsAreTheSameBitsWithEveryNumberOfThreads) {
+  const std::string path = path_of(GetParam());
+  for (const BackendKind& kind : kinds()) {
+    if (kind.gpu) continue;
+    std::optional<Bits> expected;
+    for (std::uint32_t threads = 1; threads <= 16; ++threads) {
+      Subject subject(path, kind.make(threads));
+      const auto prompt = prompt_of(42, kPrompt, subject.vocabulary());
+      for (const Subject::Way& way : {Subject::Way{}, Subject::Way{.chunks = {40, 1, 34}, .others = 9}}) {
+        const Bits bits = subject.logits(prompt, way);
+        if (!expected) expected = bits;
+        ASSERT_EQ(bits.size(), expected->size());
+        EXPECT_EQ(std::memcmp(bits.data(), expected->data(), bits.size() * sizeof(float)), 0)
+            << kind.name << ", " << threads << " threads, " << way.others << " others";
       }
     }
   }

@@ -69,7 +69,7 @@ class Device {
 
 // Host memory. Large allocations are mapped and populated at once: a pool that does not fit fails at construction, not
 // in use. All work is done when a call returns, so a fence has nothing to wait for.
-class HostDevice final : public Device {
+class HostDevice : public Device {
  public:
   const char* name() const override { return "host"; }
   DeviceMemory memory() const override;

@@ -7,16 +7,20 @@
 #include "quire/backend/cpu/for_each.h"
 #include "quire/backend/cpu/tiles.h"
 #include "quire/base/check.h"
+#include "quire/base/machine.h"
 #include "quire/base/numbers.h"
 
 namespace quire {
 
-using cpu::is_plain;
+using cpu::InputForms;
 using cpu::kFewRows;
 using cpu::row_of;
 using cpu::vector_of;
 
 namespace {
+
+// Up to this many rows are multiplied with a tile while it is in the first-level cache.
+constexpr std::uint32_t kRowsTogether = 32;
 
 // The norm of each of the input's equal parts of a row.
 void norm_parts(const cpu::Kernels& kernels, float* to, const float* x, const Input& input) {
@@ -29,9 +33,15 @@ void norm_parts(const cpu::Kernels& kernels, float* to, const float* x, const In
 }  // namespace
 
 CpuBackend::CpuBackend(std::uint32_t threads, const cpu::Kernels& kernels, Device* device)
-    : device_(device != nullptr ? device : &host_),
+    : CpuBackend(cpu::PlacedTeam{.team = {.threads = std::max(1u, threads), .crowded = threads > available_cores()}},
+                 kernels, device) {}
+
+CpuBackend::CpuBackend(const cpu::PlacedTeam& team, const cpu::Kernels& kernels, Device* device)
+    : host_(team.memory_nodes),
+      device_(device != nullptr ? device : &host_),
       kernels_(kernels),
-      team_(std::max(1u, threads)),
+      team_(team.team),
+      share_nodes_(team.share_nodes),
       scratch_(team_.size()) {}
 
 PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
@@ -40,6 +50,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   const std::size_t all = std::size_t{sizes_.rows} * sizes_.cols;
   input_.resize(sizes_.rows, sizes_.cols);
   input_floats_.resize(all);
+  input_bf16_ = std::make_unique_for_overwrite<std::uint16_t[]>(all);
   for (Scratch& scratch : scratch_) {
     scratch.quants.resize(std::size_t{cpu::kMostTiles} * cpu::kMostChunkCols * cpu::kTileRows);
     scratch.scales.resize(std::size_t{cpu::kMostChunkCols} / 16 * cpu::kMostTiles * cpu::kTileRows);
@@ -57,6 +68,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
 
 void CpuBackend::begin(const Batch& batch) {
   batch_ = &batch;
+  ahead_.begin();
   for (cpu::AttentionPlan& plan : plans_) plan.forget();
 }
 
@@ -80,7 +92,13 @@ PoolResult<Weight> CpuBackend::load(const FileMatrix& matrix, WeightUse use, std
   Weight weight{matrix.type, matrix.rows, matrix.cols, matrix.data, matrix.row_bytes, false};
   if (weight_bytes(matrix, use) == 0) return weight;
   const std::uint64_t tile_bytes = cpu::tile_bytes(matrix.type, matrix.cols);
-  cpu::for_each(team_, divide_up(matrix.rows, cpu::kTileRows), [&](std::uint32_t tile) {
+  const std::uint32_t tiles = divide_up(matrix.rows, cpu::kTileRows);
+  for (std::uint32_t i = 0; i < share_nodes_.size(); ++i) {
+    const auto threads = static_cast<std::uint32_t>(share_nodes_.size());
+    const std::uint64_t begin = cpu::Shares::begin(tiles, i, threads), end = cpu::Shares::begin(tiles, i + 1, threads);
+    cpu::move_to_node(to + begin * tile_bytes, (end - begin) * tile_bytes, share_nodes_[i]);
+  }
+  cpu::for_each(team_, tiles, [&](std::uint32_t tile) {
     const std::uint32_t first = tile * cpu::kTileRows;
     cpu::make_tile(matrix.type, matrix.data + first * matrix.row_bytes, matrix.row_bytes,
                    std::min(cpu::kTileRows, matrix.rows - first), matrix.cols, kernels_.biased, to + tile * tile_bytes);
@@ -163,17 +181,19 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
   }
 }
 
-// Applies the norm or gate and quantises, row by row, so that each row is in the L1 cache once.
-void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
+// Applies the norm or gate, and quantises or rounds, row by row, so that each row is in the L1 cache once.
+void CpuBackend::prepare_input(const Input& input, InputForms forms) {
   const std::uint32_t cols = input.x.cols;
   cpu::for_each_by_thread(team_, input.x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
     const float* row = row_of(input.x, i);
     if (input.kind != Input::Kind::Plain) {
-      float* transformed = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
+      float* transformed =
+          forms.floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
       make_input_row(input, i, transformed);
       row = transformed;
     }
-    if (quants) kernels_.quantize(row, cols, input_.row(i));
+    if (forms.quants) kernels_.quantize(row, cols, input_.row(i));
+    if (forms.bf16) kernels_.round_to_bf16(row, cols, bf16_row(i));
   });
 }
 
@@ -182,6 +202,8 @@ CpuBackend::ProductRows CpuBackend::all_rows(const Input& input) {
   const bool transformed = input.kind != Input::Kind::Plain;
   return {.floats = transformed ? input_floats_.data() : row_of(input.x, 0),
           .stride = transformed ? sizes_.cols : input.x.stride,
+          .bf16 = bf16_row(0),
+          .bf16_stride = sizes_.cols,
           .quants = input_.row(0),
           .quant_stride = input_.stride(),
           .count = input.x.rows};
@@ -199,47 +221,79 @@ void CpuBackend::multiply(const Weight& weight, std::uint32_t begin, std::uint32
     matrix.block_cols = info.block_size;
     matrix.block_bytes = info.block_bytes;
   }
-  if (is_plain(weight.type)) {
+  const InputForms form = InputForms::of(weight.type);
+  if (form.floats) {
     kernels_.multiply_float(matrix, begin, end, x.floats, x.stride, x.count, out, scratch(thread));
+  } else if (form.bf16) {
+    kernels_.multiply_bf16(matrix, begin, end, x.bf16, x.bf16_stride, x.count, out, scratch(thread));
   } else {
     kernels_.multiply_quant(matrix, begin, end, x.quants, x.quant_stride, x.count, out, scratch(thread));
   }
 }
 
 void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
-  bool quants = false, floats = false;
+  InputForms forms;
   const std::uint32_t rows = input.x.rows;
   std::uint32_t tiles = 0;
   for (const Product& product : products) {
     const Weight& weight = *product.weight;
     QUIRE_CHECK(input.x.cols == weight.cols && product.out.cols == weight.rows && rows == product.out.rows,
                 "shapes agree");
-    (is_plain(weight.type) ? floats : quants) = true;
+    forms.add(weight.type);
     tiles += divide_up(weight.rows, cpu::kTileRows);
   }
   QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
-  if (quants || input.kind != Input::Kind::Plain) prepare_input(input, quants, floats);
+  if (forms.converted() || input.kind != Input::Kind::Plain) prepare_input(input, forms);
   const ProductRows x = all_rows(input);
 
-  // The tiles of all matrices are divided in pieces. A free thread takes the next one, so that nobody waits long for a
-  // thread that lost its core.
-  constexpr std::uint32_t kPieces = 8;
-  const std::uint32_t piece = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
-  std::uint32_t pieces = 0;
-  for (const Product& product : products) {
-    pieces += divide_up(divide_up(product.weight->rows, cpu::kTileRows), piece);
-  }
-  cpu::for_each_by_thread(team_, pieces, 0, [&](std::uint32_t n, std::uint32_t thread) {
+  const cpu::WeightsAhead::Call& next = ahead_.note(products);
+  team_.while_waiting(cpu::WeightsAhead::prefetch_share, &next);
+  // Tiles [begin, end) of all matrices, one after the other, and some rows of the input.
+  const auto multiply_tiles = [&](std::uint32_t begin, std::uint32_t end, std::uint32_t first_row, std::uint32_t count,
+                                  std::uint32_t thread) {
+    const ProductRows some{.floats = x.floats + first_row * x.stride,
+                           .stride = x.stride,
+                           .bf16 = x.bf16 + first_row * x.bf16_stride,
+                           .bf16_stride = x.bf16_stride,
+                           .quants = input_.row(first_row),
+                           .quant_stride = x.quant_stride,
+                           .count = count};
     for (const Product& product : products) {
-      const std::uint32_t all = divide_up(product.weight->rows, cpu::kTileRows), own = divide_up(all, piece);
-      if (n < own) {
-        return multiply(
-            *product.weight, n * piece, std::min(all, (n + 1) * piece), x,
-            {row_of(product.out, 0), product.out.stride, vector_of(product.bias), product.add, product.scale}, thread);
+      const std::uint32_t all = divide_up(product.weight->rows, cpu::kTileRows);
+      if (begin < all) {
+        multiply(
+            *product.weight, begin, std::min(all, end), some,
+            {row_of(product.out, first_row), product.out.stride, vector_of(product.bias), product.add, product.scale},
+            thread);
       }
-      n -= own;
+      if (end <= all) return;
+      begin = begin > all ? begin - all : 0;
+      end -= all;
     }
-  });
+  };
+  if (rows <= kRowsTogether) {
+    // Each thread has the same number of tiles, and takes a few at a time, so that others can help it.
+    constexpr std::uint32_t kPieces = 8;
+    const std::uint32_t most = rows > kFewRows ? cpu::kMostTiles : std::max(1u, tiles / (team_.size() * kPieces));
+    return cpu::for_each_range(team_, tiles, most, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+      multiply_tiles(begin, end, 0, rows, thread);
+    });
+  }
+  // With many rows, as many tiles as a kernel multiplies at once are a piece. Each thread has the same number of
+  // pieces. The pieces that are left over are divided along the rows, so that all threads end together.
+  const std::uint32_t pieces = divide_up(tiles, cpu::kMostTiles), whole = pieces / team_.size() * team_.size();
+  const std::uint32_t row_parts = std::clamp(rows / kRowsTogether, 1u, 4u);
+  const std::uint32_t part = round_up(divide_up(rows, row_parts), kRowsTogether);
+  const auto piece = [&](std::uint32_t n, std::uint32_t first_row, std::uint32_t count, std::uint32_t thread) {
+    multiply_tiles(n * cpu::kMostTiles, std::min(tiles, (n + 1) * cpu::kMostTiles), first_row, count, thread);
+  };
+  cpu::for_each_then(
+      team_, whole, [&](std::uint32_t n, std::uint32_t thread) { piece(n, 0, rows, thread); },
+      (pieces - whole) * row_parts,
+      [&](std::uint32_t n, std::uint32_t thread) {
+        const std::uint32_t first = n % row_parts * part;
+        if (first < rows) piece(whole + n / row_parts, first, std::min(part, rows - first), thread);
+      });
 }
 
 // --- rows

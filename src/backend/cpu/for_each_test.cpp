@@ -30,6 +30,42 @@ TEST(ForEach, EveryItemIsDoneOnceByAThreadOfTheTeam) {
   }
 }
 
+TEST(ForEach, RangesCoverEveryItemOnceAndAreNeverLongerThanAsked) {
+  for (const std::uint32_t threads : {1u, 2u, 3u, 16u, 70u}) {  // also more threads than ranges
+    ThreadTeam team(threads);
+    for (const std::uint32_t count : {0u, 1u, 5u, 64u, 1000u}) {
+      for (const std::uint32_t most : {1u, 3u, 7u}) {
+        std::vector<std::atomic<int>> done(count);
+        std::atomic<bool> wrong{false};
+        for_each_range(team, count, most, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t thread) {
+          if (begin >= end || end > count || end - begin > most || thread >= threads) wrong = true;
+          for (std::uint32_t i = begin; i < std::min(end, count); ++i) ++done[i];
+        });
+        EXPECT_FALSE(wrong.load());
+        for (const auto& times : done) ASSERT_EQ(times.load(), 1) << threads << " threads, " << count << " items";
+      }
+    }
+  }
+}
+
+TEST(ForEach, SmallItemsAreDoneOnceAfterTheOthersAreTaken) {
+  for (const std::uint32_t threads : {1u, 2u, 5u}) {
+    ThreadTeam team(threads);
+    std::vector<std::atomic<int>> large(12), small(31);
+    std::atomic<std::uint32_t> taken{0};
+    std::atomic<bool> early{false};
+    for_each_then(
+        team, 12, [&](std::uint32_t i, std::uint32_t) { ++taken, ++large[i]; }, 31,
+        [&](std::uint32_t i, std::uint32_t) {
+          if (taken.load() + threads <= 12) early = true;  // others may still be at their last large one
+          ++small[i];
+        });
+    for (const auto& times : large) EXPECT_EQ(times.load(), 1);
+    for (const auto& times : small) EXPECT_EQ(times.load(), 1);
+    EXPECT_FALSE(early.load());
+  }
+}
+
 TEST(ForEach, AFewItemsAreDoneByTheCallingThread) {
   ThreadTeam team(3);
   const std::thread::id here = std::this_thread::get_id();
