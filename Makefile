@@ -11,7 +11,7 @@ define configure
 @cmake --preset $(1) >build/configure-$(1).log 2>&1 || { cat build/configure-$(1).log; exit 1; }
 endef
 
-.PHONY: help deps build test test-all serve soak asan tsan fuzz bench bench-state lint format clean
+.PHONY: help deps build test test-all serve soak speculation asan tsan fuzz bench bench-state lint format clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ serve: deps ## serve the bundled demo model; SERVE="--port 8081" and the like ar
 soak: build ## a million requests through the engine, in a pool for a tenth of them; replays the journals of its pools
 	@QUIRE_SOAK_REQUESTS=1000000 QUIRE_SOAK_JOURNAL=build/soak.journal build/release/src/engine/soak_test
 	@for journal in build/soak.journal.*; do echo "== $$journal" && build/release/src/cli/quire replay $$journal || exit 1; done
+
+speculation: build ## answers with and without speculation compared over 1,024 prompts, on all kinds of models
+	@QUIRE_SPECULATION_PROMPTS=32 build/release/src/engine/speculation_exact_test
 
 asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call configure,asan)

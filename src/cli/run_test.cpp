@@ -149,6 +149,26 @@ TEST(Run, TheRateCountsTheTokensOfItsTime) {
   EXPECT_NEAR(timed(whole.at("decode")), whole.at("decode").at("tokens").to_number<double>(), 1e-6);
 }
 
+TEST(Run, SpeculationChangesNoTextAndSaysHowOftenItWasRight) {
+  for (const char* model : {"llama", "mamba2", "hybrid"}) {
+    for (const char* temperature : {"0", "1"}) {
+      const std::vector<std::string> asked = {"-m", demo_model(model), "-p", kPrompt, "--temp", temperature, "-s", "3"};
+      const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), asked.begin(), asked.end());
+        return json_of(std::move(more));
+      };
+      const json::value off = with({"--speculate", "off"});
+      EXPECT_EQ(off.at("drafted"), 0);
+      for (const auto& more : std::vector<std::vector<std::string>>{
+               {}, {"--speculate", "ngram", "--draft-tokens", "3"}, {"--draft", demo_model("llama")}}) {
+        const json::value on = with(more);
+        EXPECT_EQ(on.at("text"), off.at("text"));
+        EXPECT_LE(on.at("accepted").as_int64(), on.at("drafted").as_int64());
+      }
+    }
+  }
+}
+
 TEST(Run, TheDeviceMayBeNamed) {
   const std::string best = known_devices().usable.front().name;
   for (const auto& [device, name] : {std::pair<std::string, std::string>{"auto", best}, {"cpu", "cpu"}}) {
@@ -255,6 +275,10 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto, cpu, cuda and cuda:N are known)"},
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is not one of f16, bf16, f32, q8_0"},
       {{"-p", "a", "--block-size", "0"}, 2, "--block-size"},
+      {{"-p", "a", "--speculate", "often"}, 2, "--speculate: \"often\" is not one of auto, off, ngram"},
+      {{"-p", "a", "--draft-tokens", "17"}, 2, "--draft-tokens: \"17\" is not a whole number from 1 to 16"},
+      {{"-p", "a", "--draft", broken}, 1, "broken.gguf"},
+      {{"-p", "a", "--draft", QUIRE_SOURCE_DIR "/testdata/golden/llama/model.gguf"}, 1, "cannot draft for one of"},
       {{"-p", "a", "--state-type", "q8_0"}, 2, "--state-type: \"q8_0\" is not one of f32, bf16, f16"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},

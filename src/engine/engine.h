@@ -172,7 +172,7 @@ class Engine {
   void note_admissions(const Step& step);
   model::StepWants ask(const Step& step);
   bool ask_for_tokens(Choice& choice, std::uint32_t row);
-  std::span<const std::uint32_t> ask_for_mask(Choice& choice);
+  std::span<const std::uint32_t> ask_for_mask(Choice& choice, bool at_once = false);
   void ask_for_drafts(Choice& choice, const BatchEntry& entry, std::uint32_t row);
   void take(const Step& step, const model::StepOutput& output);
   void take_prompt(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const model::StepOutput& output);

@@ -46,9 +46,8 @@ void Engine::accept_drafts(Choice& choice, const Step& step, const BatchEntry& e
     if (right < choice.jobs) {
       choice.picked = choice.sampler.told(output.picked[*choice.job + right]);
     } else {
-      const auto mask = ask_for_mask(choice);
-      if (masks_) masks_->wait();
-      choice.picked = choice.sampler.sample(output.logits.row(next), choice.tokens.size(), scratch_, mask);
+      choice.picked =
+          choice.sampler.sample(output.logits.row(next), choice.tokens.size(), scratch_, ask_for_mask(choice, true));
     }
   }
   if (!choice.done) {

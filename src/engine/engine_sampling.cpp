@@ -84,13 +84,13 @@ void Engine::ask_for_drafts(Choice& choice, const BatchEntry& entry, std::uint32
 }
 
 // The words of the mask, which may still be computed. They stay valid until the answer grows: a step that is lost, or a
-// suspension, does not change them.
-std::span<const std::uint32_t> Engine::ask_for_mask(Choice& choice) {
+// suspension, does not change them. `at_once`: they are complete, because nothing is left to be computed meanwhile.
+std::span<const std::uint32_t> Engine::ask_for_mask(Choice& choice, bool at_once) {
   if (!choice.constraint) return {};
   if (choice.masked_at == choice.tokens.size()) return choice.mask;
   choice.masked_at = choice.tokens.size();
   if (choice.forced.empty()) {
-    masks_->add(*choice.constraint, choice.mask);
+    at_once ? choice.constraint->mask(choice.mask) : masks_->add(*choice.constraint, choice.mask);
   } else {
     std::ranges::fill(choice.mask, 0);
     const auto token = static_cast<std::uint32_t>(choice.forced.back());

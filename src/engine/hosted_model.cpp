@@ -71,7 +71,9 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   // The weights come first. The pool can use the device memory that is free afterwards.
   if (auto ok = host->model_->prepare(*host->backend_, rows, logits); !ok) return std::unexpected(ok.error());
 
-  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? options.checkpoints : 0};
+  // Drafts of a recurrent model need a scratch state.
+  const std::uint32_t states = options.engine.drafter ? std::max(options.checkpoints, 1u) : options.checkpoints;
+  const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? states : 0};
   const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
   const PoolWish wish{.context = options.context,
                       .memory = options.memory,

@@ -1,6 +1,6 @@
 // Real models with every kind of memory: with drafts by n-grams each answer has the bits of an engine without drafts,
 // greedy and sampled, alone and in a batch. QUIRE_SPECULATION_PROMPTS sets the number of prompts for each model and
-// temperature (`make speculation`: 1,000 in all).
+// temperature (`make speculation`: 1,024 in all).
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
