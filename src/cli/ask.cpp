@@ -92,7 +92,12 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
                           .sampling = std::move(question.sampling),
                           .stop_tokens = {ends.begin(), ends.end()},
                           .stop_strings = {question.stops.begin(), question.stops.end()}};
-  request.text = [&tokenizer, at_start = question.at_start] { return std::make_unique<Decoding>(tokenizer, at_start); };
+  request.text = std::move(question.text);
+  if (!request.text) {
+    request.text = [&tokenizer, at_start = question.at_start] {
+      return std::make_unique<Decoding>(tokenizer, at_start);
+    };
+  }
   request.constraint = std::move(question.constraint);
   const auto hearing = std::make_shared<Hearing>(sink);
   engine::Engine& engine = host.engine();

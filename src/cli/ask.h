@@ -48,6 +48,7 @@ struct Question {
   std::vector<std::string> stops;  // strings that end the answer and are not part of it
   engine::SamplerOptions sampling;
   std::function<std::unique_ptr<engine::Constraint>()> constraint = {};  // what the answer must look like; empty: free
+  std::function<std::unique_ptr<engine::TextStream>()> text = {};        // empty: without control tokens
 };
 
 struct Answered {

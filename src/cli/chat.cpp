@@ -1,7 +1,6 @@
 #include "quire/cli/chat.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include <boost/json/object.hpp>
@@ -9,6 +8,8 @@
 
 #include "quire/cli/input.h"
 #include "quire/cli/progress.h"
+#include "quire/server/chat_answer.h"
+#include "quire/tools/format.h"
 
 namespace quire::cli {
 
@@ -17,30 +18,20 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxTemplateBytes = std::size_t{4} << 20;
+constexpr std::string_view kReasoning = "reasoning_content";  // of an answer
 
 json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
 
 bool has_role(const json::value& message, std::string_view role) { return message.at("role").as_string() == role; }
 
-// Templates of models that always reason end their prompt with this.
-bool ends_with_think(const text::Tokenizer& tokenizer, std::span<const text::TokenId> ids) {
-  constexpr std::size_t kTokens = 8;  // enough for the mark and a line break
-  std::string end;
-  for (const text::TokenId id : ids.last(std::min(kTokens, ids.size()))) {
-    end += tokenizer.is_special(id) ? tokenizer.spelling(id) : tokenizer.piece(id);
-  }
-  while (!end.empty() && (end.back() == '\n' || end.back() == ' ')) end.pop_back();
-  return end.ends_with("<think>");
-}
-
 }  // namespace
 
 Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::HostedModel> host,
-           text::Tokenizer tokenizer)
+           std::unique_ptr<server::TextModel> model)
     : options_(options),
       console_(console),
       host_(std::move(host)),
-      tokenizer_(std::move(tokenizer)),
+      model_(std::move(model)),
       now_(jinja::local_now()) {}
 
 Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console) {
@@ -55,23 +46,25 @@ Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Con
 
 Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console,
                                            std::unique_ptr<engine::HostedModel> host) {
-  auto tokenizer = text::Tokenizer::from_gguf(host->model().file());
-  if (!tokenizer) return std::unexpected(tokenizer.error());
-  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(host), std::move(*tokenizer)));
-  auto prompt = [&]() -> Result<text::ChatPrompt> {
-    if (options.template_path.empty()) return text::ChatPrompt::create(chat->host_->model().file(), chat->tokenizer_);
-    const auto source = read_input(options.template_path, kMaxTemplateBytes);
+  server::TextModelOptions model_options;
+  if (!options.template_path.empty()) {
+    auto source = read_input(options.template_path, kMaxTemplateBytes);
     if (!source) return std::unexpected(source.error());
-    return text::ChatPrompt::create(*source, input_name(options.template_path), chat->tokenizer_);
-  }();
-  if (!prompt) return std::unexpected(prompt.error());
-  chat->prompt_ = std::make_unique<text::ChatPrompt>(std::move(*prompt));
-  chat->constraints_ =
-      std::make_unique<server::GrammarConstraints>(chat->tokenizer_, chat->host_->model().hyperparameters().vocabulary);
+    model_options.chat_template = {.source = std::move(*source), .name = input_name(options.template_path)};
+  }
+  const gguf::File& file = host->model().file();
+  auto model =
+      server::TextModel::create(file, host->context(), host->model().hyperparameters().vocabulary, model_options);
+  if (!model) return std::unexpected(model.error());
+  if ((*model)->chat() == nullptr) {
+    const std::string& why = (*model)->why_no_chat();
+    return fail(options.template_path.empty() ? fmt::format("{}: {}", file.path(), why) : why);
+  }
   // A constraint that cannot be enforced is said at once, not after the first question.
-  if (auto usable = make_constraint(options.constraint, *chat->constraints_); !usable) {
+  if (auto usable = make_constraint(options.constraint, (*model)->constraints()); !usable) {
     return std::unexpected(usable.error());
   }
+  std::unique_ptr<Chat> chat(new Chat(options, console, std::move(host), std::move(*model)));
   chat->reset();
   return chat;
 }
@@ -110,56 +103,89 @@ void Chat::replace(json::array messages, std::uint32_t length) {
   options_.system = system ? std::string(messages_.front().at("content").as_string()) : "";
 }
 
-Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink) {
-  const std::size_t before = messages_.size();
-  const auto take_back = [&] { messages_.resize(before); };
-  messages_.push_back(message("user", text));
-  const auto ids = prompt_->encode({{"messages", messages_}, {"add_generation_prompt", true}}, now_);
-  if (!ids) {
-    take_back();
-    return std::unexpected(ids.error());
+// The reasoning of earlier answers has the name that the template knows.
+json::array Chat::messages_for_template() const {
+  json::array messages = messages_;
+  const std::string& key = model_->style().reasoning_key;
+  for (json::value& each : messages) {
+    json::object& object = each.as_object();
+    const json::value* const reasoning = object.if_contains(kReasoning);
+    if (reasoning == nullptr || key == kReasoning) continue;
+    if (!key.empty()) object[key] = json::value(*reasoning);
+    object.erase(kReasoning);
   }
+  return messages;
+}
+
+Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const Sink& sink) {
+  const std::size_t before = messages_.size();
+  const auto fail_with = [&](Error error) {
+    messages_.resize(before);
+    return std::unexpected(std::move(error));
+  };
+  messages_.push_back(message("user", text));
+  const auto rendered =
+      model_->chat()->render({{"messages", messages_for_template()}, {"add_generation_prompt", true}}, now_);
+  if (!rendered) return fail_with(rendered.error());
+  // The template writes BOS itself if the model wants it.
+  const auto ids = model_->tokenizer().encode(
+      rendered->text, {.add_special = false, .parse_special = true, .literal = rendered->literal});
+  if (!ids) return fail_with(ids.error());
   // There must be room for an answer.
   if (ids->size() >= host_->context()) {
-    take_back();
-    return fail(fmt::format("the conversation has {} tokens, but the context holds only {}; /reset starts a new one",
-                            ids->size(), host_->context()));
+    return fail_with(
+        {fmt::format("the conversation has {} tokens, but the context holds only {}; /reset starts a new one",
+                     ids->size(), host_->context())});
   }
 
-  opened_thinking_ = ends_with_think(tokenizer_, *ids);
-  auto constraint = make_constraint(options_.constraint, *constraints_,
-                                    {.begin = "<think>", .end = opened_thinking_ ? "</think>" : "", .opened = true});
-  if (!constraint) {
-    take_back();
-    return std::unexpected(constraint.error());
-  }
-  std::string answer;
+  const tools::Detected& detected = model_->style();
+  server::AnswerStyle style{.reasoning = detected.reasoning};
+  if (!detected.format->silent.empty()) style.format = detected.format;  // it has marks around texts as well
+  style.primer = tools::primer(style.format, style.reasoning, rendered->text);
+  auto spec = read_constraint(options_.constraint);
+  if (!spec) return fail_with(spec.error());
+  std::optional<server::AskedConstraint> asked;
+  if (*spec) asked = {.spec = std::move(**spec), .field = "the constraint"};
+  engine::Request constrained;
+  if (const auto error = server::constrain(style, asked, *model_, constrained)) return fail_with({error->message});
+
+  server::ChatAnswer answer(style);
+  const auto tell = [&](text::TokenId token, const std::vector<tools::Delta>& deltas) {
+    bool goes_on = true;
+    for (const tools::Delta& delta : deltas) {
+      goes_on = sink(text::kNoToken, delta.text, delta.kind == tools::Delta::Kind::Reasoning) && goes_on;
+    }
+    return sink(token, "", false) && goes_on;
+  };
   const auto turn = [&] {
     Progress progress(console_.err, console_.err_style, "prefill");
     return ask(
-        *host_, tokenizer_,
+        *host_, model_->tokenizer(),
         {.prompt = {ids->begin(), ids->end()},
          .limit = options_.limit,
          .at_start = true,
          .stops = options_.stops,
          .sampling = options_.sampler,
-         .constraint = std::move(*constraint)},
+         .constraint = std::move(constrained.constraint),
+         .text = [this, marks = style.marks()] { return model_->text_stream(true, false, marks); }},
         [&](std::uint32_t done, std::uint32_t total) {
           if (done < total) progress.update(done, total);
           return !stop();
         },
         [&](text::TokenId token, std::string_view piece) {
           progress.clear();
-          answer += piece;
-          return sink(token, piece);
+          return tell(token, answer.push(piece));
         });
   }();
   if (!turn || !turn->prefill_done) {
-    take_back();
+    messages_.resize(before);
     return turn;
   }
+  (void)tell(text::kNoToken, answer.finish(turn->ending != Ending::end_of_text));
   length_ = static_cast<std::uint32_t>(ids->size()) + turn->decode.tokens;
-  messages_.push_back(message("assistant", answer));
+  json::object said = message("assistant", answer.content());
+  if (!answer.reasoning().empty()) said[kReasoning] = answer.reasoning();
+  messages_.push_back(std::move(said));
   return turn;
 }
 

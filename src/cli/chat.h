@@ -25,7 +25,7 @@
 #include "quire/cli/constraint_options.h"
 #include "quire/cli/load.h"
 #include "quire/engine/sampler.h"
-#include "quire/text/chat_prompt.h"
+#include "quire/server/text_model.h"
 
 namespace quire::cli {
 
@@ -51,9 +51,12 @@ class Chat {
                                               std::unique_ptr<engine::HostedModel> host);
 
   using Turn = Answered;
+  // Called with texts as they become known. `reasoning`: it is the model's reasoning, without the marks around it.
+  // After the texts of a token it is called with the token and no text. Returning false ends the answer.
+  using Sink = std::function<bool(text::TokenId token, std::string_view text, bool reasoning)>;
   // Sends this message and streams the answer to `sink`. If it fails, or is stopped before the answer began, the
   // conversation is unchanged. `stop` is called between steps; true stops the answer.
-  Result<Turn> say(std::string_view text, const std::function<bool()>& stop, const TextSink& sink);
+  Result<Turn> say(std::string_view text, const std::function<bool()>& stop, const Sink& sink);
   // Starts a new conversation with only the system message.
   void reset();
   // Another system message, from the next turn on; empty: none.
@@ -68,24 +71,20 @@ class Chat {
 
   // Sampler, limit and stops hold from the next turn on.
   ChatOptions& options() { return options_; }
-  // Whether the prompt of the last turn opened the reasoning: it ended with <think>.
-  bool opened_thinking() const { return opened_thinking_; }
   const engine::HostedModel& host() const { return *host_; }
   std::uint32_t length() const { return length_; }  // tokens of the conversation
   const boost::json::array& messages() const { return messages_; }
 
  private:
   Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::HostedModel> host,
-       text::Tokenizer tokenizer);
+       std::unique_ptr<server::TextModel> model);
+  boost::json::array messages_for_template() const;
 
   ChatOptions options_;
   Console console_;
   std::unique_ptr<engine::HostedModel> host_;
-  text::Tokenizer tokenizer_;
-  std::unique_ptr<text::ChatPrompt> prompt_;                 // refers to the tokenizer
-  std::unique_ptr<server::GrammarConstraints> constraints_;  // the same
+  std::unique_ptr<server::TextModel> model_;
   std::uint32_t length_ = 0;
-  bool opened_thinking_ = false;
   boost::json::array messages_;
   std::chrono::local_seconds now_;  // fixed, so that the beginning of the prompt does not change between turns
 };

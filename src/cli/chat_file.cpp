@@ -65,7 +65,9 @@ Result<json::array> load_messages(const std::string& path) {
       return wrong(fmt::format("messages[{}].role is not one of system, user, assistant, tool", i));
     }
     if (content == nullptr) return wrong(fmt::format("messages[{}].content is not a text", i));
-    out.push_back(json::object{{"role", *role}, {"content", *content}});
+    json::object kept{{"role", *role}, {"content", *content}};
+    if (const json::string* const reasoning = field("reasoning_content")) kept["reasoning_content"] = *reasoning;
+    out.push_back(std::move(kept));
   }
   return out;
 }

@@ -15,7 +15,7 @@ namespace quire::cli {
 Result<void> save_messages(const std::string& path, const boost::json::array& messages);
 
 // The messages of a file: an object with "messages", or an array. Each has a role (system, user, assistant or tool) and
-// a text as content. Other fields are dropped.
+// a text as content, and may have a text as reasoning_content. Other fields are dropped.
 Result<boost::json::array> load_messages(const std::string& path);
 
 }  // namespace quire::cli

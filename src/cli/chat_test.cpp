@@ -67,16 +67,17 @@ struct Conversation {
   }
   Result<Chat::Turn> say(std::string_view text, int stop_after = 1'000'000) {
     answer.clear();
+    thought.clear();
     int tokens = 0;
     return chat->say(
         text, [&] { return tokens >= stop_after; },
-        [&](text::TokenId token, std::string_view piece) {
+        [&](text::TokenId token, std::string_view piece, bool reasoning) {
           tokens += token != text::kNoToken;
-          answer += piece;
+          (reasoning ? thought : answer) += piece;
           return true;
         });
   }
-  std::string answer;
+  std::string answer, thought;
 };
 
 constexpr const char* kNotes = "Remember these notes. The code of Mia is 4821. The red box holds a blue kite.";

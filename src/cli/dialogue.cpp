@@ -17,7 +17,6 @@
 #include "quire/cli/printable.h"
 #include "quire/cli/report.h"
 #include "quire/cli/terminal_text.h"
-#include "quire/cli/thinking.h"
 
 namespace quire::cli {
 
@@ -66,37 +65,35 @@ Result<std::string> in_editor(const std::string& text) {
   return changed;
 }
 
-// Writes an answer; on a terminal with colours, its reasoning is dim.
+// Writes an answer. Its reasoning comes before it: dim on a terminal with colours, else between marks of its own.
 class AnswerWriter {
  public:
-  AnswerWriter(const Console& console, const Chat& chat) : console_(console), chat_(chat) {}
+  explicit AnswerWriter(const Console& console) : console_(console) {}
 
-  std::error_code write(text::TokenId token, std::string_view piece) {
-    if (!console_.out_style.colour) {
-      if (!piece.empty() && !error_) error_ = write_text(console_.out, console_.out_style, piece);
-      return error_;
-    }
-    if (!thinking_) thinking_.emplace(chat_.opened_thinking());
-    const auto sink = [this](std::string_view text, bool thought) { show(text, thought); };
-    thinking_->push(piece, sink);
-    if (token == text::kNoToken) {
-      thinking_->flush(sink);
-      if (dim_) show("", false);
-    }
+  // The text of the model. An empty one only says that the answer goes on.
+  std::error_code write(std::string_view text, bool reasoning) {
+    if (text.empty()) return error_;
+    if (reasoning != reasoning_) turn(reasoning);
+    if (!error_) error_ = write_text(console_.out, console_.out_style, text);
+    return error_;
+  }
+  // An answer may end in the middle of its reasoning.
+  std::error_code end() {
+    if (reasoning_) turn(false);
     return error_;
   }
 
  private:
-  void show(std::string_view text, bool thought) {
-    if (thought != dim_ && !error_) error_ = console_.out.write(thought ? "\x1b[2m" : "\x1b[0m");
-    dim_ = thought;
-    if (!text.empty() && !error_) error_ = write_text(console_.out, console_.out_style, text);
+  void turn(bool reasoning) {
+    reasoning_ = reasoning;
+    const bool colour = console_.out_style.colour;
+    if (!error_)
+      error_ = console_.out.write(reasoning ? (colour ? "\x1b[2m" : "<think>\n")
+                                            : (colour ? "\x1b[0m\n\n" : "\n</think>\n\n"));
   }
 
   const Console& console_;
-  const Chat& chat_;
-  std::optional<ThinkingText> thinking_;
-  bool dim_ = false;
+  bool reasoning_ = false;
   std::error_code error_;
 };
 
@@ -234,13 +231,14 @@ class Dialogue {
   bool answer(std::string_view text) {
     answered_ = false;
     if (interactive_) interrupt_->forget();
-    AnswerWriter writer(console_, chat_);
+    AnswerWriter writer(console_);
     const auto turn = chat_.say(
         text, [this] { return interactive_ && interrupt_->asked(); },
-        [&](text::TokenId token, std::string_view piece) {
-          error_ = writer.write(token, piece);
+        [&](text::TokenId, std::string_view piece, bool reasoning) {
+          error_ = writer.write(piece, reasoning);
           return !error_;
         });
+    if (!error_) error_ = writer.end();
     const bool stopped = interactive_ && interrupt_->asked();
     if (interactive_) interrupt_->forget();
     if (!turn) {
@@ -339,14 +337,15 @@ Result<std::string> converse(Chat& chat, LineReader& lines, const Console& conso
 Result<std::string> answer_once(Chat& chat, std::string_view question, const Console& console, Interrupt& interrupt) {
   std::string text;
   append_repaired(text, question);
-  AnswerWriter writer(console, chat);
+  AnswerWriter writer(console);
   std::error_code error;
   const auto turn = chat.say(
       text, [&] { return interrupt.asked(); },
-      [&](text::TokenId token, std::string_view piece) {
-        error = writer.write(token, piece);
+      [&](text::TokenId, std::string_view piece, bool reasoning) {
+        error = writer.write(piece, reasoning);
         return !error;
       });
+  if (!error) error = writer.end();
   if (!turn) return std::unexpected(turn.error());
   // If standard output is broken, the caller writes the line break, meets the same error and handles it.
   if (error || console.out.write("\n")) return "\n";

@@ -234,5 +234,50 @@ TEST(Dialogue, ReasoningIsDimOnATerminalWithColours) {
   EXPECT_EQ(Talk({"What is 2 + 3?"}, true, options, colours).out.text(), "5\n\n");
 }
 
+TEST(Dialogue, AnAnswerInChannelsIsReadWithoutItsMarks) {
+  const TemporaryFolder folder;
+  // As gpt-oss has them. With a constraint the model must write the marks, although it has never seen them.
+  testing::write_file(
+      folder / "channels.jinja",
+      "{%- for m in messages -%}<|start|>{{ m.role }}"
+      "{% if m.thinking %}<|channel|>analysis<|message|>{{ m.thinking }}<|end|><|start|>assistant{% endif %}"
+      "{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>"
+      "{%- endfor -%}<|start|>assistant");
+  bool answered = false, reasoned = false;
+  for (int seed = 0; seed < 16; ++seed) {
+    // Hot, so that it takes either channel.
+    const auto outcome = testing::call({"chat",
+                                        "--temp",
+                                        "3",
+                                        "--top-k",
+                                        "0",
+                                        "--top-p",
+                                        "1",
+                                        "--min-p",
+                                        "0",
+                                        "--seed",
+                                        std::to_string(seed),
+                                        "-n",
+                                        "60",
+                                        "-t",
+                                        "1",
+                                        "--regex",
+                                        "(red|blue) [a-z]{3,5}",
+                                        "--chat-template-file",
+                                        folder / "channels.jinja",
+                                        "Which kite?"});
+    const std::string& out = outcome.out;
+    EXPECT_EQ(out.find("<|"), std::string::npos) << out;
+    if (out.starts_with("<think>\n")) {
+      reasoned = true;
+    } else {
+      answered = true;
+      EXPECT_THAT(out, ::testing::MatchesRegex("(red|blue) [a-z]{3,5}\n")) << outcome.err;
+    }
+  }
+  EXPECT_TRUE(reasoned);
+  EXPECT_TRUE(answered);
+}
+
 }  // namespace
 }  // namespace quire::cli

@@ -1,5 +1,4 @@
 // Answers with a shape, from the real server and the demo model.
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +16,7 @@ namespace {
 
 using testing::events;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using testing::Reply;
 using testing::Running;
 namespace json = boost::json;
@@ -124,16 +124,13 @@ TEST(ServerConstraint, EveryWayToAskForAShapeIsKept) {
     return std::string(reply.parsed().at("choices").at(0).at("text").as_string());
   };
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    EXPECT_TRUE(
-        std::regex_match(text(R"("guided_regex": "[0-9]{3}-[a-f]{1,8}x")", seed), std::regex("[0-9]{3}-[a-f]{1,8}x")));
+    EXPECT_THAT(text(R"("guided_regex": "[0-9]{3}-[a-f]{1,8}x")", seed), MatchesRegex("[0-9]{3}-[a-f]{1,8}x"));
     EXPECT_THAT((std::vector<std::string>{"yes", "no", "maybe so"}),
                 ::testing::Contains(text(R"("guided_choice": ["yes", "no", "maybe so"])", seed)));
-    EXPECT_TRUE(
-        std::regex_match(text(R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\" \".\"{1,5} \"!\"")", seed),
-                         std::regex("The (cat|dog) sat\\.{1,5}!")));
-    EXPECT_TRUE(
-        std::regex_match(text(R"("structured_outputs": {"grammar": "start: \"a\" B~1..6 \"c\"\nB: /[xy]/"})", seed),
-                         std::regex("a[xy]{1,6}c")));
+    EXPECT_THAT(text(R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\" \".\"{1,5} \"!\"")", seed),
+                MatchesRegex("The (cat|dog) sat\\.{1,5}!"));
+    EXPECT_THAT(text(R"("structured_outputs": {"grammar": "start: \"a\" B~1..6 \"c\"\nB: /[xy]/"})", seed),
+                MatchesRegex("a[xy]{1,6}c"));
     const std::string flag = text(R"("guided_json": {"type": "boolean"})", seed);
     EXPECT_TRUE(flag == "true" || flag == "false") << flag;
   }

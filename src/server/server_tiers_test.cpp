@@ -3,7 +3,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -129,10 +128,14 @@ TEST(ServerTiers, EveryMetricIsOnThePageOfOperations) {
   std::ifstream file(QUIRE_SOURCE_DIR "/docs/operations.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   const std::string metrics = server->get("/metrics").body;
-  const std::regex name("# TYPE (quire_tiers?_[a-z_]+) ");
+  constexpr std::string_view kType = "# TYPE ";
   int seen = 0;
-  for (std::sregex_iterator at(metrics.begin(), metrics.end(), name), end; at != end; ++at, ++seen) {
-    EXPECT_THAT(page, HasSubstr("`" + at->str(1))) << "docs/operations.md";
+  for (std::size_t at = 0; (at = metrics.find(kType, at)) != std::string::npos;) {
+    at += kType.size();
+    const std::string name = metrics.substr(at, metrics.find(' ', at) - at);
+    if (!name.starts_with("quire_tier")) continue;
+    ++seen;
+    EXPECT_THAT(page, HasSubstr("`" + name)) << "docs/operations.md";
   }
   EXPECT_GE(seen, 25);
 }

@@ -66,7 +66,9 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   auto tokenizer = text::Tokenizer::from_gguf(file);
   if (!tokenizer) return std::unexpected(tokenizer.error());
   std::unique_ptr<TextModel> model(new TextModel(std::move(*tokenizer)));
-  auto chat = text::ChatPrompt::create(file, model->tokenizer_);
+  auto chat = options.chat_template ? text::ChatPrompt::create(options.chat_template->source,
+                                                               options.chat_template->name, model->tokenizer_)
+                                    : text::ChatPrompt::create(file, model->tokenizer_);
   if (chat) {
     model->chat_.emplace(std::move(*chat));
     model->detect_style();

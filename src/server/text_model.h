@@ -41,6 +41,10 @@ struct TextModelOptions {
   std::string alias = {};                       // the model's name; empty: the name of its file
   bool any_name = false;                        // it answers whatever model a request names
   std::optional<engine::Pooling> pooling = {};  // of embeddings; empty: as its file says
+  struct Template {
+    std::string source, name;  // the name is for error messages
+  };
+  std::optional<Template> chat_template = {};  // instead of the file's
 };
 
 class TextModel {

@@ -68,10 +68,16 @@ export class Server {
     return this;
   }
 
-  async stop() {
+  // At its own speed again.
+  unslowed() {
     clearInterval(this.slow);
     this.slow = null;
     this.process.kill('SIGCONT');
+    return this;
+  }
+
+  async stop() {
+    this.unslowed();
     if (this.process.exitCode === null && this.process.signalCode === null) this.process.kill('SIGTERM');
     const late = setTimeout(() => this.process.kill('SIGKILL'), 20_000);
     const how = await this.ended;

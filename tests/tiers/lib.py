@@ -23,8 +23,8 @@ HYBRID = os.path.join(ROOT, "models", "quire-demo-hybrid-q8_0.gguf")
 FIRST_TOKEN, END_TOKEN = 10, 1500  # ids of ordinary tokens of the demo models
 
 
-def arguments(description, **more):
-    """Options of every script, and those in `more`: name=(default, help)."""
+def arguments(description, tools=("redis-server", "redis-cli"), **more):
+    """Options of every script, and those in `more`: name=(default, help). `tools`: what must be installed."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", action="store_true", help="the long form (default: a short one)")
     parser.add_argument("--binary", default=os.path.join(ROOT, "build/release/src/cli/quire"), help="the program quire")
@@ -35,7 +35,7 @@ def arguments(description, **more):
     options = parser.parse_args()
     if not os.access(options.binary, os.X_OK):
         parser.error(f"{options.binary} is not there: build the target quire")
-    for tool in ("redis-server", "redis-cli"):
+    for tool in tools:
         if shutil.which(tool) is None:
             parser.error(f"{tool} is not installed (tools/deps.sh clients)")
     return options
