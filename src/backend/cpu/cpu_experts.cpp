@@ -75,6 +75,7 @@ void CpuBackend::experts(const ExpertLayer& layer, const Input& input, const Cho
   sort_choices(choices, gate.count);
   const bool floats = is_plain(gate.type) || is_plain(up.type), quants = !is_plain(gate.type) || !is_plain(up.type);
   multiply_chosen(layer, gather_rows(input, quants, floats));
+  if (adapted_.any()) add_low_rank_to_chosen(layer, input);
   activate_chosen(layer);
   sum_chosen(layer, choices);
 }
@@ -170,6 +171,10 @@ void CpuBackend::activate_chosen(const ExpertLayer& layer) {
     float* const gate = row_of(layer.gate.out, place);
     float* const to = floats ? gate : scratch_[thread].row.data();
     activate(layer.activation, to, gate, row_of(layer.up.out, place), cols);
+    if (low_rank_of_place(*layer.down.weight, place) != nullptr) {
+      const auto range = std::ranges::upper_bound(chosen_experts_, place, {}, &ExpertRange::begin) - 1;
+      low_rank_a_of_place(*layer.down.weight, place, range->expert, to);
+    }
     if (!floats) kernels_.quantize(to, cols, place_inputs_.row(place));
   });
 }
@@ -193,6 +198,10 @@ void CpuBackend::sum_chosen(const ExpertLayer& layer, const Choices& choices) {
       multiply(rows_from(down.weight->at(range.expert), n * piece), 0, count, x,
                {chosen + std::size_t{range.begin} * cols, cols, bias == nullptr ? nullptr : bias + first, false, 1},
                thread);
+      if (!adapted_.any() || down.weight->adapters == nullptr) continue;
+      for (std::uint32_t place = range.begin; place < range.end; ++place) {
+        low_rank_b_of_place(*down.weight, place, range.expert, n * piece, count, chosen + std::size_t{place} * cols);
+      }
     }
     float* const mixed = scratch_[thread].mixed.data();
     for (std::uint32_t i = 0; i < rows; ++i) {
