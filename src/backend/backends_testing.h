@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "quire/backend/cpu/kernels.h"
 #include "quire/backend/factory.h"
 #include "quire/base/check.h"
 
@@ -30,7 +31,7 @@ inline std::vector<BackendKind> backend_kinds() {
   std::vector<BackendKind> kinds;
   const char* const asked = std::getenv("QUIRE_BACKENDS");
   const std::string only = asked != nullptr ? asked : "";
-  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+  for (const char* variant : cpu::kVariants) {
     const BackendOptions options{.device = "cpu", .threads = 1, .variant = variant};
     if (only != "cuda" && make_backend(options)) kinds.push_back({variant, options});
   }

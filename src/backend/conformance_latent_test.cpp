@@ -251,14 +251,13 @@ class ConformanceOfHeadProducts : public ConformanceOfLatentAttention {
   Expected expected(const LoadedHeads& heads, const Matrix& x, std::uint32_t copied) const {
     const auto count = static_cast<std::uint32_t>(heads.files.size());
     const std::uint32_t rows = heads.files[0].rows, cols = heads.files[0].cols;
-    const bool in_8_bits = !reference::is_float(heads.files[0].type) && GetParam().inputs_in_8_bits;
     Expected out(x.rows, count * (rows + copied));
     for (std::uint32_t h = 0; h < count; ++h) {
       const Matrix weight = heads.files[h].values();
       for (std::uint32_t i = 0; i < x.rows; ++i) {
         const auto head = x.row(i).subspan(std::size_t{h} * (cols + copied), cols + copied);
         reference::Row input = reference::to_doubles(head.first(cols));
-        if (in_8_bits) input = reference::to_8_bits(input);
+        if (GetParam().inputs_rounded) input = reference::rounded_input(heads.files[0].type, input);
         const Expected one = reference::product(weight, std::span(&input, 1));
         const std::uint32_t at = h * (rows + copied);
         for (std::uint32_t n = 0; n < rows; ++n) out.set(i, at + n, one.values[n], one.sizes[n]);

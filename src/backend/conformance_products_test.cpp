@@ -34,11 +34,14 @@ class ConformanceOfProducts : public Conformance {
     std::vector<reference::Row> rows;
     for (std::uint32_t i = 0; i < input.x.rows; ++i) {
       rows.push_back(input_row(input, i));
-      if (!is_float(weight.type) && GetParam().inputs_in_8_bits) rows.back() = reference::to_8_bits(rows.back());
+      if (GetParam().inputs_rounded) rows.back() = reference::rounded_input(weight.type, rows.back());
     }
     return reference::product(weight.values(), rows);
   }
   double tolerance_of(const FileWeight& weight, Input::Kind kind = Input::Kind::Plain) const {
+    if (weight.type == gguf::Type::BF16 && GetParam().inputs_rounded && kind != Input::Kind::Plain) {
+      return tolerance().quantised_after;
+    }
     if (is_float(weight.type)) return tolerance().products;
     return kind == Input::Kind::Plain ? tolerance().quantised : tolerance().quantised_after;
   }
@@ -124,8 +127,9 @@ TEST_P(ConformanceOfProducts, ARowHasTheSameBitsHoweverManyThereAre) {
 }
 
 TEST_P(ConformanceOfProducts, InputsAreNormedAndGated) {
-  for (const gguf::Type type : {gguf::Type::F32, gguf::Type::F16, gguf::Type::Q8_0, gguf::Type::Q4_K}) {
-    const std::uint32_t cols = type == gguf::Type::F32 ? 52 : 256;
+  for (const gguf::Type type :
+       {gguf::Type::F32, gguf::Type::F16, gguf::Type::BF16, gguf::Type::Q8_0, gguf::Type::Q4_K}) {
+    const std::uint32_t cols = type == gguf::Type::F32 ? 52 : type == gguf::Type::BF16 ? 51 : 256;
     const FileWeight file = random_weight(type, 20, cols, 44);
     const Loaded loaded = load(backend(), file);
     for (const std::uint32_t rows : {1u, 6u, 37u}) {

@@ -254,11 +254,11 @@ TEST_P(ConformanceOfSteps, NothingIsAllocatedForAStep) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, ConformanceOfSteps, ::testing::ValuesIn(backends_under_test()), name_of);
 
-// --- backends that differ only in their number of threads
+// --- backends that differ only in their number of threads and in their instructions
 
 class ConformanceOfFamilies : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ConformanceOfFamilies, LogitsHaveTheSameBitsWhateverTheNumberOfThreads) {
+TEST_P(ConformanceOfFamilies, LogitsHaveTheSameBitsWhateverTheThreadsAndInstructions) {
   std::vector<std::vector<Matrix>> all;
   for (const BackendUnderTest& one : backends_under_test()) {
     if (one.family != GetParam()) continue;

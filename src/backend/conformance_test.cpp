@@ -123,7 +123,7 @@ TEST_P(Conformance, StepsMayBeAsLargeAsTheyWerePreparedFor) {
     step(rows_alone(rows), [&] { backend().matmul({&product, 1}, Input::normed(in, norm, 1e-6f)); });
     reference::Row row = reference::input_row(
         {.kind = Input::Kind::Normed, .x = x, .weight = Matrix(1, cols, 1.0f), .epsilon = 1e-6f}, rows - 1);
-    if (!reference::is_float(type) && GetParam().inputs_in_8_bits) row = reference::to_8_bits(row);
+    if (GetParam().inputs_rounded) row = reference::rounded_input(type, row);
     expect_close(tensors().get(out.row_range(rows - 1, 1)), reference::product(file.values(), std::span(&row, 1)),
                  reference::is_float(type) ? tolerance().products : tolerance().quantised_after);
   }

@@ -25,6 +25,7 @@
 
 #include "quire/backend/backend.h"
 #include "quire/backend/cpu/cpu_backend.h"
+#include "quire/backend/cpu/kernels_testing.h"
 #include "quire/backend/factory.h"
 #include "quire/backend/reference_testing.h"
 #include "quire/base/check.h"
@@ -53,9 +54,11 @@ struct Tolerance {
 
 struct BackendUnderTest {
   std::string name;    // for test names: letters, digits and _
-  std::string family;  // all backends of a family give the same bits, whatever their number of threads
+  std::string family;  // all backends of a family give the same bits
   Tolerance tolerance;
-  bool inputs_in_8_bits = false;  // quantises inputs of products with quantised weights, one scale per 32 columns
+  // Rounds inputs of products: to 8 bits with one scale per 32 columns where weights are quantised, to BF16 where they
+  // are BF16.
+  bool inputs_rounded = false;
   std::function<std::unique_ptr<Backend>()> make;
   // Builds the backend on a device of the test, where that is possible.
   std::function<std::unique_ptr<Backend>(Device&)> make_on;
@@ -66,21 +69,17 @@ struct BackendUnderTest {
 // Every backend that this machine can run.
 inline std::vector<BackendUnderTest> backends_under_test() {
   std::vector<BackendUnderTest> all;
-  for (const std::string variant : {"scalar", "avx2", "avx512"}) {
+  for (const cpu::Kernels* kernels : cpu::all_kernels()) {
     for (const std::uint32_t threads : {1u, 3u}) {
-      const BackendOptions options{.device = "cpu", .threads = threads, .variant = variant};
-      if (!make_backend(options)) continue;
+      const std::string variant = kernels->name;
       all.push_back(
           {.name = "cpu_" + variant + (threads == 1 ? "" : "_" + std::to_string(threads) + "_threads"),
-           .family = "cpu_" + variant,
+           .family = variant == "scalar" ? "cpu_scalar" : "cpu_fused",
            .tolerance =
                {.floats = 2e-5, .products = 2e-5, .quantised = 2e-5, .quantised_after = 2e-3, .attention = 2e-5},
-           .inputs_in_8_bits = true,
-           .make = [options] { return std::move(*make_backend(options)); },
-           .make_on =
-               [threads, variant](Device& device) {
-                 return std::make_unique<CpuBackend>(threads, *cpu::kernels_by_name(variant.c_str()), &device);
-               }});
+           .inputs_rounded = true,
+           .make = [=] { return std::make_unique<CpuBackend>(threads, *kernels); },
+           .make_on = [=](Device& device) { return std::make_unique<CpuBackend>(threads, *kernels, &device); }});
     }
   }
   // A GPU multiplies in halves. Quantised weights are rounded to halves too, and those with a minimum are differences

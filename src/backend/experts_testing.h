@@ -107,12 +107,12 @@ inline Row apply(const Matrix& weight, const Row& x, const Matrix& bias, std::ui
   return out;
 }
 
-// Sum over the row's experts of weight * down(activation(gate(x), up(x))), added to `out` at `row`. `in_8_bits`: inputs
-// of products with quantised weights are rounded to 8 bits.
+// Sum over the row's experts of weight * down(activation(gate(x), up(x))), added to `out` at `row`. `rounded`: inputs
+// of products are rounded as rounded_input() does.
 inline void add_experts(Expected& out, std::uint32_t row, const Row& x, const HostExperts& experts,
-                        const Chosen& chosen, bool in_8_bits, double scale) {
+                        const Chosen& chosen, bool rounded, double scale) {
   const auto input = [&](const FileWeight& weight, const Row& values) {
-    return in_8_bits && !is_float(weight.type) ? to_8_bits(values) : values;
+    return rounded ? rounded_input(weight.type, values) : values;
   };
   for (std::size_t k = 0; k < chosen.numbers.size(); ++k) {
     const std::uint32_t e = chosen.numbers[k];

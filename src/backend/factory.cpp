@@ -17,7 +17,7 @@ namespace {
 
 std::string variants_of_this_machine() {
   std::string names;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
+  for (const char* name : cpu::kVariants) {
     if (cpu::kernels_by_name(name) == nullptr) continue;
     if (!names.empty()) names += ", ";
     names += name;

@@ -503,6 +503,17 @@ inline bool is_float(gguf::Type type) {
   return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
 }
 
+// The input of a product with a matrix of this type, as a backend sees it that rounds inputs.
+inline Row rounded_input(gguf::Type type, const Row& row) {
+  if (!is_float(type)) return to_8_bits(row);
+  if (type != gguf::Type::BF16) return row;
+  Row out(row.size());
+  for (std::size_t k = 0; k < row.size(); ++k) {
+    out[k] = gguf::bf16_to_f32(gguf::f32_to_bf16(static_cast<float>(row[k])));
+  }
+  return out;
+}
+
 // The offsets of the 16-bit scales in a block.
 inline std::vector<std::uint32_t> scales_of_block(gguf::Type type) {
   switch (type) {

@@ -33,7 +33,8 @@ Result<MachineLimits> measure_device(Device& device, std::size_t bytes) {
     if (!seconds) return fail(seconds.error().message());
     best = std::min(best, *seconds);
   }
-  return MachineLimits{.read = 2 * static_cast<double>(bytes) / best, .int8 = kInfinite, .f32 = kInfinite};
+  return MachineLimits{
+      .read = 2 * static_cast<double>(bytes) / best, .int8 = kInfinite, .f32 = kInfinite, .bf16 = kInfinite};
 }
 
 }  // namespace quire::bench

@@ -33,11 +33,15 @@ double share_of_experts(const gguf::File& file) {
 
 void count(ModelCost::Matrices& matrices, const gguf::Tensor& tensor) {
   using gguf::Type;
-  const bool floats =
-      tensor.type == Type::F32 || tensor.type == Type::F16 || tensor.type == Type::BF16 || tensor.type == Type::F64;
+  const bool floats = tensor.type == Type::F32 || tensor.type == Type::F16 || tensor.type == Type::F64;
   matrices.bytes += tensor.data.size();
-  (floats ? matrices.f32_elements : matrices.int8_elements) += tensor.elements();
+  auto& elements = floats                      ? matrices.f32_elements
+                   : tensor.type == Type::BF16 ? matrices.bf16_elements
+                                               : matrices.int8_elements;
+  elements += tensor.elements();
 }
+
+double seconds_of(double operations, double rate) { return operations > 0 ? operations / rate : 0; }
 
 }  // namespace
 
@@ -75,29 +79,36 @@ Work work_of(const ModelCost& cost, const Phase& phase) {
   // A shared prefix is read once; the other sequences read only the rest.
   work.bytes += phase.sequences * kv_bytes(cost, phase.context) - (phase.sequences - 1) * kv_bytes(cost, phase.shared);
   work.bytes += 2 * phase.sequences * number(cost.state_bytes);
-  work.int8_ops =
-      2 * (phase.tokens * number(cost.layers.int8_elements) + phase.logits * number(cost.output.int8_elements) +
-           expert_tokens * number(cost.experts.int8_elements));
-  work.f32_ops =
-      2 * (phase.tokens * number(cost.layers.f32_elements) + phase.logits * number(cost.output.f32_elements) +
-           expert_tokens * number(cost.experts.f32_elements));
+  const auto operations = [&](std::uint64_t ModelCost::Matrices::*elements) {
+    return 2 * (phase.tokens * number(cost.layers.*elements) + phase.logits * number(cost.output.*elements) +
+                expert_tokens * number(cost.experts.*elements));
+  };
+  work.int8_ops = operations(&ModelCost::Matrices::int8_elements);
+  work.f32_ops = operations(&ModelCost::Matrices::f32_elements);
+  work.bf16_ops = operations(&ModelCost::Matrices::bf16_elements);
   return work;
 }
 
 std::string_view name(Bound bound) {
-  constexpr std::string_view kNames[] = {"read", "int8", "f32"};
+  constexpr std::string_view kNames[] = {"read", "int8", "f32", "bf16"};
   return kNames[static_cast<std::size_t>(bound)];
+}
+
+Bound longest(const Work& work, const MachineLimits& machine) {
+  const double int8 = seconds_of(work.int8_ops, machine.int8), f32 = seconds_of(work.f32_ops, machine.f32),
+               bf16 = seconds_of(work.bf16_ops, machine.bf16);
+  if (int8 >= f32 && int8 >= bf16) return Bound::int8;
+  return f32 >= bf16 ? Bound::f32 : Bound::bf16;
 }
 
 Limit limit_of(const Work& work, const MachineLimits& machine) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  const double int8_seconds = work.int8_ops > 0 ? work.int8_ops / machine.int8 : 0;
-  const double f32_seconds = work.f32_ops > 0 ? work.f32_ops / machine.f32 : 0;
-  const double multiplying = int8_seconds + f32_seconds;
+  const double multiplying = seconds_of(work.int8_ops, machine.int8) + seconds_of(work.f32_ops, machine.f32) +
+                             seconds_of(work.bf16_ops, machine.bf16);
   Limit limit{.read = work.bytes > 0 ? work.tokens * machine.read / work.bytes : kInfinite,
               .compute = multiplying > 0 ? work.tokens / multiplying : kInfinite};
   limit.tokens_per_second = std::min(limit.read, limit.compute);
-  if (limit.compute < limit.read) limit.bound = int8_seconds >= f32_seconds ? Bound::int8 : Bound::f32;
+  if (limit.compute < limit.read) limit.bound = longest(work, machine);
   return limit;
 }
 

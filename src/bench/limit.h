@@ -3,7 +3,7 @@
 // - It reads the weight matrices once, at their size in the file; of the experts only those that some token chose. It
 //   reads the keys and values that its tokens attend to. It reads and writes the recurrent states of its sequences.
 // - It multiplies every token by the matrices of the layers, and by the output matrix if its logits are wanted. That is
-//   two operations per element, on bytes if the matrix is quantised, otherwise on floats.
+//   two operations per element: on bytes if the matrix is quantised, on BF16 if it is that, otherwise on floats.
 // Everything else (embedding lookup, norms, the arithmetic of attention and of recurrences) counts as free.
 //
 //   const ModelCost cost = cost_of(model.file(), pool.layout());
@@ -27,7 +27,8 @@ struct ModelCost {
   struct Matrices {
     std::uint64_t bytes = 0;
     std::uint64_t int8_elements = 0;  // of quantised matrices
-    std::uint64_t f32_elements = 0;   // of the others
+    std::uint64_t bf16_elements = 0;
+    std::uint64_t f32_elements = 0;  // of the others
   };
   struct Attention {
     std::uint64_t bytes_per_token = 0;  // of keys and values, in all layers with this window
@@ -54,12 +55,13 @@ struct Work {
   double bytes = 0;     // read or written
   double int8_ops = 0;  // operations
   double f32_ops = 0;
+  double bf16_ops = 0;
 };
 Work work_of(const ModelCost& cost, const Phase& phase);
 // The bytes of keys and values alone.
 double kv_bytes(const ModelCost& cost, double context);
 
-enum class Bound : std::uint8_t { read, int8, f32 };
+enum class Bound : std::uint8_t { read, int8, f32, bf16 };
 std::string_view name(Bound bound);
 
 // In tokens per second.
@@ -69,6 +71,8 @@ struct Limit {
   double read = 0;               // the limit of memory alone
   double compute = 0;            // the limit of multiplying alone; infinite without multiplications
 };
+// The kind of operations that takes longest.
+Bound longest(const Work& work, const MachineLimits& machine);
 Limit limit_of(const Work& work, const MachineLimits& machine);
 
 }  // namespace quire::bench

@@ -52,7 +52,8 @@ TEST(BenchLimit, MatricesCountAtTheirSizeInTheFileAndByTheRateOfTheirType) {
                              .cost();
   EXPECT_EQ(cost.layers.bytes, 64u * 64 / 32 * 34 + 128 * 64 * 2 + 64 * 32 / 32 * 18);
   EXPECT_EQ(cost.layers.int8_elements, 64u * 64 + 64 * 32);
-  EXPECT_EQ(cost.layers.f32_elements, 128u * 64);
+  EXPECT_EQ(cost.layers.bf16_elements, 128u * 64);
+  EXPECT_EQ(cost.layers.f32_elements, 0u);
   EXPECT_EQ(cost.output.bytes, 64u * 100 * 2);
   EXPECT_EQ(cost.output.int8_elements, 0u);
   EXPECT_EQ(cost.output.f32_elements, 64u * 100);
@@ -169,7 +170,7 @@ TEST(BenchLimit, APromptIsMultipliedByTheOutputForItsLastTokenOnly) {
 }
 
 TEST(BenchLimit, TheLimitIsTheSmallerOfReadingAndMultiplying) {
-  const MachineLimits machine{.read = 100, .int8 = 1000, .f32 = 10};
+  const MachineLimits machine{.read = 100, .int8 = 1000, .f32 = 10, .bf16 = 20};
   const Limit reading = limit_of({.tokens = 2, .bytes = 50, .int8_ops = 400}, machine);
   EXPECT_DOUBLE_EQ(reading.read, 4);
   EXPECT_DOUBLE_EQ(reading.compute, 5);
@@ -184,10 +185,13 @@ TEST(BenchLimit, TheLimitIsTheSmallerOfReadingAndMultiplying) {
   const Limit mixed = limit_of({.tokens = 2, .bytes = 50, .int8_ops = 1000, .f32_ops = 30}, machine);
   EXPECT_DOUBLE_EQ(mixed.tokens_per_second, 0.5);
   EXPECT_EQ(name(mixed.bound), "f32");
+  const Limit halves = limit_of({.tokens = 2, .bytes = 50, .f32_ops = 10, .bf16_ops = 60}, machine);
+  EXPECT_DOUBLE_EQ(halves.tokens_per_second, 0.5);
+  EXPECT_EQ(name(halves.bound), "bf16");
 }
 
 TEST(BenchLimit, WhereNothingIsMultipliedOnlyReadingLimits) {
-  const Limit limit = limit_of({.tokens = 1, .bytes = 50}, {.read = 100, .int8 = 1, .f32 = 1});
+  const Limit limit = limit_of({.tokens = 1, .bytes = 50}, {.read = 100, .int8 = 1, .f32 = 1, .bf16 = 1});
   EXPECT_DOUBLE_EQ(limit.tokens_per_second, 2);
   EXPECT_TRUE(std::isinf(limit.compute));
   EXPECT_EQ(limit.bound, Bound::read);

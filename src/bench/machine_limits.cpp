@@ -43,6 +43,7 @@ struct Loops {
   // Return the number of operations.
   double (*multiply_int8)(std::uint64_t rounds);
   double (*multiply_f32)(std::uint64_t rounds);
+  double (*multiply_bf16)(std::uint64_t rounds);
 };
 
 // --- any processor: plain loops, vectorized by the compiler
@@ -178,18 +179,53 @@ __attribute__((target("avx512f"))) double f32_avx512(std::uint64_t rounds) {
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
+__attribute__((target("avx512f,avx512bf16"))) double bf16_avx512(std::uint64_t rounds) {
+  constexpr int kChains = 16;
+  __m512 sums[kChains];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+  for (std::uint64_t r = 0; r < rounds; ++r) {
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, ones, ones);
+  }
+  keep(sums);
+  return 2.0 * 32 * kChains * static_cast<double>(rounds);
+}
+
+// Whole tiles: two times two factors of 16 rows and 64 columns.
+double int8_amx(std::uint64_t rounds) {
+  struct alignas(64) {
+    std::uint8_t palette = 1, start = 0, unused[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const shapes;
+  asm volatile("ldtilecfg %0" ::"m"(shapes));
+  asm volatile("tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3");
+  asm volatile("tilezero %tmm4\n\ttilezero %tmm5\n\ttilezero %tmm6\n\ttilezero %tmm7");
+  for (std::uint64_t r = 0; r < rounds; ++r) {
+    asm volatile(
+        "tdpbssd %tmm2, %tmm0, %tmm4\n\ttdpbssd %tmm3, %tmm0, %tmm5\n\t"
+        "tdpbssd %tmm2, %tmm1, %tmm6\n\ttdpbssd %tmm3, %tmm1, %tmm7");
+  }
+  asm volatile("tilerelease");
+  return 2.0 * 16 * 16 * 64 * 4 * static_cast<double>(rounds);
+}
+
 #endif
 
 // The loops of the kernels of this name: only they are known to run on this machine.
 Loops loops_of(const char* variant) {
 #if defined(__x86_64__)
-  if (std::strcmp(variant, "avx512") == 0)
-    return {{read_avx512<1>, read_avx512<2>, read_avx512<4>, read_avx512<8>}, int8_avx512, f32_avx512};
+  const bool amx = std::strcmp(variant, "amx") == 0, bf16 = amx || std::strcmp(variant, "avx512bf16") == 0;
+  if (bf16 || std::strcmp(variant, "avx512") == 0)
+    return {{read_avx512<1>, read_avx512<2>, read_avx512<4>, read_avx512<8>},
+            amx ? int8_amx : int8_avx512,
+            f32_avx512,
+            bf16 ? bf16_avx512 : f32_avx512};
   if (std::strcmp(variant, "avx2") == 0)
-    return {{read_avx2<1>, read_avx2<2>, read_avx2<4>, read_avx2<8>}, int8_avx2, f32_avx2};
+    return {{read_avx2<1>, read_avx2<2>, read_avx2<4>, read_avx2<8>}, int8_avx2, f32_avx2, f32_avx2};
 #endif
   (void)variant;
-  return {{read_plain<1>, read_plain<2>, read_plain<4>, read_plain<8>}, int8_plain, f32_plain};
+  return {{read_plain<1>, read_plain<2>, read_plain<4>, read_plain<8>}, int8_plain, f32_plain, f32_plain};
 }
 
 Result<Loops> loops_of(const LimitOptions& options) {
@@ -308,7 +344,7 @@ double measure_multiply(double (*loop)(std::uint64_t), const LimitOptions& optio
 }  // namespace
 
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b) {
-  return {std::max(a.read, b.read), std::max(a.int8, b.int8), std::max(a.f32, b.f32)};
+  return {std::max(a.read, b.read), std::max(a.int8, b.int8), std::max(a.f32, b.f32), std::max(a.bf16, b.bf16)};
 }
 
 struct ReadMeter::Memory {
@@ -379,7 +415,8 @@ Result<MachineLimits> measure_limits(const LimitOptions& options) {
   if (!memory) return std::unexpected(memory.error());
   return MachineLimits{.read = memory->measure(options.seconds / 2, kWindow),
                        .int8 = measure_multiply(loops->multiply_int8, options),
-                       .f32 = measure_multiply(loops->multiply_f32, options)};
+                       .f32 = measure_multiply(loops->multiply_f32, options),
+                       .bf16 = measure_multiply(loops->multiply_bf16, options)};
 }
 
 void read_lines(const cpu::Kernels& kernels, const std::byte* data, std::size_t bytes) {

@@ -27,6 +27,7 @@ struct MachineLimits {
   double read = 0;  // bytes of memory per second, read sequentially
   double int8 = 0;  // operations per second on bytes with 32-bit sums; a multiplication and an addition are two
   double f32 = 0;   // the same on 32-bit floats
+  double bf16 = 0;  // the same on BF16 with 32-bit sums; as f32 without an instruction for it
 };
 
 // The larger of each pair of numbers: a speed that was reached once is possible.

@@ -9,7 +9,7 @@ namespace {
 
 // Tests that every instruction set of the machine is measured, not how fast it is.
 TEST(MachineLimits, EveryInstructionSetAndNumberOfThreadsIsMeasured) {
-  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+  for (const char* variant : cpu::kVariants) {
     if (cpu::kernels_by_name(variant) == nullptr) continue;
     for (const std::uint32_t threads : {1u, 2u, 3u}) {
       const auto limits =
@@ -18,6 +18,7 @@ TEST(MachineLimits, EveryInstructionSetAndNumberOfThreadsIsMeasured) {
       EXPECT_GT(limits->read, 0) << variant;
       EXPECT_GT(limits->int8, 0) << variant;
       EXPECT_GT(limits->f32, 0) << variant;
+      EXPECT_GT(limits->bf16, 0) << variant;
     }
   }
 }
@@ -50,10 +51,12 @@ TEST(ReadMeter, LooksWithTheThreadsOfATeam) {
 }
 
 TEST(MachineLimits, TheBestOfTwoIsTakenNumberByNumber) {
-  const MachineLimits best = best_of({.read = 3, .int8 = 10, .f32 = 5}, {.read = 2, .int8 = 20, .f32 = 5});
+  const MachineLimits best =
+      best_of({.read = 3, .int8 = 10, .f32 = 5, .bf16 = 1}, {.read = 2, .int8 = 20, .f32 = 5, .bf16 = 2});
   EXPECT_EQ(best.read, 3);
   EXPECT_EQ(best.int8, 20);
   EXPECT_EQ(best.f32, 5);
+  EXPECT_EQ(best.bf16, 2);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ const std::vector<Target>& all_targets() {
       {kLlama, "Q4_K", "prefill", "", 1, Of::compute},
       {kLlama, "Q6_K", "prefill", "", 1, Of::compute},
       {kLlama, "F16", "prefill", "", 1, Of::compute, 0.70},
-      {kLlama, "BF16", "prefill", "", 1, Of::compute, 0.70},
+      {kLlama, "BF16", "prefill", "", 1, Of::compute, 0.75},
       {kLlama, "F32", "prefill", "", 1, Of::compute, 0.70},
       {kLlama, "Q8_0", "decode", "", 8},
       {kLlama, "Q8_0", "decode", "", 32, Of::compute, 0.35},
@@ -144,9 +144,7 @@ Cells cells_of(const Finding& finding, const MachineLimits& best) {
     const double rate = read ? most.read : most.compute;
     share = row.tokens_per_second / rate;
     // If memory is the limit, name the kind of multiplication that comes second.
-    const Bound multiplier =
-        row.work->int8_ops / machine.int8 >= row.work->f32_ops / machine.f32 ? Bound::int8 : Bound::f32;
-    limit = fmt::format("{:.1f} {}", rate, name(read ? Bound::read : multiplier));
+    limit = fmt::format("{:.1f} {}", rate, name(read ? Bound::read : longest(*row.work, machine)));
   }
   ratio = fmt::format("{:.2f}", share);
   if (target.target > 0) verdict = share >= target.target ? "met" : "missed";
@@ -166,10 +164,10 @@ std::string report(std::span<const Finding> findings, const Setting& setting) {
   std::string text = fmt::format(
       "{}: {}, {} core{}, {} of memory; {} thread{}, {} kernels; the best of {}. The best limits measured in the same "
       "run: "
-      "{:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second.\n\n",
+      "{:.1f} GB/s read, {:.0f} G int8, {:.0f} G bf16 and {:.0f} G f32 operations a second.\n\n",
       setting.date, text::printable(setting.processor), setting.cores, setting.cores == 1 ? "" : "s",
       in_units(setting.memory), setting.threads, setting.threads == 1 ? "" : "s", setting.variant, setting.repeat,
-      setting.limits.read / 1e9, setting.limits.int8 / 1e9, setting.limits.f32 / 1e9);
+      setting.limits.read / 1e9, setting.limits.int8 / 1e9, setting.limits.bf16 / 1e9, setting.limits.f32 / 1e9);
   for (std::size_t line = 0; line < table.size(); ++line) {
     for (std::size_t i = 0; i < widths.size(); ++i) {
       text += kToTheRight[i] ? fmt::format("| {:>{}} ", table[line][i], widths[i])

@@ -39,7 +39,7 @@ Setting setting() {
           .threads = 2,
           .memory = std::uint64_t{24} << 30,
           .repeat = 3,
-          .limits = {.read = 20e9, .int8 = 1000e9, .f32 = 200e9}};
+          .limits = {.read = 20e9, .int8 = 1000e9, .f32 = 200e9, .bf16 = 400e9}};
 }
 
 TEST(BenchReport, SaysWhatWasReachedOfWhatAndWhetherThatIsEnough) {
@@ -73,7 +73,7 @@ TEST(BenchReport, SaysWhatWasReachedOfWhatAndWhetherThatIsEnough) {
   };
   EXPECT_EQ(
       report(findings, setting()),
-      R"(2025-01-02: Abacus 3000, 2 cores, 24.0 GiB of memory; 2 threads, avx512 kernels; the best of 3. The best limits measured in the same run: 20.0 GB/s read, 1000 G int8 and 200 G f32 operations a second.
+      R"(2025-01-02: Abacus 3000, 2 cores, 24.0 GiB of memory; 2 threads, avx512 kernels; the best of 3. The best limits measured in the same run: 20.0 GB/s read, 1000 G int8, 400 G bf16 and 200 G f32 operations a second.
 
 | model          | type | phase                                        | tokens/s |         limit | ratio | target |                                  |
 |----------------|------|----------------------------------------------|---------:|--------------:|------:|-------:|----------------------------------|

@@ -211,8 +211,9 @@ class Bench {
     std::string text;
     for (const auto& [threads, limits] : limits_) {
       text += fmt::format(
-          "The machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8 and {:.0f} G f32 operations a second\n",
-          threads, threads == 1 ? "" : "s", limits.read / 1e9, limits.int8 / 1e9, limits.f32 / 1e9);
+          "The machine's limits, {} thread{}: {:.1f} GB/s read, {:.0f} G int8, {:.0f} G bf16 and {:.0f} G f32 "
+          "operations a second\n",
+          threads, threads == 1 ? "" : "s", limits.read / 1e9, limits.int8 / 1e9, limits.bf16 / 1e9, limits.f32 / 1e9);
     }
     return text;
   }

@@ -114,7 +114,7 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
       "sampling. Prompts are random tokens.\n\n"
       "The limit is the most that this machine could reach, measured in the same run.\n"
       "The column \"bound\" names what sets this limit: reading memory (read) or\n"
-      "arithmetic (int8, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
+      "arithmetic (int8, bf16, f32). A --shape is written to $TMPDIR or /tmp and removed afterwards.\n\n"
       "  quire bench --shape llama-1.1b --type Q8_0,Q4_K_M -w prefill,decode\n"
       "  quire bench --shape llama-1.1b --threads 1,2,4,8,16");
   command->callback([options, named] {

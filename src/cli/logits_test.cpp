@@ -60,7 +60,7 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
     const auto ids = json::value_to<std::vector<int>>(item.at("tokens"));
     const double spread = item.at("logit_std").to_number<double>();
     const auto expected = floats_of(golden + "/" + std::string(item.at("last_logits").as_string()));
-    for (const char* variant : {"scalar", "avx2", "avx512"}) {
+    for (const char* variant : cpu::kVariants) {
       const Outcome ran = call({"logits", "-m", golden + "/model.gguf", "--ids", fmt::format("{}", fmt::join(ids, ",")),
                                 "--kv-type", "f32", "--variant", variant, "-o", folder / "last.f32"});
       if (cpu::kernels_by_name(variant) == nullptr) {
@@ -103,7 +103,7 @@ TEST(Logits, VariantsAgreeOnQuantisedWeights) {
   const gguf::testing::TemporaryFolder folder;
   for (const char* kind : {"llama", "mamba2", "hybrid"}) {
     std::vector<float> scalar;
-    for (const char* variant : {"scalar", "avx2", "avx512"}) {
+    for (const char* variant : cpu::kVariants) {
       if (cpu::kernels_by_name(variant) == nullptr) {
         std::printf("this machine has no %s: left out\n", variant);
         continue;

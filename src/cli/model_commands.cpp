@@ -1,6 +1,8 @@
 #include "quire/cli/model_commands.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -10,8 +12,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "quire/backend/cpu/kernels.h"
 #include "quire/base/utf8.h"
 #include "quire/cli/chat.h"
 #include "quire/cli/dialogue.h"
@@ -179,13 +183,13 @@ std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const
       ->add_option_function<std::string>(
           "--variant",
           [options](const std::string& text) {
-            if (text != "scalar" && text != "avx2" && text != "avx512") {
-              refuse("--variant", text, "is not one of scalar, avx2, avx512");
+            if (std::ranges::find(cpu::kVariants, text) == std::end(cpu::kVariants)) {
+              refuse("--variant", text, fmt::format("is not one of {}", fmt::join(cpu::kVariants, ", ")));
             }
             options->model.variant = text;
           },
           "Instruction set to compute with (default: the best of this machine)")
-      ->type_name("scalar|avx2|avx512");
+      ->type_name("scalar|avx2|avx512|avx512bf16|amx");
   add_model_options(*command, options->model);
   add_adapter_options(*command, options->model, true);
   command->add_flag("--json", options->json, "Print one line of JSON");

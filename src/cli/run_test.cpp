@@ -81,7 +81,7 @@ TEST(Run, AConstraintIsKept) {
 }
 
 TEST(Run, TheStoryIsTheSameWithEveryInstructionSet) {
-  for (const char* variant : {"scalar", "avx2", "avx512"}) {
+  for (const char* variant : cpu::kVariants) {
     if (cpu::kernels_by_name(variant) == nullptr) {
       std::printf("this machine has no %s: left out\n", variant);
       continue;

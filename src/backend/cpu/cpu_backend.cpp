@@ -13,7 +13,7 @@
 
 namespace quire {
 
-using cpu::is_plain;
+using cpu::InputForms;
 using cpu::kFewRows;
 using cpu::row_of;
 using cpu::vector_of;
@@ -51,6 +51,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   const std::size_t all = std::size_t{sizes_.rows} * sizes_.cols;
   input_.resize(sizes_.rows, sizes_.cols);
   input_floats_.resize(all);
+  input_bf16_ = std::make_unique_for_overwrite<std::uint16_t[]>(all);
   for (Scratch& scratch : scratch_) {
     scratch.quants.resize(std::size_t{cpu::kMostTiles} * cpu::kMostChunkCols * cpu::kTileRows);
     scratch.scales.resize(std::size_t{cpu::kMostChunkCols} / 16 * cpu::kMostTiles * cpu::kTileRows);
@@ -189,17 +190,19 @@ void CpuBackend::make_input_row(const Input& input, std::uint32_t row, float* to
   }
 }
 
-// Applies the norm or gate and quantises, row by row, so that each row is in the L1 cache once.
-void CpuBackend::prepare_input(const Input& input, bool quants, bool floats) {
+// Applies the norm or gate, and quantises or rounds, row by row, so that each row is in the L1 cache once.
+void CpuBackend::prepare_input(const Input& input, InputForms forms) {
   const std::uint32_t cols = input.x.cols;
   cpu::for_each_by_thread(team_, input.x.rows, kFewRows, [&](std::uint32_t i, std::uint32_t thread) {
     const float* row = row_of(input.x, i);
     if (input.kind != Input::Kind::Plain) {
-      float* transformed = floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
+      float* transformed =
+          forms.floats ? input_floats_.data() + std::size_t{i} * sizes_.cols : scratch_[thread].row.data();
       make_input_row(input, i, transformed);
       row = transformed;
     }
-    if (quants) kernels_.quantize(row, cols, input_.row(i));
+    if (forms.quants) kernels_.quantize(row, cols, input_.row(i));
+    if (forms.bf16) kernels_.round_to_bf16(row, cols, bf16_row(i));
   });
 }
 
@@ -208,6 +211,8 @@ CpuBackend::ProductRows CpuBackend::all_rows(const Input& input) {
   const bool transformed = input.kind != Input::Kind::Plain;
   return {.floats = transformed ? input_floats_.data() : row_of(input.x, 0),
           .stride = transformed ? sizes_.cols : input.x.stride,
+          .bf16 = bf16_row(0),
+          .bf16_stride = sizes_.cols,
           .quants = input_.row(0),
           .quant_stride = input_.stride(),
           .count = input.x.rows};
@@ -225,8 +230,11 @@ void CpuBackend::multiply(const Weight& weight, std::uint32_t begin, std::uint32
     matrix.block_cols = info.block_size;
     matrix.block_bytes = info.block_bytes;
   }
-  if (is_plain(weight.type)) {
+  const InputForms form = InputForms::of(weight.type);
+  if (form.floats) {
     kernels_.multiply_float(matrix, begin, end, x.floats, x.stride, x.count, out, scratch(thread));
+  } else if (form.bf16) {
+    kernels_.multiply_bf16(matrix, begin, end, x.bf16, x.bf16_stride, x.count, out, scratch(thread));
   } else {
     kernels_.multiply_quant(matrix, begin, end, x.quants, x.quant_stride, x.count, out, scratch(thread));
   }
@@ -238,18 +246,18 @@ void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
 }
 
 void CpuBackend::multiply_all(std::span<const Product> products, const Input& input) {
-  bool quants = false, floats = false;
+  InputForms forms;
   const std::uint32_t rows = input.x.rows;
   std::uint32_t tiles = 0;
   for (const Product& product : products) {
     const Weight& weight = *product.weight;
     QUIRE_CHECK(input.x.cols == weight.cols && product.out.cols == weight.rows && rows == product.out.rows,
                 "shapes agree");
-    (is_plain(weight.type) ? floats : quants) = true;
+    forms.add(weight.type);
     tiles += divide_up(weight.rows, cpu::kTileRows);
   }
   QUIRE_CHECK(input.x.cols <= sizes_.cols && rows <= sizes_.rows, "steps are as large as they were prepared for");
-  if (quants || input.kind != Input::Kind::Plain) prepare_input(input, quants, floats);
+  if (forms.converted() || input.kind != Input::Kind::Plain) prepare_input(input, forms);
   const ProductRows x = all_rows(input);
 
   const cpu::WeightsAhead::Call& next = ahead_.note(products);
@@ -257,7 +265,13 @@ void CpuBackend::multiply_all(std::span<const Product> products, const Input& in
   // Tiles [begin, end) of all matrices, one after the other, and some rows of the input.
   const auto multiply_tiles = [&](std::uint32_t begin, std::uint32_t end, std::uint32_t first_row, std::uint32_t count,
                                   std::uint32_t thread) {
-    const ProductRows some{x.floats + first_row * x.stride, x.stride, input_.row(first_row), x.quant_stride, count};
+    const ProductRows some{.floats = x.floats + first_row * x.stride,
+                           .stride = x.stride,
+                           .bf16 = x.bf16 + first_row * x.bf16_stride,
+                           .bf16_stride = x.bf16_stride,
+                           .quants = input_.row(first_row),
+                           .quant_stride = x.quant_stride,
+                           .count = count};
     for (const Product& product : products) {
       const std::uint32_t all = divide_up(product.weight->rows, cpu::kTileRows);
       if (begin < all) {

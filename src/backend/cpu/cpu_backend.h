@@ -28,9 +28,26 @@ inline constexpr std::uint32_t kFewRows = 4;
 
 // Activations of this backend are f32 in host memory.
 inline float* row_of(const Tensor& x, std::uint32_t i) { return reinterpret_cast<float*>(x.data) + i * x.stride; }
-inline bool is_plain(gguf::Type type) {
-  return type == gguf::Type::F32 || type == gguf::Type::F16 || type == gguf::Type::BF16;
-}
+
+// In which forms an input is needed. The type of a matrix says which one it is multiplied with.
+struct InputForms {
+  bool floats = false, bf16 = false, quants = false;
+
+  void add(gguf::Type type) {
+    if (type == gguf::Type::F32 || type == gguf::Type::F16) {
+      floats = true;
+    } else {
+      (type == gguf::Type::BF16 ? bf16 : quants) = true;
+    }
+  }
+  static InputForms of(gguf::Type type) {
+    InputForms forms;
+    forms.add(type);
+    return forms;
+  }
+  bool converted() const { return bf16 || quants; }
+};
+
 inline const float* vector_of(const Tensor& x) { return reinterpret_cast<const float*>(x.data); }
 
 }  // namespace quire::cpu
@@ -91,10 +108,12 @@ class CpuBackend final : public Backend {
     LargeVector<float> chosen;  // of experts: outputs by choice, for some columns
     LargeVector<float> mixed;   // their sum for one row
   };
-  // Rows that are multiplied with one matrix: as floats or in 8 bits, whichever the type of the matrix needs.
+  // Rows that are multiplied with one matrix, in the form that the type of the matrix needs.
   struct ProductRows {
     const float* floats;
     std::uint64_t stride;
+    const std::uint16_t* bf16;
+    std::uint64_t bf16_stride;
     cpu::QuantInput quants;
     std::uint64_t quant_stride;
     std::uint32_t count;
@@ -117,13 +136,14 @@ class CpuBackend final : public Backend {
   void activate(Activation activation, float* out, const float* gate, const float* up, std::uint32_t n) const;
   void prepare_experts();
   void sort_choices(const Choices& choices, std::uint32_t experts);
-  ProductRows gather_rows(const Input& input, bool quants, bool floats);
+  ProductRows gather_rows(const Input& input, cpu::InputForms forms);
   ProductRows rows_of_expert(const ProductRows& all, std::uint32_t begin, std::uint32_t end);
   void multiply_chosen(const ExpertLayer& layer, const ProductRows& rows);
   void activate_chosen(const ExpertLayer& layer);
   void sum_chosen(const ExpertLayer& layer, const Choices& choices);
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
-  void prepare_input(const Input& input, bool quants, bool floats);
+  void prepare_input(const Input& input, cpu::InputForms forms);
+  std::uint16_t* bf16_row(std::uint32_t i) { return input_bf16_.get() + std::size_t{i} * sizes_.cols; }
   // Adapters (cpu_low_rank.cpp)
   struct LowRankInput {
     const float* x;
@@ -148,8 +168,10 @@ class CpuBackend final : public Backend {
   const Batch* batch_ = nullptr;            // of this step
   Sizes sizes_;                             // with cols rounded up
   std::vector<Scratch> scratch_;            // by thread
-  // The input of a product: quantised, and as floats where a norm or gate was applied to it. [rows][cols] each.
+  // The input of a product: quantised, in BF16, and as floats where a norm or gate was applied to it. [rows][cols]
+  // each.
   cpu::QuantRows input_;
+  std::unique_ptr<std::uint16_t[]> input_bf16_;  // memory is touched only where weights are BF16
   LargeVector<float> input_floats_;
   // The choices of a step's rows, sorted by expert. A choice's place is its index in that order.
   struct ExpertRange {
@@ -161,8 +183,9 @@ class CpuBackend final : public Backend {
   std::vector<std::uint32_t> places_of_;     // by choice: [rows][used]
   std::uint32_t expert_cols_ = 0;            // of the two below
   cpu::QuantRows place_inputs_;              // by place
-  // By place too. Memory is touched only where experts are floats.
+  // By place too. Memory is touched only where experts are floats or BF16.
   std::unique_ptr<float[]> place_floats_;
+  std::unique_ptr<std::uint16_t[]> place_bf16_;
   std::vector<float> expert_scores_;       // [threads][experts]
   std::vector<cpu::AttentionPlan> plans_;  // of this step, by group
   LargeVector<cpu::Query> queries_;        // [kv_heads][rows][heads / kv_heads]

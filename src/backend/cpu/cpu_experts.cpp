@@ -12,7 +12,7 @@
 
 namespace quire {
 
-using cpu::is_plain;
+using cpu::InputForms;
 using cpu::kFewRows;
 using cpu::row_of;
 using cpu::vector_of;
@@ -45,6 +45,7 @@ void CpuBackend::prepare_experts() {
   expert_cols_ = round_up(std::max(sizes_.expert_inner, sizes_.expert_width), 256u);
   place_inputs_.resize(choices, expert_cols_);
   place_floats_ = std::make_unique_for_overwrite<float[]>(choices * expert_cols_);
+  place_bf16_ = std::make_unique_for_overwrite<std::uint16_t[]>(choices * expert_cols_);
   expert_scores_.resize(std::size_t{team_.size()} * sizes_.experts);
   for (Scratch& scratch : scratch_) {
     scratch.chosen.resize(choices * cpu::kMostTiles * cpu::kTileRows);
@@ -73,8 +74,9 @@ void CpuBackend::experts(const ExpertLayer& layer, const Input& input, const Cho
               "shapes agree");
   if (rows == 0) return;
   sort_choices(choices, gate.count);
-  const bool floats = is_plain(gate.type) || is_plain(up.type), quants = !is_plain(gate.type) || !is_plain(up.type);
-  multiply_chosen(layer, gather_rows(input, quants, floats));
+  InputForms forms = InputForms::of(gate.type);
+  forms.add(up.type);
+  multiply_chosen(layer, gather_rows(input, forms));
   if (adapted_.any()) add_low_rank_to_chosen(layer, input);
   activate_chosen(layer);
   sum_chosen(layer, choices);
@@ -108,8 +110,8 @@ void CpuBackend::sort_choices(const Choices& choices, std::uint32_t experts) {
 }
 
 // Prepares the input, and copies the rows of experts that have several, so that they lie together.
-CpuBackend::ProductRows CpuBackend::gather_rows(const Input& input, bool quants, bool floats) {
-  if (quants || input.kind != Input::Kind::Plain) prepare_input(input, quants, floats);
+CpuBackend::ProductRows CpuBackend::gather_rows(const Input& input, InputForms forms) {
+  if (forms.converted() || input.kind != Input::Kind::Plain) prepare_input(input, forms);
   const ProductRows rows = all_rows(input);
   const std::uint32_t cols = input.x.cols;
   const auto count = static_cast<std::uint32_t>(chosen_experts_.size());
@@ -119,11 +121,15 @@ CpuBackend::ProductRows CpuBackend::gather_rows(const Input& input, bool quants,
     if (range.end - range.begin == 1) return;
     for (std::uint32_t place = range.begin; place < range.end; ++place) {
       const std::uint32_t row = place_rows_[place];
-      if (floats) {
+      if (forms.floats) {
         std::memcpy(place_floats_.get() + std::size_t{place} * expert_cols_, rows.floats + row * rows.stride,
                     cols * sizeof(float));
       }
-      if (!quants) continue;
+      if (forms.bf16) {
+        std::memcpy(place_bf16_.get() + std::size_t{place} * expert_cols_, bf16_row(row),
+                    round_up(cols, 2u) * sizeof(std::uint16_t));
+      }
+      if (!forms.quants) continue;
       const cpu::QuantInput from = input_.row(row), to = place_inputs_.row(place);
       std::memcpy(to.q, from.q, cols);
       std::memcpy(to.scales, from.scales, cols / 32 * sizeof(float));
@@ -140,10 +146,21 @@ CpuBackend::ProductRows CpuBackend::gather_rows(const Input& input, bool quants,
 CpuBackend::ProductRows CpuBackend::rows_of_expert(const ProductRows& all, std::uint32_t begin, std::uint32_t end) {
   if (end - begin == 1) {
     const std::uint32_t row = place_rows_[begin];
-    return {all.floats + row * all.stride, all.stride, input_.row(row), input_.stride(), 1};
+    return {.floats = all.floats + row * all.stride,
+            .stride = all.stride,
+            .bf16 = all.bf16 + row * all.bf16_stride,
+            .bf16_stride = all.bf16_stride,
+            .quants = input_.row(row),
+            .quant_stride = input_.stride(),
+            .count = 1};
   }
-  return {place_floats_.get() + std::size_t{begin} * expert_cols_, expert_cols_, place_inputs_.row(begin),
-          place_inputs_.stride(), end - begin};
+  return {.floats = place_floats_.get() + std::size_t{begin} * expert_cols_,
+          .stride = expert_cols_,
+          .bf16 = place_bf16_.get() + std::size_t{begin} * expert_cols_,
+          .bf16_stride = expert_cols_,
+          .quants = place_inputs_.row(begin),
+          .quant_stride = place_inputs_.stride(),
+          .count = end - begin};
 }
 
 void CpuBackend::multiply_chosen(const ExpertLayer& layer, const ProductRows& rows) {
@@ -163,19 +180,20 @@ void CpuBackend::multiply_chosen(const ExpertLayer& layer, const ProductRows& ro
   });
 }
 
-// The inputs of down(): floats take the place of the gates, others are quantised.
+// The inputs of down(): floats take the place of the gates, others are rounded to BF16 or quantised.
 void CpuBackend::activate_chosen(const ExpertLayer& layer) {
-  const bool floats = is_plain(layer.down.weight->type);
+  const InputForms form = InputForms::of(layer.down.weight->type);
   const std::uint32_t cols = layer.down.weight->cols;
   cpu::for_each_by_thread(team_, layer.gate.out.rows, kFewRows, [&](std::uint32_t place, std::uint32_t thread) {
     float* const gate = row_of(layer.gate.out, place);
-    float* const to = floats ? gate : scratch_[thread].row.data();
+    float* const to = form.floats ? gate : scratch_[thread].row.data();
     activate(layer.activation, to, gate, row_of(layer.up.out, place), cols);
     if (low_rank_of_place(*layer.down.weight, place) != nullptr) {
       const auto range = std::ranges::upper_bound(chosen_experts_, place, {}, &ExpertRange::begin) - 1;
       low_rank_a_of_place(*layer.down.weight, place, range->expert, to);
     }
-    if (!floats) kernels_.quantize(to, cols, place_inputs_.row(place));
+    if (form.quants) kernels_.quantize(to, cols, place_inputs_.row(place));
+    if (form.bf16) kernels_.round_to_bf16(to, cols, place_bf16_.get() + std::size_t{place} * expert_cols_);
   });
 }
 
@@ -192,8 +210,13 @@ void CpuBackend::sum_chosen(const ExpertLayer& layer, const Choices& choices) {
     const std::uint32_t cols = std::min(count * cpu::kTileRows, down.weight->rows - first);
     float* const chosen = scratch_[thread].chosen.data();
     for (const ExpertRange& range : chosen_experts_) {
-      const ProductRows x{row_of(layer.gate.out, range.begin), layer.gate.out.stride, place_inputs_.row(range.begin),
-                          place_inputs_.stride(), range.end - range.begin};
+      const ProductRows x{.floats = row_of(layer.gate.out, range.begin),
+                          .stride = layer.gate.out.stride,
+                          .bf16 = place_bf16_.get() + std::size_t{range.begin} * expert_cols_,
+                          .bf16_stride = expert_cols_,
+                          .quants = place_inputs_.row(range.begin),
+                          .quant_stride = place_inputs_.stride(),
+                          .count = range.end - range.begin};
       const float* bias = bias_of(down, range.expert);
       multiply(rows_from(down.weight->at(range.expert), n * piece), 0, count, x,
                {chosen + std::size_t{range.begin} * cols, cols, bias == nullptr ? nullptr : bias + first, false, 1},

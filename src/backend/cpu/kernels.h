@@ -1,6 +1,7 @@
-// The kernels of the CPU backend, as a table of functions per instruction set. The three tables come from one source
-// (kernels.inl and what it includes), compiled with different flags. Each gives exact, repeatable results within
-// itself. Tests compare them with each other.
+// The kernels of the CPU backend, as a table of functions per instruction set. Three tables come from one source
+// (kernels.inl and what it includes), compiled with different flags. "avx512bf16" is "avx512" with products of BF16
+// weights by the instruction for them, and "amx" is that with products of many rows by tile instructions. Each gives
+// exact, repeatable results within itself. Tests compare them with each other.
 #pragma once
 
 #include <cstddef>
@@ -166,6 +167,11 @@ struct Kernels {
   void (*multiply_float)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const float* x,
                          std::uint64_t stride, std::uint32_t rows, const ProductOut& out,
                          const ProductScratch& scratch);
+  // BF16 (bf16_products.inl has the arithmetic). Inputs are rounded first: to the nearest, ties to even. Rows have an
+  // even number of elements: after an odd number comes a zero.
+  void (*round_to_bf16)(const float* x, std::uint32_t cols, std::uint16_t* out);
+  void (*multiply_bf16)(const WeightTiles& weight, std::uint32_t begin, std::uint32_t end, const std::uint16_t* x,
+                        std::uint64_t stride, std::uint32_t rows, const ProductOut& out, const ProductScratch& scratch);
   // Keys and values
   // `next` is prefetched; it may be null.
   void (*attend)(const ContextTile& tile, const ContextTile* next, ElementType type, Query* queries,
@@ -215,9 +221,16 @@ struct Kernels {
 const Kernels& scalar_kernels();
 const Kernels* avx2_kernels();  // null if this program was built without them
 const Kernels* avx512_kernels();
+const Kernels* avx512bf16_kernels();
+const Kernels* amx_kernels();
+// For tests: "avx512" with the code of "amx" and its tile instructions in plain code.
+const Kernels* emulated_amx_kernels();
 
-// The best table for this processor, or the named one ("scalar", "avx2", "avx512"). Null if the processor or the
-// program does not have it.
+// From the plainest to the best.
+inline constexpr const char* kVariants[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx"};
+
+// The best table for this processor, or the named one. Null if the processor, its operating system or the program does
+// not have it. The first question about "amx" asks the operating system for the permission to use tiles.
 const Kernels& best_kernels();
 const Kernels* kernels_by_name(const char* name);
 

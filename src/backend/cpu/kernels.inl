@@ -10,7 +10,11 @@
 #include "file_rows_grids.inl"
 #include "file_rows.inl"
 #include "tiles.inl"
+#include "product_parts.inl"
+#include "unpack.inl"
 #include "products.inl"
+#include "float_products.inl"
+#include "bf16_products.inl"
 #include "rows.inl"
 #include "layer_norm.inl"
 #include "low_rank.inl"
@@ -28,6 +32,8 @@ constexpr Kernels make_kernels(const char* name) {
           .quantize = quantize,
           .multiply_quant = multiply_quant,
           .multiply_float = multiply_float,
+          .round_to_bf16 = round_to_bf16,
+          .multiply_bf16 = multiply_bf16,
           .attend = attend,
           .merge = merge,
           .end_attention = end_attention,

@@ -7,12 +7,13 @@
 
 namespace quire::cpu {
 
-// The kernels that this machine can run.
+// The kernels that this machine can run, and those of AMX with emulated tiles.
 inline std::vector<const Kernels*> all_kernels() {
   std::vector<const Kernels*> all;
-  for (const char* name : {"scalar", "avx2", "avx512"}) {
+  for (const char* name : kVariants) {
     if (const Kernels* kernels = kernels_by_name(name)) all.push_back(kernels);
   }
+  if (kernels_by_name("avx512") != nullptr) all.push_back(emulated_amx_kernels());
   return all;
 }
 

@@ -131,6 +131,22 @@ void quantize(const float* x, std::uint32_t cols, const QuantInput& out) {
   }
 }
 
+// Rounds to BF16: to the nearest, ties to even.
+void round_to_bf16(const float* x, std::uint32_t cols, std::uint16_t* out) {
+  std::uint32_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= cols; i += 16) {
+    const V16 v = load16(x + i);
+    const U16 bits = reinterpret_cast<U16>(v);
+    const U16 nearest = v == v ? nearest_brain(v) : bits | 0x400000u;  // NOLINT(misc-redundant-expression): NaN stays
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(nearest >> 16)));
+  }
+#endif
+  for (; i < cols; ++i) out[i] = gguf::f32_to_bf16(x[i]);
+  if (cols % 2 != 0) out[cols] = 0;
+}
+
 // A row of Q8_0: each block of 32 under the smallest f16 scale that brings its largest number to at most 127. So no
 // number is off by more than half its block's scale. Numbers beyond 127 times the largest f16 become that. A block with
 // a number that is not finite becomes NaN.

@@ -28,6 +28,11 @@ void put_nibbles(const std::uint8_t (&q)[kTileRows][32], std::byte* to) {
   }
 }
 
+// Where a BF16 element is in its tile.
+std::size_t pair_offset(std::uint32_t col, std::uint32_t row) {
+  return (std::size_t{col / 2} * kTileRows + row) * 4 + col % 2 * 2;
+}
+
 constexpr std::byte kZeros[256] = {};
 
 // The rows of a tile. Missing rows of the last tile are zeros.
@@ -174,6 +179,15 @@ void make_plain(const RowsOf& from, std::uint32_t cols, std::byte* to) {
   }
 }
 
+// Two columns of a row side by side. A missing last column is zero.
+void make_pairs(const RowsOf& from, std::uint32_t cols, std::byte* to) {
+  std::memset(to, 0, tile_bytes(Type::BF16, cols));
+  for (std::uint32_t r = 0; r < from.count; ++r) {
+    const std::byte* row = from.rows + r * from.row_bytes;
+    for (std::uint32_t k = 0; k < cols; ++k) std::memcpy(to + pair_offset(k, r), row + std::size_t{k} * 2, 2);
+  }
+}
+
 float half_at(const std::byte* p) {
   std::uint16_t bits;
   std::memcpy(&bits, p, 2);
@@ -267,8 +281,8 @@ std::uint64_t tile_bytes(Type type, std::uint32_t cols) {
     case Type::Q5_K: return pieces * kQ5KPiece;
     case Type::Q6_K: return pieces * kQ6KPiece;
     case Type::F32: return std::uint64_t{cols} * 64;
-    case Type::F16:
-    case Type::BF16: return (std::uint64_t{cols} * 32 + 63) / 64 * 64;
+    case Type::F16: return (std::uint64_t{cols} * 32 + 63) / 64 * 64;
+    case Type::BF16: return (std::uint64_t{cols} + 1) / 2 * 64;
     default: return 0;
   }
 }
@@ -284,8 +298,8 @@ void make_tile(Type type, const std::byte* rows, std::uint64_t row_bytes, std::u
     case Type::Q5_K: return make_q45_k(from, cols, true, tile);
     case Type::Q6_K: return make_q6_k(from, cols, tile);
     case Type::F32: return make_plain<4>(from, cols, tile);
-    case Type::F16:
-    case Type::BF16: return make_plain<2>(from, cols, tile);
+    case Type::F16: return make_plain<2>(from, cols, tile);
+    case Type::BF16: return make_pairs(from, cols, tile);
     default: QUIRE_CHECK(false, "only types that have tiles are arranged");
   }
 }
@@ -302,11 +316,13 @@ void read_tile_row(Type type, const std::byte* tile, std::uint32_t row, std::uin
       for (std::uint32_t k = 0; k < cols; ++k) std::memcpy(to + k, tile + (std::size_t{k} * kTileRows + row) * 4, 4);
       return;
     case Type::F16:
+      for (std::uint32_t k = 0; k < cols; ++k) to[k] = half_at(tile + (std::size_t{k} * kTileRows + row) * 2);
+      return;
     case Type::BF16:
       for (std::uint32_t k = 0; k < cols; ++k) {
         std::uint16_t bits;
-        std::memcpy(&bits, tile + (std::size_t{k} * kTileRows + row) * 2, 2);
-        to[k] = type == Type::F16 ? gguf::f16_to_f32(bits) : gguf::bf16_to_f32(bits);
+        std::memcpy(&bits, tile + pair_offset(k, row), 2);
+        to[k] = gguf::bf16_to_f32(bits);
       }
       return;
     default: QUIRE_CHECK(false, "only types that have tiles are read from them");

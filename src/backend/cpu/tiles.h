@@ -6,7 +6,8 @@
 //   MXFP4        likewise; a scale is one byte
 //   Q4_K, Q5_K   pieces of 256 columns: [16] d, [16] dmin (f16), [12][16] six-bit scales, then [8] of quants
 //   Q6_K         pieces of 256 columns: [16] d (f16), 32 bytes of padding, [16][16] scales (i8), then [8] of quants
-//   F16, BF16    [columns][16], F32 likewise
+//   F16, F32     [columns][16]
+//   BF16         [pairs of columns][16][2]; an odd last column has a zero beside it
 //
 // The quants of a block are vectors of 64 bytes, each with four columns of sixteen rows. With 8 bits there are eight
 // vectors. With nibbles there are four: vector j holds the columns from 4j on in the low nibbles, and those from 16 +

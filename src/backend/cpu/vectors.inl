@@ -3,6 +3,7 @@
 
 typedef float V16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef std::int32_t I16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef std::uint32_t U16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef std::uint8_t B64 __attribute__((vector_size(64), aligned(1), may_alias));
 
 #define QUIRE_INLINE inline __attribute__((always_inline))
@@ -198,6 +199,29 @@ QUIRE_INLINE V16 load_brain_halves(const std::byte* p) {
   return reinterpret_cast<V16>(wide);
 #endif
 }
+// The upper halves are those of the nearest bf16 values; the lower halves are whatever is left.
+QUIRE_INLINE U16 nearest_brain(V16 v) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  // The same as below. The compiler would compare element by element.
+  U16 nearest;
+  __m256i parts[2];
+  __builtin_memcpy(parts, &v, 64);
+  for (int i = 0; i < 2; ++i) {
+    const __m256 part = _mm256_castsi256_ps(parts[i]);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(parts[i], 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
+    const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(part, part, _CMP_ORD_Q));
+    parts[i] = _mm256_add_epi32(parts[i], _mm256_and_si256(number, up));
+  }
+  __builtin_memcpy(&nearest, parts, 64);
+  return nearest;
+#else
+  const U16 bits = reinterpret_cast<U16>(v), up = 0x7FFFu + ((bits >> 16) & 1u);
+  // The sum could turn a NaN into a number.
+  return v == v ? bits + up : bits;  // NOLINT(misc-redundant-expression)
+#endif
+}
+
 QUIRE_INLINE V16 load_bytes(const std::byte* p) {  // unsigned
 #if defined(__AVX512F__)
   return to_floats(reinterpret_cast<I16>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));
