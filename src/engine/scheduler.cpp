@@ -133,7 +133,7 @@ void Scheduler::pack() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Choice& choice = *step_.choices[i];
     step_.batch.add(choice.sequence, std::span(choice.tokens).subspan(choice.position, entries_[i].rows),
-                    entries_[i].logits, entries_[i].checkpoint);
+                    entries_[i].logits, entries_[i].checkpoint, adapter_of(choice.name_space));
   }
 }
 

@@ -34,6 +34,7 @@ struct BatchEntry {
   Logits logits = Logits::None;
   bool checkpoint = false;      // keep a checkpoint after the last token, if that is a block boundary
   std::uint32_t first_row = 0;  // of the batch
+  std::uint32_t adapter = 0;    // what the model computes these rows with, beside its weights; 0: none
   // Set by SequencePool::bind()
   std::uint32_t position = 0;  // of the first token
   std::uint32_t table = 0;     // row of the group's page tables
@@ -63,11 +64,16 @@ class Batch {
     kv_.clear();
     states_ = {};
   }
-  void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false) {
+  void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false,
+           std::uint32_t adapter = 0) {
     const auto first = static_cast<std::uint32_t>(tokens_.size());
     const auto rows = static_cast<std::uint32_t>(tokens.size());
-    entries_.push_back(
-        {.sequence = sequence, .rows = rows, .logits = logits, .checkpoint = checkpoint, .first_row = first});
+    entries_.push_back({.sequence = sequence,
+                        .rows = rows,
+                        .logits = logits,
+                        .checkpoint = checkpoint,
+                        .first_row = first,
+                        .adapter = adapter});
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     if (logits == Logits::Last && rows > 0) wanted_.push_back(first + rows - 1);
     for (std::uint32_t i = 0; logits == Logits::All && i < rows; ++i) wanted_.push_back(first + i);
