@@ -121,6 +121,8 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   const Clock::time_point first = hearing->tokens > 0 ? hearing->first_token : end;
   answered.reused = hearing->usage.hit.tokens;
   answered.prefill_done = hearing->finish != engine::Finish::Cancelled || hearing->tokens > 0;
+  answered.drafted = hearing->usage.drafted_tokens;
+  answered.accepted = hearing->usage.accepted_tokens;
   const std::uint32_t computed = prompt - answered.reused;
   const std::uint32_t sampled = hearing->usage.completion_tokens;
   answered.prefill = {computed, seconds_between(start, first), computed};

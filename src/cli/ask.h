@@ -53,10 +53,11 @@ struct Question {
 };
 
 struct Answered {
-  std::uint32_t reused = 0;   // tokens of the prompt that were in the prefix cache
-  bool prefill_done = false;  // false: stopped before the first token
-  Timing prefill;             // tokens computed
-  Timing decode;              // tokens of the answer, without the one that ended it
+  std::uint32_t reused = 0;                 // tokens of the prompt that were in the prefix cache
+  bool prefill_done = false;                // false: stopped before the first token
+  Timing prefill;                           // tokens computed
+  Timing decode;                            // tokens of the answer, without the one that ended it
+  std::uint32_t drafted = 0, accepted = 0;  // guesses that were computed; of those, the ones that were right
   Ending ending = Ending::limit;
 };
 

@@ -8,6 +8,8 @@
 #include "quire/cli/bundled_model.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
+#include "quire/engine/model_drafter.h"
+#include "quire/engine/ngram_drafter.h"
 #include "quire/model/model.h"
 
 namespace quire::cli {
@@ -64,6 +66,36 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
   return model;
 }
 
+namespace {
+
+constexpr std::uint64_t kDraftMemory = std::uint64_t{512} << 20;  // of the smaller model's pool
+constexpr std::uint32_t kDraftSequences = 16;                     // that draft at once
+
+Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& options, const model::Model& model,
+                                                      std::uint32_t max_sequences, const Console& console) {
+  if (options.draft.empty() || options.speculate == Speculate::Ngram) return std::make_shared<engine::NgramDrafter>();
+  ModelOptions smaller = options;
+  smaller.model = options.draft;
+  auto draft = load_model(smaller, console);
+  if (!draft) return std::unexpected(draft.error());
+  if (auto ok = engine::same_vocabulary(model, **draft); !ok) return std::unexpected(ok.error());
+  engine::HostOptions host{.memory = kDraftMemory,
+                           .kv_type = options.kv_type,
+                           .state_type = options.state_type,
+                           .block_size = options.block_size,
+                           .max_sequences = 2 * std::min(max_sequences, kDraftSequences),
+                           .checkpoints = 0,
+                           .prefix_cache = false,
+                           .event_capacity = 64};
+  host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
+  host.engine.host_bytes = 0;
+  auto hosted = engine::HostedModel::create(std::move(*draft), host);
+  if (!hosted) return fail(fmt::format("{}: {}", options.draft, hosted.error().message));
+  return std::make_shared<engine::ModelDrafter>(std::move(*hosted));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console) {
   // An unknown device or variant is refused before the file is read.
@@ -78,6 +110,12 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
   host.kv_type = options.kv_type;
   host.block_size = options.block_size;
   host.state_type = options.state_type;
+  if (options.speculate != Speculate::Off) {
+    auto drafter = make_drafter(options, **model, host.max_sequences, console);
+    if (!drafter) return std::unexpected(drafter.error());
+    host.engine.drafter = std::move(*drafter);
+    host.engine.draft_tokens = options.draft_tokens;
+  }
   return engine::HostedModel::create(std::move(*model), std::move(*backend), host);
 }
 

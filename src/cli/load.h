@@ -18,6 +18,13 @@
 
 namespace quire::cli {
 
+// Whether answers are speculated (engine/drafter.h), and by what.
+enum class Speculate : std::uint8_t {
+  Off,
+  Auto,   // by a smaller model if one was given, otherwise by look-up
+  Ngram,  // by look-up in the conversation
+};
+
 struct ModelOptions {
   std::string model;          // a GGUF file; empty: the bundled one
   std::uint32_t threads = 0;  // 0: one per core
@@ -31,6 +38,9 @@ struct ModelOptions {
   std::uint32_t block_size = kDefaultBlockSize;
   std::vector<model::AdapterOptions> adapters;  // --lora
   std::string adapter;                          // the one to answer with, by name; empty: the only one, if there is one
+  Speculate speculate = Speculate::Off;
+  std::uint32_t draft_tokens = 8;  // the most drafts of an answer in a step
+  std::string draft;               // the file of a smaller model that drafts; empty: none
 };
 
 // The number of the adapter that a command answers with; 0: none. Fails if there are several and none was chosen.

@@ -94,6 +94,7 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
   add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
   add_adapter_options(*command, options->model, true);
+  add_speculation_options(*command, options->model);
   command->add_flag("--special", options->special, "Read <|im_end|> and the like in the prompt as special tokens");
   command->add_flag("--echo", options->echo, "Print the prompt too");
   command->add_flag("--json", options->json, "Print one line of JSON at the end instead of streaming the text");
@@ -138,6 +139,7 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
   add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
   add_adapter_options(*command, options->model, true);
+  add_speculation_options(*command, options->model);
   command->footer(
       "/help lists the commands of a conversation. In a pipe, each line is a turn and\n"
       "only the answers are printed:\n"

@@ -7,6 +7,7 @@
 
 #include "quire/cli/printable.h"
 #include "quire/cli/sizes.h"
+#include "quire/engine/drafter.h"
 
 namespace quire::cli {
 
@@ -140,6 +141,24 @@ void add_adapter_options(CLI::App& command, ModelOptions& options, bool chooses)
   command
       .add_option("--adapter", options.adapter, "The adapter to answer with (default: the only --lora that is given)")
       ->type_name("NAME");
+}
+
+void add_speculation_options(CLI::App& command, ModelOptions& options) {
+  options.speculate = Speculate::Auto;
+  command
+      .add_option_function<std::string>(
+          "--speculate",
+          [&options](const std::string& text) {
+            check_name("--speculate", text, text, {"auto", "off", "ngram"});
+            options.speculate = text == "off" ? Speculate::Off : text == "ngram" ? Speculate::Ngram : Speculate::Auto;
+          },
+          "Guess the next tokens from what the conversation repeats, and compute\nthem in the same step where that "
+          "pays. Answers stay the same to the\nlast bit (default: auto)")
+      ->type_name("auto|off|ngram");
+  command.add_option("--draft", options.draft, "A smaller model with the same vocabulary that guesses instead")
+      ->type_name("FILE");
+  add_number<std::uint32_t>(command, "--draft-tokens", options.draft_tokens, {1, engine::kMostDrafts},
+                            "Guesses for an answer in one step, at most (default: 8)");
 }
 
 void add_block_size(CLI::App& command, std::uint32_t& block_size) {

@@ -68,4 +68,7 @@ void add_model_options(CLI::App& command, ModelOptions& options,
 // Adds --lora, and --adapter for commands that answer by themselves.
 void add_adapter_options(CLI::App& command, ModelOptions& options, bool chooses);
 
+// Adds --speculate, --draft and --draft-tokens, for commands that write answers. Drafts are on by default.
+void add_speculation_options(CLI::App& command, ModelOptions& options);
+
 }  // namespace quire::cli

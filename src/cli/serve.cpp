@@ -222,6 +222,7 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       "Size of the pool that holds all sequences, e.g. 512M or 2G\n(default: enough for 16 full contexts, "
       "at most half of the free memory)");
   add_adapter_options(*command, options->model, false);
+  add_speculation_options(*command, options->model);
   add_number<std::uint32_t>(*command, "--max-sequences", options->max_sequences, {1, 4096},
                             "Sequences in one batch (default: 64)");
   add_number<std::uint32_t>(*command, "--step-tokens", options->step_tokens, {1, 65536},

@@ -340,7 +340,7 @@ bool Engine::step() {
     if (output) {
       scheduler_->measure(model_seconds);
       take(step, *output);
-      commit(step);
+      commit(step, *output);
     } else {
       lose_step(step, output.error());
     }
@@ -372,22 +372,29 @@ void Engine::note_admissions(const Step& step) {
 
 // Commits one choice after the other. An answer that ends here frees memory, and the checkpoint of the next choice may
 // use it.
-void Engine::commit(const Step& step) {
+void Engine::commit(const Step& step, const model::StepOutput& output) {
+  std::uint32_t row = 0;  // of the output
   for (std::size_t i = 0; i < step.choices.size(); ++i) {
     const BatchEntry& entry = step.batch.entries()[i];
     Choice& choice = *step.choices[i];
-    const auto ok = pool_->commit(entry.sequence, step.batch.tokens(entry), entry.checkpoint);
+    const std::uint32_t first = std::exchange(row, row + entry.wanted_rows());
+    const auto tokens = step.batch.tokens(entry).first(entry.certain_rows());
+    const auto ok = pool_->commit(entry.sequence, tokens, entry.checkpoint);
     QUIRE_CHECK(ok.has_value(), "schedule() has reserved what is committed");
-    choice.position += entry.rows;
-    if (choice.decodes()) {
-      ++stats_.generated_tokens;
-    } else {
+    choice.position += entry.certain_rows();
+    if (!choice.decodes()) {
       stats_.computed_tokens += entry.rows;
+    } else if (choice.pending() == 0) {
+      ++stats_.generated_tokens;
     }
-    if (choice.pending() > 0) continue;  // the prompt goes on
+    if (choice.pending() > 0) continue;  // the prompt goes on, or what has to be redone
     Job& job = *jobs_.at(choice.request);
     choice.state = State::Decode;
     choice.just_resumed = false;
+    if (entry.drafts > 0) {
+      accept_drafts(choice, step, entry, first, output);
+      continue;
+    }
     if (job.siblings_started) {
       accept(choice);
       continue;

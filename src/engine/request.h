@@ -129,6 +129,8 @@ struct Usage {
   double first_token_seconds = 0;                // since it was submitted
   double total_seconds = 0;
   std::uint32_t suspensions = 0;
+  std::uint32_t drafted_tokens = 0;   // guesses that were computed beside the answer (EngineOptions::drafter)
+  std::uint32_t accepted_tokens = 0;  // of those, the ones that became part of it
 };
 
 // Valid only during the call of Listener::on_event.

@@ -41,7 +41,7 @@ TEST(AdapterHeap, NothingIsAllocatedInAStepWithAdapters) {
       if (step == 4) before = allocations;
       batch.clear();
       for (std::uint32_t i = 0; i < 8; ++i) {
-        batch.add(ids[i], std::span(tokens).first(1 + (i + step) % 8), Logits::Last, false, (i + step) % 4);
+        batch.add(ids[i], std::span(tokens).first(1 + (i + step) % 8), Logits::Last, false, {}, (i + step) % 4);
       }
       ASSERT_TRUE(runner.run(batch));
     }

@@ -81,7 +81,7 @@ std::vector<std::vector<float>> logits(Loaded& loaded, Backend& backend, const s
     batch.clear();
     const std::size_t count = std::min<std::size_t>(chunk, asked[0].tokens.size() - done);
     for (std::size_t i = 0; i < asked.size(); ++i) {
-      batch.add(ids[i], std::span(asked[i].tokens).subspan(done, count), Logits::All, false, asked[i].adapter);
+      batch.add(ids[i], std::span(asked[i].tokens).subspan(done, count), Logits::All, false, {}, asked[i].adapter);
     }
     const auto rows = runner.run(batch);
     EXPECT_TRUE(rows) << rows.error().message();

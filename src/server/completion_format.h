@@ -34,6 +34,7 @@ struct UsageSum {
   std::uint64_t matched_tokens = 0;
   TierTokens from{};  // of the cached tokens: those from a tier; the rest was in the pool
   std::uint64_t suspensions = 0;
+  std::uint64_t drafted_tokens = 0, accepted_tokens = 0;
   double queued_seconds = 0;
   double first_token_seconds = 0;
   double total_seconds = 0;

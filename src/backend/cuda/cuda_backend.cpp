@@ -75,8 +75,8 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
 
   low_rank_.prepare(sizes, scratch_.data() + products + attention + experts);
 
-  batch_bytes_ =
-      6 * round_up(rows * sizeof(std::uint32_t), kAlignment) + round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
+  batch_bytes_ = 6 * round_up(rows * sizeof(std::uint32_t), kAlignment) +
+                 3 * round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
   batch_device_ = {};
   auto batch = DeviceBuffer::create(*device_, batch_bytes_, kAlignment);
   if (!batch) return std::unexpected(batch.error());
@@ -170,12 +170,45 @@ void CudaBackend::begin(const Batch& batch) {
     const std::uint32_t* const all = put(std::span<const std::uint32_t>(low_rank_.rows().of_all().list));
     low_rank_.set_lists(all, put(std::span<const std::uint32_t>(low_rank_.rows().of_wanted().list)));
   }
+  at = put_drafts(batch, at);
   attention_.begin(batch);
   QUIRE_CHECK(at <= batch_bytes_, "the batch fits into its buffer");
   if (at > 0 && !device_->lost()) {
     device_->note(cudaMemcpyAsync(batch_device_.data(), batch_host_, at, cudaMemcpyHostToDevice, device_->stream()));
   }
   collecting_ = single;
+}
+
+// The rows of a batch once more, those before the drafts and the drafts. Returns where the buffer goes on.
+std::uint64_t CudaBackend::put_drafts(const Batch& batch, std::uint64_t at) {
+  certain_ = on_device_;
+  drafts_ = {};
+  const auto has_drafts = [](const BatchEntry& entry) { return entry.drafts > 0; };
+  if (batch.states().num_layers == 0 || std::ranges::none_of(batch.entries(), has_drafts)) return at;
+  const auto begin = [&](cuda::DeviceBatch& part) {
+    part.entries = reinterpret_cast<const cuda::DeviceEntry*>(batch_device_.data() + at);
+    return reinterpret_cast<cuda::DeviceEntry*>(batch_host_ + at);
+  };
+  const auto end = [&](const cuda::DeviceBatch& part) {
+    at = round_up(at + part.entry_count * sizeof(cuda::DeviceEntry), kAlignment);
+  };
+  cuda::DeviceEntry* entry = begin(certain_);
+  certain_.rows = 0;
+  for (const BatchEntry& from : batch.entries()) {
+    *entry++ = {from.first_row, from.certain_rows(), from.position, from.table, from.state};
+    certain_.rows += from.certain_rows();
+  }
+  end(certain_);
+  entry = begin(drafts_);
+  for (const BatchEntry& from : batch.entries()) {
+    if (from.drafts == 0) continue;
+    const std::uint32_t before = from.certain_rows();
+    *entry++ = {from.first_row + before, from.drafts, from.position + before, from.table, from.scratch, from.state};
+    drafts_.rows += from.drafts;
+    ++drafts_.entry_count;
+  }
+  end(drafts_);
+  return at;
 }
 
 // Host memory for all of x; null if there is none.
@@ -408,6 +441,13 @@ void CudaBackend::launch(const Operation& operation) {
     return cuda::FileTable{weight.type, weight.table != nullptr ? weight.table : weight.data,
                            std::uint64_t{weight.cols} / type.block_size * type.block_bytes};
   };
+  const std::uint64_t ssm = batch_->states().ssm_offset, element = element_bytes(batch_->states().type);
+  const auto in_parts = [&](std::uint32_t layer, std::uint64_t offset, std::uint64_t bytes, const auto& compute) {
+    compute(certain_);
+    if (drafts_.entry_count == 0) return;
+    cuda::launch_copy_states(stream, drafts_, batch_->states(), layer, offset, bytes);
+    compute(drafts_);
+  };
   const Overloaded launchers{
       [&](const Embed& op) {
         cuda::launch_embed(stream, op.out, table(op.table), op.scale, on_device_);
@@ -468,23 +508,34 @@ void CudaBackend::launch(const Operation& operation) {
       [&](const Split& op) { cuda::launch_split_query_gate(stream, op.q, op.gate, op.both, op.head_dim); },
       [&](const Convolve& op) {
         const ConvolutionShape& s = op.shape;
-        cuda::launch_convolution(stream, op.x, {op.factor, op.weight, op.bias}, {s.layer, s.channels, s.width, s.silu},
-                                 on_device_, batch_->states());
+        in_parts(s.layer, 0, std::uint64_t{s.width - 1} * s.channels * sizeof(float), [&](const auto& part) {
+          cuda::launch_convolution(stream, op.x, {op.factor, op.weight, op.bias},
+                                   {s.layer, s.channels, s.width, s.silu}, part, batch_->states());
+        });
       },
       [&](const ChannelScan& op) {
-        cuda::launch_mamba1_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d},
-                                 {op.shape.layer, op.shape.channels, op.shape.state_dim}, on_device_, batch_->states());
+        in_parts(op.shape.layer, ssm, std::uint64_t{op.shape.channels} * op.shape.state_dim * element,
+                 [&](const auto& part) {
+                   cuda::launch_mamba1_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d},
+                                            {op.shape.layer, op.shape.channels, op.shape.state_dim}, part,
+                                            batch_->states());
+                 });
       },
       [&](const Delta& op) {
         const DeltaShape& s = op.shape;
-        cuda::launch_delta_rule(
-            stream, op.out, {op.q, op.k, op.v, op.alpha, op.beta, op.dt_bias, op.a},
-            {s.layer, s.heads, s.key_heads, s.key_dim, s.value_dim, s.tiled, s.gate_run, s.gate_step, s.epsilon},
-            on_device_, batch_->states());
+        in_parts(s.layer, ssm, std::uint64_t{s.heads} * s.key_dim * s.value_dim * element, [&](const auto& part) {
+          cuda::launch_delta_rule(stream, op.out, {op.q, op.k, op.v, op.alpha, op.beta, op.dt_bias, op.a},
+                                  {s.layer, s.heads, s.key_heads, s.key_dim, s.value_dim, s.tiled, s.gate_run,
+                                   s.gate_step, s.epsilon, &part == &drafts_},
+                                  part, batch_->states());
+        });
       },
       [&](const Scan& op) {
-        cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(op.shape),
-                                 on_device_, batch_->states());
+        const Mamba2Shape& s = op.shape;
+        in_parts(s.layer, ssm, std::uint64_t{s.heads} * s.head_dim * s.state_dim * element, [&](const auto& part) {
+          cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(s),
+                                   part, batch_->states());
+        });
       },
   };
   std::visit(launchers, operation);

@@ -199,6 +199,7 @@ class CudaBackend final : public Backend {
   Graph* find_graph();
   void record(Graph& graph);
   void forget_graphs();
+  std::uint64_t put_drafts(const Batch& batch, std::uint64_t at);
   std::byte* room_to_read(Tensor x);
 
   std::unique_ptr<CudaDevice> device_;
@@ -218,6 +219,9 @@ class CudaBackend final : public Backend {
   std::uint64_t batch_bytes_ = 0;
   const Batch* batch_ = nullptr;
   cuda::DeviceBatch on_device_;
+  // With drafts, recurrent layers go through the certain rows of all entries first, and then through the drafts, which
+  // continue in scratch states. Without drafts, certain_ is the whole batch.
+  cuda::DeviceBatch certain_, drafts_;
 
   // What read() and read_rows() asked for.
   struct Reading {
