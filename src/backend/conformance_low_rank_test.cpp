@@ -49,7 +49,7 @@ class ConformanceOfAdapters : public Conformance {
     Batch batch;
     const std::vector<Token> zeros(rows);
     for (std::size_t i = 0; i < adapters.size(); ++i) {
-      batch.add({}, tokens.empty() ? std::span<const Token>(zeros) : tokens.subspan(i * rows, rows), logits, false,
+      batch.add({}, tokens.empty() ? std::span<const Token>(zeros) : tokens.subspan(i * rows, rows), logits, false, {},
                 adapters[i]);
     }
     batch.bind({}, {});
