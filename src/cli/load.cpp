@@ -38,6 +38,17 @@ void page_in(const gguf::File& file, Progress& progress) {
 
 }  // namespace
 
+Result<std::uint32_t> chosen_adapter(const ModelOptions& options) {
+  if (options.adapter.empty()) {
+    if (options.adapters.size() <= 1) return static_cast<std::uint32_t>(options.adapters.size());
+    return fail(fmt::format("{} adapters are given: choose one with --adapter NAME", options.adapters.size()));
+  }
+  const auto found = std::ranges::find(options.adapters, options.adapter, &model::AdapterOptions::name);
+  if (found != options.adapters.end()) return static_cast<std::uint32_t>(found - options.adapters.begin()) + 1;
+  return fail(fmt::format("--adapter: {} is not the name of a --lora",
+                          printable(options.adapter, {.limit = 40, .quotes = true})));
+}
+
 Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console) {
   std::string path = options.model;
   if (path.empty()) {
@@ -47,6 +58,9 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
   }
   auto model = model::Model::load(path, options.context);
   if (!model) return model;
+  for (const model::AdapterOptions& adapter : options.adapters) {
+    if (auto ok = (*model)->add_adapter(adapter); !ok) return std::unexpected(ok.error());
+  }
   Progress progress(console.err, console.err_style, "loading");
   page_in((*model)->file(), progress);
   return model;

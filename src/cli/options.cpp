@@ -119,6 +119,30 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
   add_block_size(command, options.block_size);
 }
 
+void add_adapter_options(CLI::App& command, ModelOptions& options, bool chooses) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--lora",
+          [&options](const std::vector<std::string>& all) {
+            options.adapters.clear();
+            for (const std::string& text : all) {
+              auto adapter = model::parse_adapter(text);
+              if (!adapter) throw CLI::ValidationError("--lora", adapter.error().message);
+              options.adapters.push_back(std::move(*adapter));
+            }
+          },
+          chooses
+              ? "A LoRA adapter, a GGUF file, with a name; FILE:SCALE: times this scale\n(may be given several times)"
+              : "A LoRA adapter, a GGUF file: requests choose it as model:NAME.\nFILE:SCALE: times this scale (may "
+                "be given several times)")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE");
+  if (!chooses) return;
+  command
+      .add_option("--adapter", options.adapter, "The adapter to answer with (default: the only --lora that is given)")
+      ->type_name("NAME");
+}
+
 void add_speculation_options(CLI::App& command, ModelOptions& options) {
   options.speculate = Speculate::Auto;
   command

@@ -53,6 +53,8 @@ Result<std::vector<text::TokenId>> prompt_ids(const std::string& prompt, bool sp
 }
 
 Result<std::string> run_prompt(const RunOptions& options, const Console& console) {
+  const auto adapter = chosen_adapter(options.model);
+  if (!adapter) return std::unexpected(adapter.error());
   auto host = load(options.model, one_sequence(), console);
   if (!host) return std::unexpected(host.error());
   const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
@@ -69,7 +71,8 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
                         .limit = options.limit,
                         .stops = options.stops,
                         .sampling = options.sampler,
-                        .constraint = std::move(*constraint)},
+                        .constraint = std::move(*constraint),
+                        .adapter = *adapter},
                        options.echo ? options.prompt : std::string(), options.json, console);
 }
 

@@ -33,7 +33,7 @@ struct Choice {
   std::uint32_t index = 0;
   Rank rank;
   std::int32_t priority = 0;
-  Namespace name_space = 0;
+  Namespace name_space = 0;  // of the pool: its tenant and its adapter
   Tenant* tenant = nullptr;
   bool reuse = true;
   State state = State::Waiting;

@@ -119,6 +119,13 @@ std::optional<Refusal> Engine::refusal(const Request& request) {
   if (request.embedding != Pooling::None && (request.max_tokens != 0 || request.n != 1)) {
     return no(Why::Invalid, "an embedding has no answer: max_tokens must be 0, and n 1");
   }
+  if (request.adapter > executor_->adapters()) {
+    return no(Why::Invalid,
+              fmt::format("there is no adapter {}: the model has {} of them", request.adapter, executor_->adapters()));
+  }
+  if (adapter_of(request.name_space) != 0) {
+    return no(Why::Invalid, "name_space has bits that are those of adapters");
+  }
   if (request.priority < -kMostPriority || request.priority > kMostPriority) {
     return no(Why::Invalid, fmt::format("a priority of {} is not between {} and {}", request.priority, -kMostPriority,
                                         kMostPriority));
@@ -206,7 +213,7 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->index = i;
     choice->rank = {arrived.count() - asked.priority * worth, stats_.submitted, i};
     choice->priority = asked.priority;
-    choice->name_space = asked.name_space;
+    choice->name_space = in_adapter(asked.name_space, asked.adapter);
     choice->tenant = &tenant;
     choice->reuse = asked.reuse && !every_row;
     choice->every_row = every_row && i == 0;
@@ -482,7 +489,8 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .from = choice.from,
                      .priority = choice.priority,
                      .suspensions = choice.suspensions,
-                     .name_space = choice.name_space});
+                     .name_space = tenant_of(choice.name_space),
+                     .adapter = adapter_of(choice.name_space)});
   };
   for (const Choice* choice : scheduler_->running()) add(*choice);
   for (const Tenant* tenant : scheduler_->tenants().all()) {

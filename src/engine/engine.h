@@ -123,6 +123,7 @@ struct SequenceInfo {
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
   Namespace name_space = 0;  // its tenant
+  std::uint32_t adapter = 0;
 };
 const char* name(SequenceInfo::State state);
 

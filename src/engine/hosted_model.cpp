@@ -99,6 +99,9 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.event_capacity = options.event_capacity;
   config.journal = options.journal;
   host->tiers_ = options.tiers;
+  if (host->tiers_) {
+    for (const model::Adapter& adapter : host->model_->adapters()) host->tiers_->add_adapter(adapter.fingerprint());
+  }
   config.observer = host->tiers_.get();
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {

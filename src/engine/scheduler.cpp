@@ -139,7 +139,8 @@ void Scheduler::pack() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Choice& choice = *step_.choices[i];
     step_.batch.add(choice.sequence, std::span(choice.tokens).subspan(choice.position, entries_[i].rows),
-                    entries_[i].logits, entries_[i].checkpoint, choice.drafts.drafted().first(entries_[i].drafts));
+                    entries_[i].logits, entries_[i].checkpoint, choice.drafts.drafted().first(entries_[i].drafts),
+                    adapter_of(choice.name_space));
   }
 }
 

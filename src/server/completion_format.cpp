@@ -224,12 +224,12 @@ void PromptLogprobsFormat::add(Token token, float logprob, std::uint32_t rank,
 // --- answers
 
 CompletionFormat::CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id,
-                                   const TextModel& model, std::string_view session)
+                                   std::string_view model, std::string_view session)
     : chat_(chat), usage_in_chunks_(usage_in_chunks) {
   const char* const object = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
   head_ = fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":)", chat ? "chatcmpl" : "cmpl", id, object,
                       static_cast<std::int64_t>(std::time(nullptr)));
-  append_json_string(head_, model.name());
+  append_json_string(head_, model);
   if (!session.empty()) {
     head_ += ",\"session\":";
     append_json_string(head_, session);

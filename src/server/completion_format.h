@@ -93,7 +93,7 @@ struct ChoiceAnswer {
 class CompletionFormat {
  public:
   // `session`: the id of the session that the answer belongs to; empty: none.
-  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model,
+  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, std::string_view model,
                    std::string_view session = {});
 
   std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;

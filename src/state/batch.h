@@ -35,6 +35,7 @@ struct BatchEntry {
   Logits logits = Logits::None;
   bool checkpoint = false;      // keep a checkpoint after the last token, if that is a block boundary
   std::uint32_t first_row = 0;  // of the batch
+  std::uint32_t adapter = 0;    // what the model computes these rows with, beside its weights; 0: none
   // The last rows, so many, are drafts: tokens that the sequence may turn out not to have. Their keys and values are
   // written like those of others. A recurrent state is not: rows before the drafts change `state`, and the drafts
   // continue from it in `scratch`, which is then the whole state after the last row.
@@ -72,7 +73,7 @@ class Batch {
   }
   // `drafts` are rows after the tokens.
   void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false,
-           std::span<const Token> drafts = {}) {
+           std::span<const Token> drafts = {}, std::uint32_t adapter = 0) {
     const auto first = static_cast<std::uint32_t>(tokens_.size());
     const auto rows = static_cast<std::uint32_t>(tokens.size() + drafts.size());
     entries_.push_back({.sequence = sequence,
@@ -80,6 +81,7 @@ class Batch {
                         .logits = logits,
                         .checkpoint = checkpoint,
                         .first_row = first,
+                        .adapter = adapter,
                         .drafts = static_cast<std::uint32_t>(drafts.size())});
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());

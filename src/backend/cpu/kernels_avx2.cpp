@@ -8,10 +8,17 @@
 namespace quire::cpu {
 namespace {
 #include "kernels.inl"
+
+#include "avx2_products.inl"
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static constexpr Kernels kernels = make_kernels("avx2");
+  static constexpr Kernels kernels = [] {
+    Kernels own = make_kernels("avx2");
+    own.multiply_float = multiply_float_avx2;
+    own.multiply_bf16 = multiply_bf16_avx2;
+    return own;
+  }();
   return &kernels;
 }
 

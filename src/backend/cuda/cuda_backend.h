@@ -17,6 +17,7 @@
 #include "quire/backend/cuda/cuda_attention.h"
 #include "quire/backend/cuda/cuda_device.h"
 #include "quire/backend/cuda/cuda_experts.h"
+#include "quire/backend/cuda/cuda_low_rank.h"
 #include "quire/backend/cuda/cuda_products.h"
 #include "quire/backend/cuda/cuda_sampling.h"
 #include "quire/backend/cuda/device_batch.h"
@@ -184,7 +185,8 @@ class CudaBackend final : public Backend {
     std::vector<Operation> operations;
     std::vector<KvGroupView> kv;  // where the pool was
     StatesView states;
-    cudaGraphExec_t executable = nullptr;  // null: came once
+    std::vector<AdaptedRows::Group> adapted, adapted_wanted;  // the groups of rows with adapters
+    cudaGraphExec_t executable = nullptr;                     // null: came once
     std::uint64_t last_use = 0;
   };
 
@@ -205,6 +207,7 @@ class CudaBackend final : public Backend {
   Sizes sizes_;
   cuda::CudaProducts products_;
   cuda::CudaExperts experts_;
+  cuda::CudaLowRank low_rank_;
   cuda::CudaAttention attention_;
   cuda::CudaSampling sampling_;
   DeviceBuffer scratch_;
