@@ -43,6 +43,8 @@ struct FileMatrix {
   }
 };
 
+struct LowRank;
+
 // The same matrix on the device, in the layout that the backend has chosen. Only that backend knows what `data` is.
 struct Weight {
   gguf::Type type = gguf::Type::F32;
@@ -56,6 +58,9 @@ struct Weight {
   // The matrices of a layer's experts are a stack: `count` matrices of this shape, `stride` bytes apart.
   std::uint32_t count = 1;
   std::uint64_t stride = 0;
+  // What adapters add where this matrix is multiplied or looked up: adapters[i] is that of adapter i + 1. Null:
+  // nothing.
+  const LowRank* adapters = nullptr;
 
   friend bool operator==(const Weight&, const Weight&) = default;
   bool valid() const { return data != nullptr; }
@@ -68,12 +73,30 @@ struct Weight {
   }
 };
 
+// An adapter of a matrix W (LoRA). The rows of sequences that have the adapter (BatchEntry::adapter) get
+//   out = W x + scale * B (A x)
+// and the sum is never formed with W: other rows of the same step are computed with W alone. Where W is looked up and
+// not multiplied, A has a row for each row of W, and row i gives W[i] + scale * B A[i].
+//
+// Everything is f32, whatever the types in the file: t = A x, u = B t, then out + (scale * product's scale) * u. The
+// order of both sums follows from the shapes of A and B alone. The input is the one that W is multiplied with, before
+// it is quantised. Backends say more of their order; on a CPU it is the same in all variants of the kernels.
+struct LowRank {
+  // [rank][columns of W]; looked up: [rows of W][rank], loaded for WeightUse::Lookup. A stack where W is one.
+  Weight a;
+  Weight b;  // [rows of W][rank]
+  float scale = 1;
+
+  bool valid() const { return a.valid(); }  // not valid: the adapter leaves this matrix as it is
+};
+
 // What a matrix is used for.
 enum class WeightUse : std::uint8_t {
   Product,  // multiplied
   Lookup,   // rows are looked up by token or position
   Both,     // multiplied and looked up: the table of a model with tied embeddings
   Heads,    // multiplied by matmul_heads()
+  LowRank,  // A or B of an adapter (LowRank); of any type that can be dequantised, and becomes f32
 };
 
 // Rows in host memory.
@@ -316,6 +339,7 @@ class Backend {
     std::uint32_t experts_used = 0;  // by a row
     std::uint32_t expert_inner = 0;  // columns between gate and down
     std::uint32_t expert_width = 0;  // of an expert's input and output
+    std::uint32_t rank = 0;          // of adapters, the largest; 0: there are none
     std::uint64_t read = 0;          // elements that the host reads
     sampling::Limits sampling;       // of sample()
   };
@@ -356,7 +380,9 @@ class Backend {
   // out = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias, row by row; x and out may be the same, and the
   // bias may be left out. The variance is the mean of (x - mean(x))^2.
   virtual void layer_norm(Tensor out, Tensor x, Tensor weight, Tensor bias, float epsilon) = 0;
-  // Multiplies one input with several matrices. Each output has as many rows as the input.
+  // Multiplies one input with several matrices. Each output has as many rows as the input. Where a matrix has adapters,
+  // the input has a row for each row of the batch, or for each row that the batch wants: so a row's adapter is known.
+  // They are added here, in experts() and in embed(). matmul_heads() and add_positions() know none.
   virtual void matmul(std::span<const Product> products, const Input& input) = 0;
   // The products of all heads in one operation.
   virtual void matmul_heads(const HeadProducts& products) = 0;

@@ -27,6 +27,8 @@ struct Part {
   std::uint32_t position = 0;
   std::uint32_t rows = 1;
   Logits logits = Logits::None;
+  std::uint32_t drafts = 0;   // of the rows, the last ones
+  std::uint32_t scratch = 0;  // with drafts: the sequence whose state is the scratch state
 };
 
 // Where the sequences are: each has a row of the page tables and a recurrent state.
@@ -49,6 +51,8 @@ inline Batch make_batch(std::span<const Part> parts, const Places& places = {}, 
     entry.position = parts[i].position;
     entry.table = parts[i].sequence;
     entry.state = parts[i].sequence * places.state_stride;
+    entry.drafts = parts[i].drafts;
+    entry.scratch = parts[i].scratch * places.state_stride;
     ++i;
   }
   batch.set_positions();

@@ -145,16 +145,20 @@ class ConformanceOfRecurrentKinds : public Conformance {
     std::vector<Matrix> results;                 // of each sequence, [positions]
     std::vector<std::vector<std::byte>> states;  // the final states, by sequence
     std::vector<std::vector<std::byte>> untouched;
+    std::vector<std::vector<std::byte>> scratch;  // the scratch states, by sequence
   };
 
-  // All positions of all sequences, in the steps of a schedule.
-  Run run(const Case& test, std::span<const Inputs> inputs, const Schedule& schedule, ElementType type) {
+  // All positions of all sequences, in the steps of a schedule. The last `drafts` positions of a sequence are drafts,
+  // if its last step has more.
+  Run run(const Case& test, std::span<const Inputs> inputs, const Schedule& schedule, ElementType type,
+          std::uint32_t drafts = 0) {
+    const auto sequences = static_cast<std::uint32_t>(inputs.size());
     StatePool pool(backend().device(),
                    {.num_layers = kLayers,
                     .conv_bytes = test.conv_elements * sizeof(float),
                     .ssm_bytes = std::uint64_t{test.ssm_elements} * element_bytes(type),
                     .type = type},
-                   static_cast<std::uint32_t>(inputs.size()));
+                   2 * sequences);
     Run out;
     const std::uint32_t cols = test.outputs == 0 ? inputs[0][0].cols : test.outputs;
     for (const Inputs& one : inputs) out.results.emplace_back(one[0].rows, cols, poison());
@@ -163,7 +167,12 @@ class ConformanceOfRecurrentKinds : public Conformance {
       std::vector<Part> parts;
       Inputs rows(inputs[0].size());
       for (const auto& [s, count] : entries) {
-        parts.push_back({.sequence = s, .position = lengths[s], .rows = count});
+        const bool last = lengths[s] + count == inputs[s][0].rows;
+        parts.push_back({.sequence = s,
+                         .position = lengths[s],
+                         .rows = count,
+                         .drafts = last && count > drafts ? drafts : 0,
+                         .scratch = sequences + s});
         for (std::size_t i = 0; i < rows.size(); ++i) append(rows[i], inputs[s][i].row_range(lengths[s], count));
       }
       // All inputs are columns of wider rows, each with another width.
@@ -185,6 +194,7 @@ class ConformanceOfRecurrentKinds : public Conformance {
     for (std::uint32_t s = 0; s < inputs.size(); ++s) {
       out.states.push_back(pool.bytes(s, test.layer));
       out.untouched.push_back(pool.bytes(s, 1 - test.layer));
+      out.scratch.push_back(pool.bytes(sequences + s, test.layer));
     }
     return out;
   }
@@ -250,6 +260,42 @@ TEST_P(ConformanceOfRecurrentKinds, HaveTheSameBitsHoweverPromptsAreCutAndWhoeve
         for (std::size_t s = 0; s < inputs.size(); ++s) {
           EXPECT_TRUE(same_bits(other.results[s], whole.results[s])) << "sequence " << s;
           EXPECT_EQ(other.states[s], whole.states[s]) << "sequence " << s;
+        }
+      }
+    }
+  }
+}
+
+// Drafts have the bits of other rows. The state is that before them, and the scratch state that after them.
+TEST_P(ConformanceOfRecurrentKinds, DraftsContinueInAStateOfTheirOwn) {
+  const std::uint32_t lengths[] = {2, 9, 40};
+  for (const Case& test : cases()) {
+    SCOPED_TRACE(test.name);
+    std::vector<Inputs> inputs;
+    for (std::uint32_t s = 0; s < std::size(lengths); ++s) inputs.push_back(test.make(lengths[s], 100 * s));
+    for (const ElementType type : types_of(test)) {
+      SCOPED_TRACE(name(type));
+      const Run whole = run(test, inputs, one_by_one(lengths), type);
+      for (const std::uint32_t drafts : {1u, 5u}) {
+        std::vector<Inputs> before = inputs;
+        std::vector<std::uint32_t> certain;
+        for (std::uint32_t s = 0; s < std::size(lengths); ++s) {
+          certain.push_back(lengths[s] - (lengths[s] > drafts ? drafts : 0));
+          for (Matrix& each : before[s]) each = each.row_range(0, certain[s]);
+        }
+        const Run short_of_drafts = run(test, before, one_by_one(certain), type);
+        // All in one step, and the largest in two, so that its drafts follow a single row.
+        const Schedule schedules[] = {{{{0, 2}, {1, 9}, {2, 40}}},
+                                      {{{2, 39 - drafts}}, {{0, 2}, {2, 1 + drafts}, {1, 9}}}};
+        for (const Schedule& schedule : schedules) {
+          const Run got = run(test, inputs, schedule, type, drafts);
+          for (std::size_t s = 0; s < inputs.size(); ++s) {
+            EXPECT_TRUE(same_bits(got.results[s], whole.results[s])) << "sequence " << s;
+            EXPECT_EQ(got.states[s], short_of_drafts.states[s]) << "sequence " << s;
+            if (certain[s] < lengths[s]) {
+              EXPECT_EQ(got.scratch[s], whole.states[s]) << "sequence " << s;
+            }
+          }
         }
       }
     }

@@ -210,6 +210,7 @@ inline constexpr Backend::Sizes kSizes{.rows = 256,
                                        .experts_used = 8,
                                        .expert_inner = 2880,
                                        .expert_width = 1088,
+                                       .rank = 64,
                                        .read = 256 * 1024,
                                        .sampling = {.vocabulary = 9000, .jobs = 64, .listed = 4096, .reported = 1600}};
 

@@ -17,6 +17,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin{300};
 constexpr std::chrono::microseconds kCrowdedSpin{5};
 
+// A process may have several teams: a model and the smaller one that drafts for it have one each and work in turn. If
+// there are more threads than cores in all, those of a team that is not at work do not spin: they would take the cores
+// of the other.
+std::atomic<const ThreadTeam*> at_work{nullptr};  // the last team that was called
+std::atomic<std::uint32_t> all_workers{0};
+
+bool others_need_the_cores(const ThreadTeam* team) {
+  static const std::uint32_t cores = available_cores();
+  return at_work.load(std::memory_order_relaxed) != team && all_workers.load(std::memory_order_relaxed) >= cores;
+}
+
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -25,9 +36,9 @@ inline void relax() {
 #endif
 }
 
-// Spins until ready() or the time is over, and tells whether it is ready.
-template <typename Ready>
-bool spin(std::chrono::microseconds time, Ready ready) {
+// Spins until ready(), give_up(), or the time is over, and tells whether it is ready.
+template <typename Ready, typename GiveUp>
+bool spin(std::chrono::microseconds time, Ready ready, GiveUp give_up) {
   constexpr int kLooks = 32;  // between two looks at the clock
   if (ready()) return true;
   const Clock::time_point end = Clock::now() + time;
@@ -36,7 +47,7 @@ bool spin(std::chrono::microseconds time, Ready ready) {
       relax();
       if (ready()) return true;
     }
-  } while (Clock::now() < end);
+  } while (Clock::now() < end && !give_up());
   return false;
 }
 
@@ -56,6 +67,7 @@ ThreadTeam::ThreadTeam(std::uint32_t threads)
 
 ThreadTeam::ThreadTeam(const TeamOptions& options)
     : crowded_(options.crowded), parts_(std::make_unique<Part[]>(std::max(1u, options.threads))) {
+  all_workers += std::max(1u, options.threads) - 1;
   for (std::uint32_t i = 1; i < options.threads; ++i) {
     workers_.emplace_back([this, i, cpus = i < options.cpus.size() ? options.cpus[i] : std::vector<std::uint32_t>()] {
       stay_on(cpus);
@@ -69,6 +81,7 @@ ThreadTeam::~ThreadTeam() {
   round_.fetch_add(1, std::memory_order_seq_cst);
   round_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+  all_workers -= size() - 1;
 }
 
 void ThreadTeam::while_waiting(Idle call, const void* context) {
@@ -95,6 +108,7 @@ void ThreadTeam::start_and_join() {
     work_(context_, 0, 1);
     return;
   }
+  if (at_work.load(std::memory_order_relaxed) != this) at_work.store(this, std::memory_order_relaxed);
   const std::uint32_t round = round_.load(std::memory_order_relaxed) + 1;
   parts_[0].state.store(2 * round, std::memory_order_relaxed);
   round_.store(round, std::memory_order_seq_cst);  // a release could pass notify_all's look for sleepers
@@ -122,7 +136,7 @@ bool ThreadTeam::wait_for(std::uint32_t part, std::uint32_t round, std::uint32_t
   while (idle != nullptr && idle(idle_context_.load(std::memory_order_relaxed), 0, size(), turn++)) {
     if (done()) return true;
   }
-  if (spin(crowded_ ? kCrowdedSpin : kSpin, done)) return true;
+  if (spin(crowded_ ? kCrowdedSpin : kSpin, done, [] { return false; })) return true;
   caller_sleeps_.store(1, std::memory_order_seq_cst);
   if (parts_[part].state.load(std::memory_order_seq_cst) != 2 * round + 1) {
     caller_sleeps_.wait(1, std::memory_order_seq_cst);
@@ -140,7 +154,8 @@ void ThreadTeam::serve(std::uint32_t thread) {
       for (std::uint32_t turn = 0; !called() && idle(context, thread, size(), turn); ++turn) {
       }
     }
-    if (!spin(crowded_ ? kCrowdedSpin : kSpin, called)) round_.wait(seen, std::memory_order_acquire);
+    const auto give_up = [this] { return others_need_the_cores(this); };
+    if (!spin(crowded_ ? kCrowdedSpin : kSpin, called, give_up)) round_.wait(seen, std::memory_order_acquire);
     seen = round_.load(std::memory_order_acquire);
     if (ending_.load(std::memory_order_relaxed)) return;
     if (begin(thread, seen)) {

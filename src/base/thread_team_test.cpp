@@ -105,6 +105,16 @@ TEST(ThreadTeam, WaitingThreadsDoWhatTheyAreGivenUntilThereIsWork) {
   team.run([&](std::uint32_t, std::uint32_t) { ++done; });
 }
 
+TEST(ThreadTeam, TwoTeamsOfOneCallerWorkInTurn) {
+  ThreadTeam first(3), second(4);
+  std::vector<int> counts(7, 0);
+  for (int round = 0; round < 200; ++round) {
+    first.run([&](std::uint32_t part, std::uint32_t) { ++counts[part]; });
+    second.run([&](std::uint32_t part, std::uint32_t) { ++counts[3 + part]; });
+  }
+  for (const int count : counts) EXPECT_EQ(count, 200);
+}
+
 TEST(ThreadTeam, EndsWithoutEverHavingWorked) { const ThreadTeam team(4); }
 
 }  // namespace

@@ -81,6 +81,7 @@ Result<BenchHost> make_host(std::unique_ptr<model::Model> model, const HostChoic
     host.context = std::min(trained, std::max(kEnough, wanted));
   }
   host.engine.queue_limit = 1024;
+  host.engine.drafter = needs.drafter;
   // The machine's limits are measured with the same threads.
   BenchHost made;
   if (auto* cpu = dynamic_cast<CpuBackend*>(backend->get())) {

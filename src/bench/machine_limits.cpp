@@ -18,6 +18,7 @@
 #endif
 
 #include "quire/backend/cpu/kernels.h"
+#include "quire/backend/cpu/topology.h"
 #include "quire/base/check.h"
 #include "quire/state/device.h"
 
@@ -237,21 +238,18 @@ Result<Loops> loops_of(const LimitOptions& options) {
 
 // --- measuring
 
-// Pins this thread to the n-th core of the process while the object lives. On a busy machine the system may otherwise
-// keep all threads of a process on one core during a whole measurement. If there are fewer cores, or the system
-// refuses, the thread is not pinned.
+// Pins this thread to the CPU of the n-th thread while the object lives. On a busy machine the system may otherwise
+// keep all threads of a process on one core during a whole measurement. If there are fewer CPUs, or the system refuses,
+// the thread is not pinned.
 class OnCore {
  public:
-  explicit OnCore(std::uint32_t number) {
+  OnCore(const std::vector<cpu::LogicalCpu>& cpus, std::uint32_t thread) {
+    if (thread >= cpus.size() || cpus[thread].id >= CPU_SETSIZE) return;
     if (::sched_getaffinity(0, sizeof before_, &before_) != 0) return;
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (!CPU_ISSET(core, &before_) || number-- > 0) continue;
-      cpu_set_t only;
-      CPU_ZERO(&only);
-      CPU_SET(core, &only);
-      bound_ = ::sched_setaffinity(0, sizeof only, &only) == 0;
-      return;
-    }
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpus[thread].id, &only);
+    bound_ = ::sched_setaffinity(0, sizeof only, &only) == 0;
   }
   OnCore(const OnCore&) = delete;
   OnCore& operator=(const OnCore&) = delete;
@@ -271,6 +269,8 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
   struct alignas(kLine) Done {
     std::atomic<double> amount = 0;
   };
+  // Where the engine's threads would be.
+  const std::vector<cpu::LogicalCpu> cpus = cpu::Topology::of_this_machine().place(threads);
   std::vector<Done> done(threads);
   std::atomic<bool> over = false;
   const auto work = [&](std::uint32_t thread, std::uint64_t turn) {
@@ -281,14 +281,14 @@ double best_rate(std::uint32_t threads, double seconds, double window, const Sli
   others.reserve(threads - 1);
   for (std::uint32_t thread = 1; thread < threads; ++thread) {
     others.emplace_back([&, thread] {
-      const OnCore stay(thread);
+      const OnCore stay(cpus, thread);
       for (std::uint64_t turn = 0; !over.load(std::memory_order_relaxed); ++turn) work(thread, turn);
     });
   }
 
   double best = 0;
   {
-    const OnCore stay(0);
+    const OnCore stay(cpus, 0);
     const auto start = Clock::now();
     const auto time = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     // Samples of the work done by all threads, with their times. Taking a sample takes time, and much more if this

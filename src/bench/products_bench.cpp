@@ -157,7 +157,7 @@ void measure_many(gguf::Type type, const Kernels& kernels, std::uint32_t threads
     });
   }
   for (std::uint32_t turn = 0; turn < kTurns; ++turn) {
-    const auto start = Clock::now();
+    const auto start = Clock::now();  // before they begin: this thread may be the last to wake up
     together.arrive_and_wait();
     together.arrive_and_wait();
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());

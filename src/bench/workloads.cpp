@@ -10,6 +10,7 @@
 #include "quire/backend/cpu/cpu_backend.h"
 #include "quire/base/numbers.h"
 #include "quire/bench/serve_workload.h"
+#include "quire/bench/speculation_workload.h"
 #include "quire/bench/step_workloads.h"
 
 namespace quire::bench {
@@ -322,9 +323,15 @@ struct Workload {
   Result<void> (*run)(const WorkloadOptions&, const MakeHost&, const Told&);
 };
 const std::vector<Workload>& workloads() {
-  static const std::vector<Workload> all = {
-      {"prefill", prefill}, {"decode", decode},           {"shared-prefix", shared_prefix}, {"chat", chat},
-      {"mixed", mixed},     {"long-decode", long_decode}, {"shared-decode", shared_decode}, {"serve", serve}};
+  static const std::vector<Workload> all = {{"prefill", prefill},
+                                            {"decode", decode},
+                                            {"shared-prefix", shared_prefix},
+                                            {"chat", chat},
+                                            {"mixed", mixed},
+                                            {"long-decode", long_decode},
+                                            {"shared-decode", shared_decode},
+                                            {"serve", serve},
+                                            {"speculation", speculation}};
   return all;
 }
 

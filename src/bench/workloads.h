@@ -41,7 +41,7 @@ struct BenchRow {
   std::uint64_t suspensions = 0;
   double overhead = 0;            // share of the time of a step spent outside the model
   std::optional<Work> work;       // the unavoidable work, if there is a limit to compare with
-  std::optional<double> speedup;  // of sequences that share a prefix, compared with those that do not
+  std::optional<double> speedup;  // of sequences that share a prefix, or of speculation, compared with those without
   std::optional<ServeTimes> serve;
   // The machine's limits just before and after. On a shared machine they change by half from minute to minute.
   std::optional<MachineLimits> machine;
@@ -69,6 +69,7 @@ struct HostNeeds {
   std::uint64_t memory = 0;  // of the pool; 0: from the other fields
   bool smooth = true;        // decode goes on during the prefill of other sequences
   bool prefix_cache = true;
+  std::shared_ptr<engine::Drafter> drafter = {};
 };
 // A hosted model, and the threads that compute it.
 struct BenchHost {

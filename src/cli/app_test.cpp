@@ -48,11 +48,11 @@ TEST(CommandLine, HelpOfACommandNamesItsOptions) {
   EXPECT_THAT(help("render"), AllOf(HasSubstr("Usage: quire render (-m FILE | --template FILE) --messages FILE"),
                                     HasSubstr("--add-generation-prompt"), HasSubstr("--now DATE")));
   for (const char* command : {"run", "chat", "serve", "bench", "logits"}) {
-    EXPECT_THAT(help(command),
-                AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu|cuda[:N]"),
-                      HasSubstr("--threads N"), HasSubstr("--kv-type f16|bf16|f32|q8_0"),
-
-                      HasSubstr("--state-type f32|bf16|f16")));
+    EXPECT_THAT(
+        help(command),
+        AllOf(HasSubstr(std::string("Usage: quire ") + command), HasSubstr("--device auto|cpu|cuda[:N]"),
+              HasSubstr("--threads N"), HasSubstr("--kv-type f16|bf16|f32|q8_0"), HasSubstr("--pin auto|cores|off"),
+              HasSubstr("--numa auto|interleave|local|off"), HasSubstr("--state-type f32|bf16|f16")));
   }
 }
 

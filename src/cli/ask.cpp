@@ -99,6 +99,7 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
     };
   }
   request.constraint = std::move(question.constraint);
+  request.adapter = question.adapter;
   const auto hearing = std::make_shared<Hearing>(sink);
   engine::Engine& engine = host.engine();
   const Clock::time_point start = Clock::now();
@@ -120,6 +121,8 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   const Clock::time_point first = hearing->tokens > 0 ? hearing->first_token : end;
   answered.reused = hearing->usage.hit.tokens;
   answered.prefill_done = hearing->finish != engine::Finish::Cancelled || hearing->tokens > 0;
+  answered.drafted = hearing->usage.drafted_tokens;
+  answered.accepted = hearing->usage.accepted_tokens;
   const std::uint32_t computed = prompt - answered.reused;
   const std::uint32_t sampled = hearing->usage.completion_tokens;
   answered.prefill = {computed, seconds_between(start, first), computed};
@@ -134,14 +137,14 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
   return answered;
 }
 
-Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt,
+Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt, std::uint32_t adapter,
                        const std::function<void(std::uint32_t done, std::uint32_t total)>& progress) {
   const auto total = static_cast<std::uint32_t>(prompt.size());
   const TextSink none = [](text::TokenId, std::string_view) { return true; };
   const auto hearing = std::make_shared<Hearing>(none);
   engine::Engine& engine = host.engine();
   const Clock::time_point start = Clock::now();
-  const auto id = engine.submit({.prompt = std::move(prompt), .max_tokens = 0}, hearing);
+  const auto id = engine.submit({.prompt = std::move(prompt), .max_tokens = 0, .adapter = adapter}, hearing);
   if (!id) return fail(id.error().message);
   while (!hearing->ended) {
     const auto sequences = engine.sequences();

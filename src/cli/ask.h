@@ -49,13 +49,15 @@ struct Question {
   engine::SamplerOptions sampling;
   std::function<std::unique_ptr<engine::Constraint>()> constraint = {};  // what the answer must look like; empty: free
   std::function<std::unique_ptr<engine::TextStream>()> text = {};        // empty: without control tokens
+  std::uint32_t adapter = 0;                                             // number of an adapter; 0: none
 };
 
 struct Answered {
-  std::uint32_t reused = 0;   // tokens of the prompt that were in the prefix cache
-  bool prefill_done = false;  // false: stopped before the first token
-  Timing prefill;             // tokens computed
-  Timing decode;              // tokens of the answer, without the one that ended it
+  std::uint32_t reused = 0;                 // tokens of the prompt that were in the prefix cache
+  bool prefill_done = false;                // false: stopped before the first token
+  Timing prefill;                           // tokens computed
+  Timing decode;                            // tokens of the answer, without the one that ended it
+  std::uint32_t drafted = 0, accepted = 0;  // guesses that were computed; of those, the ones that were right
   Ending ending = Ending::limit;
 };
 
@@ -69,7 +71,7 @@ Result<Answered> ask(engine::HostedModel& host, const text::Tokenizer& tokenizer
                      const TextSink& sink);
 
 // Computes a prompt and leaves it in the prefix cache, which the hosted model must have.
-Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt,
+Result<Timing> compute(engine::HostedModel& host, std::vector<Token> prompt, std::uint32_t adapter,
                        const std::function<void(std::uint32_t done, std::uint32_t total)>& progress);
 
 }  // namespace quire::cli

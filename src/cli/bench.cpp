@@ -64,10 +64,12 @@ std::string line(const BenchRow& row, const MachineLimits& machine) {
   const std::string engine = row.ttft_ms > 0 ? fmt::format("{:>10.2f} {:>8.1f}% {:>11} {:>8.2f}%", row.ttft_ms,
                                                            100 * row.hit_rate, row.suspensions, 100 * row.overhead)
                                              : fmt::format("{:>10} {:>9} {:>11} {:>9}", "-", "-", "-", "-");
-  return fmt::format("{:<24} {:>5} {:>8} {:>12.1f} {:>12} {:>6} {:>5} {}{}\n",
-                     row.phase.empty() ? row.workload : fmt::format("{} ({})", row.workload, row.phase), row.batch,
-                     row.context, row.tokens_per_second, limit, ratio, bound, engine,
-                     row.speedup ? fmt::format("  {:.2f} x unshared", *row.speedup) : "");
+  return fmt::format(
+      "{:<24} {:>5} {:>8} {:>12.1f} {:>12} {:>6} {:>5} {}{}\n",
+      row.phase.empty() ? row.workload : fmt::format("{} ({})", row.workload, row.phase), row.batch, row.context,
+      row.tokens_per_second, limit, ratio, bound, engine,
+      row.speedup ? fmt::format("  {:.2f} x {}", *row.speedup, row.workload == "speculation" ? "off" : "unshared")
+                  : "");
 }
 
 // What clients of `serve` saw, on two lines of its own below its row.

@@ -75,7 +75,7 @@ std::function<Result<std::string>(const Style&)> add_bench(CLI::App& app, const 
       ->excludes(model);
   auto* workload = add_names(*command, "-w,--workload", options->workloads, bench::workload_names(),
                              "Workloads: prefill, decode, shared-prefix, chat, mixed,\n"
-                             "long-decode, shared-decode, serve (default: the first five; with\n"
+                             "long-decode, shared-decode, serve, speculation (default: the first\nfive; with "
                              "--shape: prefill, decode, long-decode, shared-decode)");
   command
       ->add_option("--batch", options->workload.batches,

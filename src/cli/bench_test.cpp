@@ -303,6 +303,9 @@ TEST(BenchCommand, RefusesWhatCannotBeMeant) {
       {{"--targets", "--type", "Q2_K"}, "--targets: there is no target for this shape and type"},
       {{"--targets", "-m", "x.gguf"}, "excludes"},
       {{"--targets", "-w", "decode"}, "excludes"},
+      {{"--targets", "--shape", "llama-1.1b", "--threads", "1,2"}, "--targets: are those of one number of threads"},
+      {{"--threads", "1,0"}, "--threads"},
+      {{"--threads", "two"}, "--threads"},
       {{"--report", "x.md", "-w", "decode"}, "excludes"},
   };
   for (const auto& [arguments, message] : wrong) {

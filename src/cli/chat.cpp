@@ -35,6 +35,7 @@ Chat::Chat(const ChatOptions& options, const Console& console, std::unique_ptr<e
       now_(jinja::local_now()) {}
 
 Result<std::unique_ptr<Chat>> Chat::create(const ChatOptions& options, const Console& console) {
+  if (const auto adapter = chosen_adapter(options.model); !adapter) return std::unexpected(adapter.error());
   engine::HostOptions host_options = one_sequence();
   host_options.prefix_cache = true;
   host_options.checkpoints = 4;
@@ -167,7 +168,8 @@ Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>&
          .stops = options_.stops,
          .sampling = options_.sampler,
          .constraint = std::move(constrained.constraint),
-         .text = [this, marks = style.marks()] { return model_->text_stream(true, false, marks); }},
+         .text = [this, marks = style.marks()] { return model_->text_stream(true, false, marks); },
+         .adapter = chosen_adapter(options_.model).value_or(0)},
         [&](std::uint32_t done, std::uint32_t total) {
           if (done < total) progress.update(done, total);
           return !stop();

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "quire/cli/bundled_model.h"
 #include "quire/cli/printable.h"
 #include "quire/cli/progress.h"
+#include "quire/engine/model_drafter.h"
+#include "quire/engine/ngram_drafter.h"
 #include "quire/model/model.h"
 
 namespace quire::cli {
@@ -34,6 +38,17 @@ void page_in(const gguf::File& file, Progress& progress) {
 
 }  // namespace
 
+Result<std::uint32_t> chosen_adapter(const ModelOptions& options) {
+  if (options.adapter.empty()) {
+    if (options.adapters.size() <= 1) return static_cast<std::uint32_t>(options.adapters.size());
+    return fail(fmt::format("{} adapters are given: choose one with --adapter NAME", options.adapters.size()));
+  }
+  const auto found = std::ranges::find(options.adapters, options.adapter, &model::AdapterOptions::name);
+  if (found != options.adapters.end()) return static_cast<std::uint32_t>(found - options.adapters.begin()) + 1;
+  return fail(fmt::format("--adapter: {} is not the name of a --lora",
+                          printable(options.adapter, {.limit = 40, .quotes = true})));
+}
+
 Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console) {
   std::string path = options.model;
   if (path.empty()) {
@@ -43,10 +58,43 @@ Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, co
   }
   auto model = model::Model::load(path, options.context);
   if (!model) return model;
+  for (const model::AdapterOptions& adapter : options.adapters) {
+    if (auto ok = (*model)->add_adapter(adapter); !ok) return std::unexpected(ok.error());
+  }
   Progress progress(console.err, console.err_style, "loading");
   page_in((*model)->file(), progress);
   return model;
 }
+
+namespace {
+
+constexpr std::uint64_t kDraftMemory = std::uint64_t{512} << 20;  // of the smaller model's pool
+constexpr std::uint32_t kDraftSequences = 16;                     // that draft at once
+
+Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& options, const model::Model& model,
+                                                      std::uint32_t max_sequences, const Console& console) {
+  if (options.draft.empty() || options.speculate == Speculate::Ngram) return std::make_shared<engine::NgramDrafter>();
+  ModelOptions smaller = options;
+  smaller.model = options.draft;
+  auto draft = load_model(smaller, console);
+  if (!draft) return std::unexpected(draft.error());
+  if (auto ok = engine::same_vocabulary(model, **draft); !ok) return std::unexpected(ok.error());
+  engine::HostOptions host{.memory = kDraftMemory,
+                           .kv_type = options.kv_type,
+                           .state_type = options.state_type,
+                           .block_size = options.block_size,
+                           .max_sequences = 2 * std::min(max_sequences, kDraftSequences),
+                           .checkpoints = 0,
+                           .prefix_cache = false,
+                           .event_capacity = 64};
+  host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
+  host.engine.host_bytes = 0;
+  auto hosted = engine::HostedModel::create(std::move(*draft), host);
+  if (!hosted) return fail(fmt::format("{}: {}", options.draft, hosted.error().message));
+  return std::make_shared<engine::ModelDrafter>(std::move(*hosted));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console) {
@@ -62,6 +110,12 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
   host.kv_type = options.kv_type;
   host.block_size = options.block_size;
   host.state_type = options.state_type;
+  if (options.speculate != Speculate::Off) {
+    auto drafter = make_drafter(options, **model, host.max_sequences, console);
+    if (!drafter) return std::unexpected(drafter.error());
+    host.engine.drafter = std::move(*drafter);
+    host.engine.draft_tokens = options.draft_tokens;
+  }
   return engine::HostedModel::create(std::move(*model), std::move(*backend), host);
 }
 

@@ -9,12 +9,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quire/base/error.h"
 #include "quire/cli/console.h"
 #include "quire/engine/hosted_model.h"
+#include "quire/model/adapter.h"
 
 namespace quire::cli {
+
+// Whether answers are speculated (engine/drafter.h), and by what.
+enum class Speculate : std::uint8_t {
+  Off,
+  Auto,   // by a smaller model if one was given, otherwise by look-up
+  Ngram,  // by look-up in the conversation
+};
 
 struct ModelOptions {
   std::string model;          // a GGUF file; empty: the bundled one
@@ -27,9 +36,17 @@ struct ModelOptions {
   std::string device = "auto";                // see BackendOptions in backend/factory.h
   std::string variant;                        // of the kernels; empty: the best
   std::uint32_t block_size = kDefaultBlockSize;
+  std::vector<model::AdapterOptions> adapters;  // --lora
+  std::string adapter;                          // the one to answer with, by name; empty: the only one, if there is one
+  Speculate speculate = Speculate::Off;
+  std::uint32_t draft_tokens = 8;  // the most drafts of an answer in a step
+  std::string draft;               // the file of a smaller model that drafts; empty: none
 };
 
-// The model alone, without a backend.
+// The number of the adapter that a command answers with; 0: none. Fails if there are several and none was chosen.
+Result<std::uint32_t> chosen_adapter(const ModelOptions& options);
+
+// The model alone, with its adapters, without a backend.
 Result<std::unique_ptr<model::Model>> load_model(const ModelOptions& options, const Console& console);
 // The model with backend, pool and engine. `host` gives the settings that are not in the options.
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,

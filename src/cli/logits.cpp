@@ -155,6 +155,8 @@ class Rows final : public engine::Listener {
 }  // namespace
 
 Result<std::string> logits(const LogitsOptions& options, const Console& console) {
+  const auto adapter = chosen_adapter(options.model);
+  if (!adapter) return std::unexpected(adapter.error());
   engine::HostOptions host_options = one_sequence();
   if (options.all) {
     // The rows of a chunk stay in memory until it is done. With a large vocabulary, short chunks save memory.
@@ -183,6 +185,7 @@ Result<std::string> logits(const LogitsOptions& options, const Console& console)
     return {};
   });
   engine::Request request{.prompt = {ids->begin(), ids->end()}, .max_tokens = 0};
+  request.adapter = *adapter;
   request.prompt_logits = options.all ? Logits::All : Logits::Last;
   if (const auto id = (*host)->engine().submit(std::move(request), rows); !id) return fail(id.error().message);
   while (rows->result && (*host)->engine().step()) {

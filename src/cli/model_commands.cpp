@@ -93,6 +93,8 @@ std::function<Result<std::string>(const Style&)> add_run(CLI::App& app, const Co
   add_sampler_options(*command, options->sampler, options->stops);
   add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
+  add_adapter_options(*command, options->model, true);
+  add_speculation_options(*command, options->model);
   command->add_flag("--special", options->special, "Read <|im_end|> and the like in the prompt as special tokens");
   command->add_flag("--echo", options->echo, "Print the prompt too");
   command->add_flag("--json", options->json, "Print one line of JSON at the end instead of streaming the text");
@@ -136,6 +138,8 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
   add_sampler_options(*command, options->sampler, options->stops);
   add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
+  add_adapter_options(*command, options->model, true);
+  add_speculation_options(*command, options->model);
   command->footer(
       "/help lists the commands of a conversation. In a pipe, each line is a turn and\n"
       "only the answers are printed:\n"
@@ -189,6 +193,7 @@ std::function<Result<std::string>(const Style&)> add_logits(CLI::App& app, const
           "Instruction set to compute with (default: the best of this machine)")
       ->type_name("scalar|avx2|avx512|avx512bf16|amx");
   add_model_options(*command, options->model);
+  add_adapter_options(*command, options->model, true);
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "To compare with other programs, use --kv-type f32. The file holds one row of\n"

@@ -7,6 +7,7 @@
 
 #include "quire/cli/printable.h"
 #include "quire/cli/sizes.h"
+#include "quire/engine/drafter.h"
 
 namespace quire::cli {
 
@@ -116,6 +117,48 @@ void add_model_options(CLI::App& command, ModelOptions& options, const std::stri
   add_type(command, "--state-type", options.state_type, {ElementType::F32, ElementType::BF16, ElementType::F16},
            "Element type of recurrent states; bf16 and f16 take half the memory\n(default: f32)");
   add_block_size(command, options.block_size);
+}
+
+void add_adapter_options(CLI::App& command, ModelOptions& options, bool chooses) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--lora",
+          [&options](const std::vector<std::string>& all) {
+            options.adapters.clear();
+            for (const std::string& text : all) {
+              auto adapter = model::parse_adapter(text);
+              if (!adapter) throw CLI::ValidationError("--lora", adapter.error().message);
+              options.adapters.push_back(std::move(*adapter));
+            }
+          },
+          chooses
+              ? "A LoRA adapter, a GGUF file, with a name; FILE:SCALE: times this scale\n(may be given several times)"
+              : "A LoRA adapter, a GGUF file: requests choose it as model:NAME.\nFILE:SCALE: times this scale (may "
+                "be given several times)")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE");
+  if (!chooses) return;
+  command
+      .add_option("--adapter", options.adapter, "The adapter to answer with (default: the only --lora that is given)")
+      ->type_name("NAME");
+}
+
+void add_speculation_options(CLI::App& command, ModelOptions& options) {
+  options.speculate = Speculate::Auto;
+  command
+      .add_option_function<std::string>(
+          "--speculate",
+          [&options](const std::string& text) {
+            check_name("--speculate", text, text, {"auto", "off", "ngram"});
+            options.speculate = text == "off" ? Speculate::Off : text == "ngram" ? Speculate::Ngram : Speculate::Auto;
+          },
+          "Guess the next tokens from what the conversation repeats, and compute\nthem in the same step where that "
+          "pays. Answers stay the same to the\nlast bit (default: auto)")
+      ->type_name("auto|off|ngram");
+  command.add_option("--draft", options.draft, "A smaller model with the same vocabulary that guesses instead")
+      ->type_name("FILE");
+  add_number<std::uint32_t>(command, "--draft-tokens", options.draft_tokens, {1, engine::kMostDrafts},
+                            "Guesses for an answer in one step, at most (default: 8)");
 }
 
 void add_block_size(CLI::App& command, std::uint32_t& block_size) {

@@ -65,4 +65,10 @@ void add_model_options(CLI::App& command, ModelOptions& options,
                            "2G\n(default: enough for one sequence)",
                        std::vector<std::uint32_t>* thread_counts = nullptr);
 
+// Adds --lora, and --adapter for commands that answer by themselves.
+void add_adapter_options(CLI::App& command, ModelOptions& options, bool chooses);
+
+// Adds --speculate, --draft and --draft-tokens, for commands that write answers. Drafts are on by default.
+void add_speculation_options(CLI::App& command, ModelOptions& options);
+
 }  // namespace quire::cli

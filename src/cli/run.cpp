@@ -53,6 +53,8 @@ Result<std::vector<text::TokenId>> prompt_ids(const std::string& prompt, bool sp
 }
 
 Result<std::string> run_prompt(const RunOptions& options, const Console& console) {
+  const auto adapter = chosen_adapter(options.model);
+  if (!adapter) return std::unexpected(adapter.error());
   auto host = load(options.model, one_sequence(), console);
   if (!host) return std::unexpected(host.error());
   const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
@@ -69,7 +71,8 @@ Result<std::string> run_prompt(const RunOptions& options, const Console& console
                         .limit = options.limit,
                         .stops = options.stops,
                         .sampling = options.sampler,
-                        .constraint = std::move(*constraint)},
+                        .constraint = std::move(*constraint),
+                        .adapter = *adapter},
                        options.echo ? options.prompt : std::string(), options.json, console);
 }
 
@@ -104,12 +107,17 @@ Result<std::string> write_text_of(engine::HostedModel& host, const text::Tokeniz
                                   {"variant", facts.variant},
                                   {"prefill", to_json(answered->prefill)},
                                   {"decode", to_json(answered->decode)},
+                                  {"drafted", answered->drafted},
+                                  {"accepted", answered->accepted},
                                   {"pool", to_json(use)}});
   }
   // If standard output is broken, the caller writes the line break, meets the same error and handles it.
   if (sink.error || console.out.write("\n")) return "\n";
   std::string report = fmt::format("\nprefill  {}\ndecode   {}; {}\npool     {}\n", describe(answered->prefill),
                                    describe(answered->decode), reason(answered->ending), describe(use));
+  if (answered->drafted > 0) {
+    report += fmt::format("drafts   {} of {} guessed tokens were right\n", answered->accepted, answered->drafted);
+  }
   if (sampled) report += fmt::format("seed     {}\n", seed);
   (void)console.err.write(report);
   return "";

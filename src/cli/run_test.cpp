@@ -251,6 +251,8 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--ctx", "many"}, 2, "--ctx: \"many\""},
       {{"-p", "a", "--threads", "0"}, 2, "--threads: \"0\""},
       {{"-p", "a", "--threads", "100000"}, 2, "--threads"},
+      {{"-p", "a", "--pin", "nodes"}, 2, "--pin: \"nodes\" is not one of auto, cores, off"},
+      {{"-p", "a", "--numa", "near"}, 2, "--numa: \"near\" is not one of auto, interleave, local, off"},
       {{"-p", "a", "-n", "0"}, 2, "--tokens: \"0\""},
       {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto, cpu, cuda and cuda:N are known)"},
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is not one of f16, bf16, f32, q8_0"},

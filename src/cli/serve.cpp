@@ -155,10 +155,14 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
 
 Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOptions options, const Console& console) {
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const std::size_t count = host->model().adapters().size();
+  const std::string adapters = count == 0 ? ""
+                                          : fmt::format(" {} adapter{} {:.1f} MiB,", count, count == 1 ? "" : "s",
+                                                        mebibytes(host->model().adapter_bytes()));
   const std::string facts =
-      fmt::format("context {} tokens, weights {:.1f} MiB, pool {:.1f} MiB, {} threads, {} sequences at once",
-                  host->context(), mebibytes(host->model().weight_bytes()), mebibytes(host->pool().stats().arena_bytes),
-                  host->backend().facts().threads, options.max_sequences);
+      fmt::format("context {} tokens, weights {:.1f} MiB,{} pool {:.1f} MiB, {} threads, {} sequences at once",
+                  host->context(), mebibytes(host->model().weight_bytes()), adapters,
+                  mebibytes(host->pool().stats().arena_bytes), host->backend().facts().threads, options.max_sequences);
 
   raise_descriptor_limit();
   ServeLog log(console.err, options.log_format);
@@ -217,6 +221,8 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
       *command, options->model,
       "Size of the pool that holds all sequences, e.g. 512M or 2G\n(default: enough for 16 full contexts, "
       "at most half of the free memory)");
+  add_adapter_options(*command, options->model, false);
+  add_speculation_options(*command, options->model);
   add_number<std::uint32_t>(*command, "--max-sequences", options->max_sequences, {1, 4096},
                             "Sequences in one batch (default: 64)");
   add_number<std::uint32_t>(*command, "--step-tokens", options->step_tokens, {1, 65536},

@@ -81,6 +81,9 @@ Result<std::string> show(const SessionOptions& options) {
       fmt::format("layout      {}, blocks of {} tokens\n", session::short_name(contents.layout), contents.block_size);
   out += fmt::format("tokens      {}, the state of {} of them\n", grouped(contents.tokens.size()),
                      grouped(contents.computed));
+  if (const json::value* const adapter = metadata.get_object().if_contains("adapter")) {
+    out += fmt::format("adapter     {}\n", printable(json::serialize(*adapter)));
+  }
   if (spoken > 0) out += fmt::format("messages    {}\n", grouped(spoken));
   out += fmt::format("bytes       {} ({}), all checksums right\n", grouped(file->bytes()), in_units(file->bytes()));
   for (const session::Section& section : contents.sections) {
@@ -89,7 +92,27 @@ Result<std::string> show(const SessionOptions& options) {
   return out;
 }
 
+// The adapter that a file was made with, if it names one. It must be among those of the model, with the same contents.
+Result<std::uint32_t> adapter_of_file(const json::object& metadata, const model::Model& model) {
+  const json::value* const named = metadata.if_contains("adapter");
+  if (named == nullptr) return 0;
+  const auto text = [&](std::string_view field) {
+    const json::value* const value = named->is_object() ? named->get_object().if_contains(field) : nullptr;
+    return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+  };
+  const std::string name = text("name");
+  const std::uint32_t number = model.adapter_number(name);
+  if (number == 0)
+    return fail(fmt::format("was made with adapter '{0}': give it with --lora {0}=FILE", printable(name)));
+  if (text("fingerprint") != session::short_name(model.adapters()[number - 1].fingerprint())) {
+    return fail(fmt::format("was made with another adapter '{}', or with another scale of it", printable(name)));
+  }
+  return number;
+}
+
 Result<std::string> save(const SessionOptions& options, const Console& console) {
+  const auto adapter = chosen_adapter(options.model);
+  if (!adapter) return std::unexpected(adapter.error());
   auto host = load(options.model, with_cache(), console);
   if (!host) return std::unexpected(host.error());
   const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
@@ -98,17 +121,22 @@ Result<std::string> save(const SessionOptions& options, const Console& console) 
   if (!ids) return std::unexpected(ids.error());
   const std::vector<Token> tokens(ids->begin(), ids->end());
   Progress progress(console.err, console.err_style, "prefill");
-  const auto computed = compute(**host, tokens, [&](std::uint32_t done, std::uint32_t total) {
+  const auto computed = compute(**host, tokens, *adapter, [&](std::uint32_t done, std::uint32_t total) {
     if (done < total) progress.update(done, total);
   });
   progress.clear();
   if (!computed) return std::unexpected(computed.error());
-  const auto snapshot = session::take((*host)->pool(), tokens, 0);
+  const model::Adapter* const used = *adapter == 0 ? nullptr : &(*host)->model().adapters()[*adapter - 1];
+  const auto snapshot =
+      session::take((*host)->pool(), tokens, in_adapter(0, *adapter), used == nullptr ? nullptr : &used->fingerprint());
   if (!snapshot) return fail(snapshot.error().message());
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  const auto written =
-      session::write(options.file, tokens, *snapshot, json::serialize(json::object{{"created", now.count()}}));
+  json::object metadata{{"created", now.count()}};
+  if (used != nullptr) {
+    metadata["adapter"] = {{"name", used->name()}, {"fingerprint", session::short_name(used->fingerprint())}};
+  }
+  const auto written = session::write(options.file, tokens, *snapshot, json::serialize(metadata));
   if (!written) return wrong(options.file, written.error().message);
   if (options.json) {
     return json_line(json::object{{"file", options.file},
@@ -129,7 +157,14 @@ Result<std::string> continue_text(const SessionOptions& options, const Console& 
   auto host = load(options.model, with_cache(), console);
   if (!host) return std::unexpected(host.error());
   SequencePool& pool = (*host)->pool();
-  if (const auto ok = check_origin(contents, pool.config().model, fingerprint_of(pool.layout())); !ok) {
+  json::error_code error;
+  const json::value metadata = json::parse(json::string_view(contents.metadata), error);
+  if (error || !metadata.is_object()) return wrong(options.file, "is damaged: its metadata is not a JSON object");
+  const auto adapter = adapter_of_file(metadata.get_object(), (*host)->model());
+  if (!adapter) return wrong(options.file, adapter.error().message);
+  const Fingerprint* const print = *adapter == 0 ? nullptr : &(*host)->model().adapters()[*adapter - 1].fingerprint();
+  const Fingerprint origin = print == nullptr ? pool.config().model : adapted(pool.config().model, *print);
+  if (const auto ok = check_origin(contents, origin, fingerprint_of(pool.layout())); !ok) {
     return wrong(options.file, ok.error().message);
   }
   const auto tokenizer = text::Tokenizer::from_gguf((*host)->model().file());
@@ -137,13 +172,16 @@ Result<std::string> continue_text(const SessionOptions& options, const Console& 
   server::GrammarConstraints constraints(*tokenizer, (*host)->model().hyperparameters().vocabulary);
   auto constraint = make_constraint(options.constraint, constraints);
   if (!constraint) return std::unexpected(constraint.error());
-  if (const auto given = session::give(pool, contents, 0); !given) return wrong(options.file, given.error().message());
+  if (const auto given = session::give(pool, contents, in_adapter(0, *adapter), print); !given) {
+    return wrong(options.file, given.error().message());
+  }
   return write_text_of(**host, *tokenizer,
                        {.prompt = contents.tokens,
                         .limit = options.limit,
                         .stops = options.stops,
                         .sampling = options.sampler,
-                        .constraint = std::move(*constraint)},
+                        .constraint = std::move(*constraint),
+                        .adapter = *adapter},
                        "", options.json, console);
 }
 
@@ -183,6 +221,7 @@ std::function<Result<std::string>(const Style&)> add_session(CLI::App& app, cons
   add_sampler_options(*command, options->sampler, options->stops);
   add_constraint_options(*command, options->constraint);
   add_model_options(*command, options->model);
+  add_adapter_options(*command, options->model, true);
   command->add_flag("--special", options->special, "save: read <|im_end|> and the like as special tokens");
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/engine/drafter.h"
 #include "quire/engine/engine.h"
 #include "quire/engine/stop_matcher.h"
 #include "quire/engine/tenants.h"
@@ -32,7 +33,7 @@ struct Choice {
   std::uint32_t index = 0;
   Rank rank;
   std::int32_t priority = 0;
-  Namespace name_space = 0;
+  Namespace name_space = 0;  // of the pool: its tenant and its adapter
   Tenant* tenant = nullptr;
   bool reuse = true;
   State state = State::Waiting;
@@ -79,9 +80,20 @@ struct Choice {
   std::size_t masked_at = 0;               // `mask` is for the token after so many; 0: for none
   std::vector<Token> forced;               // tokens that must come next; the next one is the last here
   std::optional<std::uint32_t> job;        // of this step's sampling; empty: the host samples
+  std::uint32_t jobs = 0;                  // with drafts: rows that the executor samples, from the first one on
   std::optional<Sampled> picked;           // sampled in this step, not committed yet
   double logprob_sum = 0;
   bool done = false;
+
+  // Speculation
+  Drafts drafts;  // of the next step, and of the step that runs
+  struct DraftOdds {
+    float tried = 0, right = 0;
+  };
+  std::array<DraftOdds, kMostDrafts> draft_odds{};  // by place: drafts that followed right ones
+  std::uint32_t draft_count = 0;                    // scratch
+  std::uint32_t draft_pause = 0, draft_wait = 0;    // steps: after the next try that fails; until that try
+  bool draft_probe = false;                         // a try, although it does not seem to pay
 
   // With best_of, tokens are kept here until all choices have ended. Only the best are told.
   struct Told {

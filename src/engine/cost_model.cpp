@@ -24,13 +24,18 @@ constexpr double kContextTokens = 4096;
 constexpr double kLateness = 0.05;
 constexpr double kMostLateness = 1.5;
 
-std::array<double, 5> features(const StepShape& shape) {
-  return {1, static_cast<double>(shape.decode_rows), static_cast<double>(shape.prefill_rows),
-          static_cast<double>(shape.decode_context), static_cast<double>(shape.prefill_context)};
+std::array<double, 6> features(const StepShape& shape) {
+  return {1,
+          static_cast<double>(shape.decode_rows),
+          static_cast<double>(shape.prefill_rows),
+          static_cast<double>(shape.decode_context),
+          static_cast<double>(shape.prefill_context),
+          static_cast<double>(shape.draft_rows)};
 }
 
-std::array<double*, 5> numbers(StepCosts& costs) {
-  return {&costs.base, &costs.decode_row, &costs.prefill_row, &costs.decode_context, &costs.prefill_context};
+std::array<double*, 6> numbers(StepCosts& costs) {
+  return {&costs.base,           &costs.decode_row,      &costs.prefill_row,
+          &costs.decode_context, &costs.prefill_context, &costs.draft_row};
 }
 
 }  // namespace
@@ -38,7 +43,7 @@ std::array<double*, 5> numbers(StepCosts& costs) {
 double StepCosts::seconds(const StepShape& shape) const {
   return base + decode_row * shape.decode_rows + prefill_row * shape.prefill_rows +
          decode_context * static_cast<double>(shape.decode_context) +
-         prefill_context * static_cast<double>(shape.prefill_context);
+         prefill_context * static_cast<double>(shape.prefill_context) + draft_row * shape.draft_rows;
 }
 
 double StepCosts::prefill_seconds(std::uint32_t position, std::uint32_t rows) const {
@@ -105,8 +110,8 @@ void CostModel::learn(const StepShape& shape, double seconds) {
 
 // Takes the scale of all numbers from the first measurement. The numbers known so far are kept as the best guess.
 void CostModel::begin(const StepShape& shape, double seconds) {
-  const double row = seconds / (kBaseRows + shape.decode_rows + shape.prefill_rows);
-  prior_ = {kBaseRows * row, row, row, row / kContextTokens, row / kContextTokens};
+  const double row = seconds / (kBaseRows + shape.decode_rows + shape.prefill_rows + shape.draft_rows);
+  prior_ = {kBaseRows * row, row, row, row / kContextTokens, row / kContextTokens, row};
   for (std::size_t i = 0; i < kNumbers; ++i) {
     covariance_[i] = {};
     covariance_[i][i] = prior_[i] * prior_[i];

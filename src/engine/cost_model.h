@@ -1,9 +1,9 @@
 // Predicts how long the model takes for a step, from the steps that were measured:
 //
 //   seconds = base + a * decoding rows + b * prompt rows + c * tokens that decoding rows attend to
-//           + d * tokens that prompt rows attend to
+//           + d * tokens that prompt rows attend to + e * further rows of decoding sequences
 //
-// The base is what every step costs: reading the weights once. The five numbers are learned from every step with a
+// The base is what every step costs: reading the weights once. The six numbers are learned from every step with a
 // Kalman filter. So a mixture of decode and prefill teaches what each of them costs, and nothing has to be measured
 // apart. What has not been seen for long becomes uncertain again and is learned faster. A step that something else on
 // the machine delayed changes little; several in a row mean that the machine has become slower.
@@ -22,6 +22,7 @@ struct StepShape {
   std::uint32_t prefill_rows = 0;
   std::uint64_t decode_context = 0;   // the sum of the lengths of the decoding sequences
   std::uint64_t prefill_context = 0;  // for each row of a prompt the tokens before it, all added
+  std::uint32_t draft_rows = 0;       // of decoding sequences, beside the first of each: drafts, and what is redone
 
   void add_decode(std::uint32_t position) {
     ++decode_rows;
@@ -33,13 +34,14 @@ struct StepShape {
   }
 };
 
-// The five numbers, in seconds.
+// The six numbers, in seconds.
 struct StepCosts {
   double base = 0;
   double decode_row = 0;
   double prefill_row = 0;
   double decode_context = 0;   // for each token of context
   double prefill_context = 0;  // for each row and token of context
+  double draft_row = 0;
 
   double seconds(const StepShape& shape) const;
   // Of computing `rows` tokens of a prompt at this position, without the base.
@@ -60,7 +62,7 @@ class CostModel {
   double lateness() const { return lateness_; }
 
  private:
-  static constexpr std::size_t kNumbers = 5;
+  static constexpr std::size_t kNumbers = 6;
   using Vector = std::array<double, kNumbers>;
 
   void begin(const StepShape& shape, double seconds);

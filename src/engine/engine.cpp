@@ -119,6 +119,13 @@ std::optional<Refusal> Engine::refusal(const Request& request) {
   if (request.embedding != Pooling::None && (request.max_tokens != 0 || request.n != 1)) {
     return no(Why::Invalid, "an embedding has no answer: max_tokens must be 0, and n 1");
   }
+  if (request.adapter > executor_->adapters()) {
+    return no(Why::Invalid,
+              fmt::format("there is no adapter {}: the model has {} of them", request.adapter, executor_->adapters()));
+  }
+  if (adapter_of(request.name_space) != 0) {
+    return no(Why::Invalid, "name_space has bits that are those of adapters");
+  }
   if (request.priority < -kMostPriority || request.priority > kMostPriority) {
     return no(Why::Invalid, fmt::format("a priority of {} is not between {} and {}", request.priority, -kMostPriority,
                                         kMostPriority));
@@ -206,7 +213,7 @@ std::expected<RequestId, Refusal> Engine::submit(Request request, std::shared_pt
     choice->index = i;
     choice->rank = {arrived.count() - asked.priority * worth, stats_.submitted, i};
     choice->priority = asked.priority;
-    choice->name_space = asked.name_space;
+    choice->name_space = in_adapter(asked.name_space, asked.adapter);
     choice->tenant = &tenant;
     choice->reuse = asked.reuse && !every_row;
     choice->every_row = every_row && i == 0;
@@ -333,7 +340,7 @@ bool Engine::step() {
     if (output) {
       scheduler_->measure(model_seconds);
       take(step, *output);
-      commit(step);
+      commit(step, *output);
     } else {
       lose_step(step, output.error());
     }
@@ -365,22 +372,29 @@ void Engine::note_admissions(const Step& step) {
 
 // Commits one choice after the other. An answer that ends here frees memory, and the checkpoint of the next choice may
 // use it.
-void Engine::commit(const Step& step) {
+void Engine::commit(const Step& step, const model::StepOutput& output) {
+  std::uint32_t row = 0;  // of the output
   for (std::size_t i = 0; i < step.choices.size(); ++i) {
     const BatchEntry& entry = step.batch.entries()[i];
     Choice& choice = *step.choices[i];
-    const auto ok = pool_->commit(entry.sequence, step.batch.tokens(entry), entry.checkpoint);
+    const std::uint32_t first = std::exchange(row, row + entry.wanted_rows());
+    const auto tokens = step.batch.tokens(entry).first(entry.certain_rows());
+    const auto ok = pool_->commit(entry.sequence, tokens, entry.checkpoint);
     QUIRE_CHECK(ok.has_value(), "schedule() has reserved what is committed");
-    choice.position += entry.rows;
-    if (choice.decodes()) {
-      ++stats_.generated_tokens;
-    } else {
+    choice.position += entry.certain_rows();
+    if (!choice.decodes()) {
       stats_.computed_tokens += entry.rows;
+    } else if (choice.pending() == 0) {
+      ++stats_.generated_tokens;
     }
-    if (choice.pending() > 0) continue;  // the prompt goes on
+    if (choice.pending() > 0) continue;  // the prompt goes on, or what has to be redone
     Job& job = *jobs_.at(choice.request);
     choice.state = State::Decode;
     choice.just_resumed = false;
+    if (entry.drafts > 0) {
+      accept_drafts(choice, step, entry, first, output);
+      continue;
+    }
     if (job.siblings_started) {
       accept(choice);
       continue;
@@ -475,7 +489,8 @@ std::vector<SequenceInfo> Engine::sequences() const {
                      .from = choice.from,
                      .priority = choice.priority,
                      .suspensions = choice.suspensions,
-                     .name_space = choice.name_space});
+                     .name_space = tenant_of(choice.name_space),
+                     .adapter = adapter_of(choice.name_space)});
   };
   for (const Choice* choice : scheduler_->running()) add(*choice);
   for (const Tenant* tenant : scheduler_->tenants().all()) {

@@ -49,6 +49,7 @@
 namespace quire::engine {
 
 class CostModel;
+class Drafter;
 class Scheduler;
 struct Choice;
 struct Step;
@@ -71,6 +72,11 @@ struct EngineOptions {
   // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
   tiers::Tiers* tiers = nullptr;
   std::uint32_t mask_threads = 1;  // compute the masks of constraints, beside the thread that samples
+  // Guesses tokens that steps compute beside the next one of each answer; those that turn out right are kept. Answers
+  // are the same with any drafter and without. Null: no drafts.
+  std::shared_ptr<Drafter> drafter;
+  std::uint32_t draft_tokens = 8;  // the most drafts of an answer in a step, up to kMostDrafts
+  bool draft_always = false;       // also where it does not pay (tests)
   bool check_integrity = false;    // check the pool after every step (tests)
   // The time, also for measuring how long a step took. Empty: Clock::now. A simulation has its own.
   std::function<Clock::time_point()> now = {};
@@ -86,6 +92,8 @@ struct EngineStats {
   std::uint64_t cached_tokens = 0;     // of those, reused from the prefix cache, also what came there from a tier
   std::uint64_t computed_tokens = 0;   // by prefill: prompts, and recomputed answers after a suspension
   std::uint64_t generated_tokens = 0;  // by decode
+  std::uint64_t drafted_tokens = 0;    // guesses that were computed
+  std::uint64_t accepted_tokens = 0;   // of those, the ones that were right
   std::uint64_t suspensions_by_copy = 0, suspensions_by_recompute = 0, resumed = 0;
   std::uint64_t bytes_saved = 0;                          // copied to the host arena so far
   std::uint64_t host_bytes = 0, host_capacity_bytes = 0;  // of the host arena: in use now; in all
@@ -115,6 +123,7 @@ struct SequenceInfo {
   std::int32_t priority = 0;
   std::uint32_t suspensions = 0;
   Namespace name_space = 0;  // its tenant
+  std::uint32_t adapter = 0;
 };
 const char* name(SequenceInfo::State state);
 
@@ -165,11 +174,14 @@ class Engine {
   model::StepWants ask(const Step& step);
   bool ask_for_tokens(Choice& choice, std::uint32_t row);
   std::span<const std::uint32_t> ask_for_mask(Choice& choice);
+  void ask_for_drafts(Choice& choice, const BatchEntry& entry, std::uint32_t row);
   void take(const Step& step, const model::StepOutput& output);
   void take_prompt(const Choice& choice, const BatchEntry& entry, std::uint32_t row, const model::StepOutput& output);
   void tell_prompt_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> logits);
   void pool_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> hidden);
-  void commit(const Step& step);
+  void commit(const Step& step, const model::StepOutput& output);
+  void accept_drafts(Choice& choice, const Step& step, const BatchEntry& entry, std::uint32_t row,
+                     const model::StepOutput& output);
   void end_failed();
   void lose_step(const Step& step, const PoolError& error);
   bool fetch_device_errors();

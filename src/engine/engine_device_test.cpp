@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/engine/constraint_testing.h"
+#include "quire/engine/drafter_testing.h"
 #include "quire/engine/weightless_testing.h"
 #include "quire/state/counting_device_testing.h"
 
@@ -44,6 +45,9 @@ class EngineDevice : public ::testing::TestWithParam<std::tuple<Kind, Fault>> {
     CountingDevice device;
     Fixture::Options options{.kind = kind, .budget = 20'000, .max_sequences = 4, .device = &device};
     options.engine.suspend_by = SuspendBy::Copy;
+    options.engine.drafter = std::make_shared<KnowingDrafter>(32, 30);
+    options.engine.draft_tokens = 3;
+    options.engine.draft_always = true;
     Fixture fixture(options);
     fixture.model->before_kernels = [&] { device.settle(); };
     fault == Fault::Refused ? device.fail_after(calls) : device.fail_work_after(calls);

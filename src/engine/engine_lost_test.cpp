@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/engine/drafter_testing.h"
 #include "quire/engine/engine_testing.h"
 #include "quire/engine/service.h"
 #include "quire/engine/weightless_testing.h"
@@ -26,6 +27,9 @@ constexpr const char* kLost = "the device counting is lost: somebody pulled it o
 
 Fixture::Options small(Kind kind, CountingDevice& device) {
   Fixture::Options options{.kind = kind, .budget = 20'000, .max_sequences = 4, .device = &device};
+  options.engine.drafter = std::make_shared<KnowingDrafter>(32, 30);
+  options.engine.draft_tokens = 3;
+  options.engine.draft_always = true;
   options.engine.suspend_by = SuspendBy::Copy;
   options.engine.check_integrity = true;
   return options;

@@ -188,7 +188,8 @@ TEST(EngineSuspends, TheHostArenaIsAllocatedOnceWithTheEngine) {
     device.fail_after(0);
     const auto refused = Engine::create(*fixture.model, *fixture.pool, {});
     ASSERT_FALSE(refused.has_value());
-    EXPECT_NE(refused.error().message.find("1073741824 bytes of host memory for what leaves the device"), std::string::npos)
+    EXPECT_NE(refused.error().message.find("1073741824 bytes of host memory for what leaves the device"),
+              std::string::npos)
         << refused.error().message;
   }
   EXPECT_EQ(device.counts().live_host_bytes, 0u);

@@ -23,7 +23,7 @@ void each_wanted(const Step& step, const Call& call) {
 }
 
 bool prompt_goes_on(const Choice& choice, const BatchEntry& entry) {
-  return choice.position + entry.rows < choice.tokens.size();
+  return choice.position + entry.certain_rows() < choice.tokens.size();
 }
 
 }  // namespace
@@ -35,12 +35,14 @@ model::StepWants Engine::ask(const Step& step) {
   wanted_hidden_.clear();
   budget_.clear();
   each_wanted(step, [&](Choice& choice, const BatchEntry& entry, std::uint32_t row) {
-    const std::uint32_t end = row + entry.wanted_rows();
-    const bool host_samples = !prompt_goes_on(choice, entry) && !ask_for_tokens(choice, end - 1);
+    const std::uint32_t end = row + entry.wanted_rows(), last = end - 1 - entry.drafts;
+    const bool host_samples = !prompt_goes_on(choice, entry) && !ask_for_tokens(choice, last);
     const Job& job = *jobs_.at(choice.request);
     const bool tells = job.tells_prompt_logits();
+    if (entry.drafts > 0) ask_for_drafts(choice, entry, last);
     for (std::uint32_t i = row; i < end; ++i) {
-      if (tells || (host_samples && i + 1 == end)) wanted_logits_.push_back(i);
+      const bool draft_on_host = i > last && i - last >= choice.jobs;
+      if (tells || (host_samples && i == last) || draft_on_host) wanted_logits_.push_back(i);
       if (job.embeds()) wanted_hidden_.push_back(i);
     }
   });
@@ -67,6 +69,20 @@ bool Engine::ask_for_tokens(Choice& choice, std::uint32_t row) {
   return all;
 }
 
+// What follows the drafts, if they are right. The executor samples it if that does not depend on which tokens the
+// answer has by then; otherwise the host does, token by token.
+void Engine::ask_for_drafts(Choice& choice, const BatchEntry& entry, std::uint32_t row) {
+  choice.jobs = choice.job ? 1 : 0;
+  if (!choice.job || choice.sampler.depends_on_answer() || choice.constraint) return;
+  for (std::uint32_t i = 1; i <= entry.drafts; ++i) {
+    sampling::Job wanted = choice.sampler.job(choice.tokens.size() + i);
+    wanted.row = row + i;
+    if (!budget_.take(wanted)) return;
+    wanted_jobs_.push_back(wanted);
+    ++choice.jobs;
+  }
+}
+
 // The words of the mask, which may still be computed. They stay valid until the answer grows: a step that is lost, or a
 // suspension, does not change them.
 std::span<const std::uint32_t> Engine::ask_for_mask(Choice& choice) {
@@ -89,7 +105,7 @@ void Engine::take(const Step& step, const model::StepOutput& output) {
     Job& job = *jobs_.at(choice.request);
     if (!prompt_goes_on(choice, entry)) {
       job.each_picking(choice, [&](Choice& picks) {
-        const std::uint32_t last = row + entry.wanted_rows() - 1;
+        const std::uint32_t last = row + entry.wanted_rows() - 1 - entry.drafts;
         picks.picked = picks.job ? picks.sampler.told(output.picked[*picks.job])
                                  : picks.sampler.sample(output.logits.row(last), picks.tokens.size(), scratch_,
                                                         ask_for_mask(picks));

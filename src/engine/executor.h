@@ -19,6 +19,7 @@ class Executor {
   virtual std::uint32_t max_rows() const = 0;               // the most tokens in a step
   virtual std::uint32_t max_logits() const = 0;             // the most rows of logits, or of hidden states, in a step
   virtual std::uint32_t hidden_width() const { return 0; }  // elements of a hidden state; 0: it shows none
+  virtual std::uint32_t adapters() const { return 0; }      // how many there are; they are numbered from 1
 
   // What it samples by itself in one step. For the rest the engine asks for logits and samples on the host: the token
   // is the same. The default is an executor that only computes logits.

@@ -17,6 +17,9 @@ namespace {
 // prefixes.
 constexpr std::uint32_t kContexts = 16;
 
+// The most rows of logits for drafts.
+constexpr std::uint32_t kDraftRows = 64;
+
 // To be raised with every change after which the same model gives other bits: what an earlier version has left on disks
 // and in shared stores is then another model's.
 constexpr std::uint32_t kArithmeticVersion = 2;
@@ -61,11 +64,12 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
 
   // A step needs a row for every sequence that decodes.
   const std::uint32_t rows = std::max({options.step_tokens, options.max_sequences, 1u});
+  // Drafts need logits too. Where many sequences decode, they do not pay, so a few rows for all are enough.
+  const std::uint32_t draft_rows =
+      options.engine.drafter ? std::min(kDraftRows, options.max_sequences * options.engine.draft_tokens) : 0;
+  const std::uint32_t logits = std::min(rows, std::max(options.max_logits, options.max_sequences + draft_rows));
   // The weights come first. The pool can use the device memory that is free afterwards.
-  if (auto ok = host->model_->prepare(*host->backend_, rows, std::max(options.max_logits, options.max_sequences));
-      !ok) {
-    return std::unexpected(ok.error());
-  }
+  if (auto ok = host->model_->prepare(*host->backend_, rows, logits); !ok) return std::unexpected(ok.error());
 
   const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? options.checkpoints : 0};
   const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
@@ -93,6 +97,9 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   config.event_capacity = options.event_capacity;
   config.journal = options.journal;
   host->tiers_ = options.tiers;
+  if (host->tiers_) {
+    for (const model::Adapter& adapter : host->model_->adapters()) host->tiers_->add_adapter(adapter.fingerprint());
+  }
   config.observer = host->tiers_.get();
   auto pool = SequencePool::create(host->backend_->device(), config);
   if (!pool) {

@@ -18,6 +18,7 @@ class ModelExecutor final : public Executor {
   std::uint32_t max_rows() const override { return model_->max_rows(); }
   std::uint32_t max_logits() const override { return model_->max_logits(); }
   std::uint32_t hidden_width() const override { return model_->hyperparameters().embedding; }
+  std::uint32_t adapters() const override { return static_cast<std::uint32_t>(model_->adapters().size()); }
   sampling::Limits sampling_limits() const override { return model_->sampling_limits(); }
   PoolResult<model::StepOutput> forward(Batch& batch, const model::StepWants& wants) override {
     return runner_.forward(batch, wants);

@@ -82,8 +82,11 @@ struct Request {
   // Limits the tokens of the answer: one object for each choice. Empty: none. Tokens without an alternative are put
   // into the answer without sampling, except if log-probabilities are asked for; the tokens are the same.
   std::function<std::unique_ptr<Constraint>()> constraint;
-  Namespace name_space = 0;  // prefixes are reused only within a namespace
-  bool reuse = true;         // use the prefix cache
+  Namespace name_space = 0;  // its tenant; prefixes are reused only within a tenant
+  // The number of the adapter that it is computed with (model::Model::add_adapter); 0: none. Prefixes are reused only
+  // with the same adapter.
+  std::uint32_t adapter = 0;
+  bool reuse = true;  // use the prefix cache
   // Each level is worth EngineOptions::priority_worth of waiting time. A request that is one level higher goes before
   // requests that have waited up to that much longer, so no request waits forever. From -kMostPriority to
   // kMostPriority.
@@ -126,6 +129,8 @@ struct Usage {
   double first_token_seconds = 0;                // since it was submitted
   double total_seconds = 0;
   std::uint32_t suspensions = 0;
+  std::uint32_t drafted_tokens = 0;   // guesses that were computed beside the answer (EngineOptions::drafter)
+  std::uint32_t accepted_tokens = 0;  // of those, the ones that became part of it
 };
 
 // Valid only during the call of Listener::on_event.

@@ -99,6 +99,8 @@ class Sampler {
 
   const SamplerOptions& options() const { return options_; }
   bool tells_logprobs() const { return logprobs_ >= 0; }
+  // Whether what is picked depends on the tokens picked before, beside the logits.
+  bool depends_on_answer() const { return penalizes_; }
 
  private:
   SamplerOptions options_;

@@ -56,6 +56,10 @@ Scheduler::Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, 
   blocked_.reserve(kMostBlocked);
   leaving_.reserve(max_running);
   leaving_ids_.reserve(max_running);
+  if (!options.drafter || options.draft_tokens == 0) return;
+  speculation_ = std::make_unique<Speculation>(options.drafter, options.draft_tokens, max_running,
+                                               pool.layout().has_recurrent(), options.draft_always);
+  candidates_.reserve(max_running);
 }
 
 void Scheduler::insert(std::vector<Choice*>& list, Choice& choice) {
@@ -117,12 +121,14 @@ Step& Scheduler::schedule() {
     take_fetched();
     admit();
     add_decodes();
+    if (speculation_) add_drafts();
     add_prefills();
     if (!entries_.empty() || running_.empty() || !failures_.empty() || lost_) break;
     // All running choices wait for memory. The last in rank is preempted.
     QUIRE_CHECK(running_.size() > 1, "a request that is admitted fits into the pool alone");
     suspend(*running_.back(), true);
   }
+  if (speculation_ && failures_.empty() && !lost_) reserve_drafts();
   pack();
   return step_;
 }
@@ -133,7 +139,8 @@ void Scheduler::pack() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Choice& choice = *step_.choices[i];
     step_.batch.add(choice.sequence, std::span(choice.tokens).subspan(choice.position, entries_[i].rows),
-                    entries_[i].logits, entries_[i].checkpoint);
+                    entries_[i].logits, entries_[i].checkpoint, choice.drafts.drafted().first(entries_[i].drafts),
+                    adapter_of(choice.name_space));
   }
 }
 
@@ -151,9 +158,20 @@ void Scheduler::note(Choice& choice, const PoolError& error) {
 
 // --- the step
 
+// A choice that decodes has one token to compute, or more if drafts were right that have to be computed again.
 void Scheduler::add_decodes() {
+  std::uint32_t spare = step_tokens_;
+  for (const Choice* choice : running_) spare -= choice->decodes() ? 1 : 0;
+  const auto rows_of = [&](const Choice& choice) {
+    const std::uint32_t more = std::min(choice.pending() - 1, spare);
+    spare -= more;
+    return 1 + more;
+  };
+  const auto plan_rows = [&](Choice& choice, std::uint32_t rows) {
+    plan(choice, rows, rows == choice.pending() ? Logits::Last : Logits::None, false);
+  };
   for (Choice* choice : running_) {
-    if (choice->decodes()) plan(*choice, 1, Logits::Last, false);
+    if (choice->decodes()) plan_rows(*choice, rows_of(*choice));
   }
   if (entries_.empty() || pool_->reserve(entries_)) return;
 
@@ -162,8 +180,58 @@ void Scheduler::add_decodes() {
   step_.choices.clear();
   for (std::size_t i = 0; i < running_.size(); ++i) {  // only choices behind i are suspended
     Choice& choice = *running_[i];
-    if (choice.decodes() && reserve(choice, 1)) plan(choice, 1, Logits::Last, false);
+    if (choice.decodes() && reserve(choice, 1)) plan_rows(choice, 1);
   }
+}
+
+// Rows and logits that are left go to drafts, if they pay. While there are prompts, half of the rows are theirs.
+void Scheduler::add_drafts() {
+  candidates_.clear();
+  std::uint32_t rows = step_tokens_, logits = max_logits_;
+  for (const BatchEntry& entry : entries_) {
+    rows -= entry.rows;
+    logits -= std::min(logits, entry.wanted_rows());
+  }
+  const auto prefills = [](const Choice* choice) { return choice->state == State::Prefill; };
+  if (std::ranges::any_of(running_, prefills)) rows /= 2;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Choice& choice = *step_.choices[i];
+    choice.drafts.count = 0;
+    if (entries_[i].logits == Logits::Last) candidates_.push_back({&choice, most_drafts(choice)});
+  }
+  speculation_->plan(candidates_, shape(), cost_model_, std::min(rows, logits));
+  for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].drafts = step_.choices[i]->drafts.count;
+}
+
+// One token follows the last draft that is right. A recurrent state is kept where a checkpoint is due, so drafts end
+// there.
+std::uint32_t Scheduler::most_drafts(const Choice& choice) const {
+  const auto length = static_cast<std::uint32_t>(choice.tokens.size());
+  std::uint32_t end = choice.max_tokens - 1;
+  if (pool_->layout().has_recurrent()) {
+    const auto due = pool_->next_checkpoint(choice.sequence);
+    if (due && *due > choice.position) end = std::min(end, *due);
+  }
+  return end > length ? end - length : 0;
+}
+
+// Memory for the drafts, if there is some without anybody having to leave.
+void Scheduler::reserve_drafts() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    BatchEntry& entry = entries_[i];
+    if (entry.drafts == 0) continue;
+    const auto ok = pool_->draft(entry.sequence, entry.rows, entry.drafts);
+    if (ok) continue;
+    entry.drafts = 0;
+    if (ok.error().code == PoolError::Code::WorkFailed) return note(*step_.choices[i], ok.error());
+  }
+}
+
+void Scheduler::note_drafts(Choice& choice, std::uint32_t count, std::uint32_t right, bool wrong) {
+  speculation_->note(choice, count, right, wrong);
+  if (choice.position <= choice.charged) return;
+  tenants_.charge(*choice.tenant, choice.position - choice.charged, true);
+  choice.charged = choice.position;
 }
 
 // What a prompt's place depends on: the seconds of computing it still needs, and how long ago it came. A level of
@@ -187,9 +255,11 @@ double Scheduler::prefill_seconds() const {
 }
 
 void Scheduler::add_prefills() {
-  const auto decodes = static_cast<std::uint32_t>(entries_.size());
-  std::uint32_t budget = step_tokens_ - std::min(step_tokens_, decodes);
-  std::uint32_t logits = max_logits_ - std::min(max_logits_, decodes);
+  std::uint32_t budget = step_tokens_, logits = max_logits_;
+  for (const BatchEntry& entry : entries_) {
+    budget -= std::min(budget, entry.rows + entry.drafts);
+    logits -= std::min(logits, entry.wanted_rows());
+  }
   double seconds = prefill_seconds();
   prompts_.clear();
   for (Choice* choice : running_) {
@@ -340,6 +410,7 @@ StepShape Scheduler::shape() const {
     const Choice& choice = *step_.choices[i];
     if (choice.decodes()) {
       shape.add_decode(choice.position);
+      shape.draft_rows += entries_[i].rows - 1 + entries_[i].drafts;
     } else {
       shape.add_prefill(choice.position, entries_[i].rows);
     }
@@ -350,6 +421,7 @@ StepShape Scheduler::shape() const {
 void Scheduler::measure(double model_seconds) {
   const StepShape all = shape();
   cost_model_.learn(all, model_seconds);
+  if (speculation_) speculation_->account(all, cost_model_, model_seconds);
   if (all.decode_rows > 0 && all.prefill_rows > 0) chunk_beside_decode_ = all.prefill_rows;
   if (const StepCosts& costs = cost_model_.costs(); costs.prefill_row > 0 && ++measured_ % kTellCosts == 0) {
     pool_->set_costs({.token = costs.prefill_row, .token_per_context = costs.prefill_context});

@@ -2,8 +2,9 @@
 //
 // A choice waits (new, or suspended) or runs (its sequence is in the pool). Both lists are in the order of rank, and
 // each tenant has a waiting list of its own. schedule() first admits waiting choices that fit. Then it gives every
-// decoding choice its token. Then it fills the step with chunks of prompts. When it returns, all memory that the step
-// needs is reserved.
+// decoding choice its token, and drafts where they pay (speculation.h). Then it fills the step with chunks of prompts.
+// When it returns, all memory that the step needs is reserved. Drafts get theirs last, and only what is left: nobody is
+// preempted or has to wait for them.
 //
 // Time. While choices decode, prompts fill a step until its predicted time reaches the target (cost_model.h predicts).
 // Several prompts share a step. The prompt with the least left to compute goes first, so that a short one is not stuck
@@ -36,6 +37,7 @@
 
 #include "quire/engine/choice.h"
 #include "quire/engine/cost_model.h"
+#include "quire/engine/speculation.h"
 #include "quire/engine/tenants.h"
 
 namespace quire::engine {
@@ -55,6 +57,9 @@ class Scheduler {
   Step& schedule();
   // How long the model took for that step. Called before the step is committed.
   void measure(double model_seconds);
+  // How the drafts of a choice in that step turned out; see Speculation::note(). Called when those that were right are
+  // committed.
+  void note_drafts(Choice& choice, std::uint32_t count, std::uint32_t right, bool wrong);
 
   // Device errors of the last schedule(). Such a choice cannot continue.
   struct Failure {
@@ -117,6 +122,9 @@ class Scheduler {
   Shared shared_with(const Choice& other, std::uint32_t common) const;
 
   void add_decodes();
+  void add_drafts();
+  std::uint32_t most_drafts(const Choice& choice) const;
+  void reserve_drafts();
   void add_prefills();
   double prefill_order(const Choice& choice) const;
   double prefill_seconds() const;
@@ -174,6 +182,9 @@ class Scheduler {
   std::vector<Failure> failures_;
   bool lost_ = false;
   Counters counters_;
+
+  std::unique_ptr<Speculation> speculation_;        // null: no drafts
+  std::vector<Speculation::Candidate> candidates_;  // scratch
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
   CostModel cost_model_;

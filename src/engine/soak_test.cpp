@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "quire/engine/drafter_testing.h"
 #include "quire/engine/weightless_testing.h"
 #include "quire/journal/journal_testing.h"
 #include "quire/journal/journal_writer.h"
@@ -49,7 +50,11 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
                    .journal = journal.get(),
                    // Enough for most steps; in the others the engine samples the rest.
                    .sampling = {.vocabulary = kVocabulary, .jobs = 40, .listed = 250, .reported = 40},
-                   .engine = {.queue_limit = kOutstanding, .priority_worth = std::chrono::milliseconds(2)}});
+                   .engine = {.queue_limit = kOutstanding,
+                              .priority_worth = std::chrono::milliseconds(2),
+                              .drafter = std::make_shared<KnowingDrafter>(kVocabulary, 30),
+                              .draft_tokens = 4,
+                              .draft_always = true}});
   std::mt19937_64 random(7);
   const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
 
@@ -152,6 +157,8 @@ TEST_P(SoakTest, EveryRequestEndsWithItsRightAnswerInAPoolForATenthOfTheDemand) 
   EXPECT_GT(stats.suspensions_by_copy + stats.suspensions_by_recompute, total / 500);
   EXPECT_GT(stats.cached_tokens, 0u);
   EXPECT_GT(cut, 0u);
+  EXPECT_GT(stats.accepted_tokens, 0u);
+  EXPECT_GT(stats.drafted_tokens, stats.accepted_tokens);
   std::printf(
       "%llu requests, %llu steps, %llu tokens, %.0f %% of prompts reused, %llu suspensions by copy and %llu by "
       "computing again, %llu waits for a prefix\n",
@@ -201,6 +208,9 @@ TEST(Soak, AnyEngineAnswersEverythingInAPoolThatHoldsLittleMoreThanOneSequence) 
                       .priority_worth = std::chrono::milliseconds(below(30)),
                       .host_bytes = below(3) == 0 ? below(4096) : 1u << 30,
                       .suspend_by = static_cast<SuspendBy>(below(3)),
+                      .drafter = below(2) == 0 ? nullptr : std::make_shared<KnowingDrafter>(kVocabulary, below(100)),
+                      .draft_tokens = 1 + below(16),
+                      .draft_always = below(3) != 0,
                       .check_integrity = true,
                       .now = [&] { return time += std::chrono::microseconds(200); }};
     options.budget = 128 * options.block_size;

@@ -98,8 +98,7 @@ class Weightless final : public Executor {
     std::uint32_t rows = 0;
     for (const BatchEntry& entry : batch.entries()) {
       step(batch, entry);
-      for (std::uint32_t i = entry.logits == Logits::All ? 0 : entry.rows - 1; i < entry.rows; ++i) {
-        if (entry.logits == Logits::None) break;
+      for (std::uint32_t i = entry.rows - entry.wanted_rows(); i < entry.rows; ++i) {
         const std::uint64_t memory = history_[entry.position + i];
         hidden_after(memory, std::span(hidden_).subspan(std::size_t{rows} * kHiddenWidth, kHiddenWidth));
         logits_after(memory, std::span(logits_).subspan(std::size_t{rows++} * vocabulary_, vocabulary_));
@@ -177,7 +176,12 @@ class Weightless final : public Executor {
         attend(batch.kv()[group].sequence(entry.table, layer), pool_->layout().groups[group], held);
       }
     }
-    if (pool_->layout().has_recurrent()) recur(batch.states().at(entry.state), held);
+    if (!pool_->layout().has_recurrent()) return;
+    const std::uint32_t certain = held + entry.certain_rows();
+    recur(batch.states().at(entry.state), held, certain);
+    if (entry.drafts == 0) return;
+    copy_state(batch.states().at(entry.scratch), batch.states().at(entry.state));
+    recur(batch.states().at(entry.scratch), certain, static_cast<std::uint32_t>(history_.size()));
   }
 
   void attend(const KvView& view, const PageShape& shape, std::uint32_t held) {
@@ -199,13 +203,20 @@ class Weightless final : public Executor {
     }
   }
 
-  void recur(const StateView& view, std::uint32_t held) {
+  void copy_state(const StateView& to, const StateView& from) {
+    for (std::uint32_t layer = 0; layer < to.num_layers; ++layer) {
+      std::memcpy(to.conv(layer), from.conv(layer), pool_->layout().recurrent.conv_bytes);
+      std::memcpy(to.ssm(layer), from.ssm(layer), pool_->layout().recurrent.ssm_bytes);
+    }
+  }
+
+  void recur(const StateView& view, std::uint32_t held, std::uint32_t until) {
     const std::uint64_t expected = held == 0 ? 0 : history_[held - 1];
     const auto update = [&](std::byte* at) {
       std::uint64_t memory = 0;
       std::memcpy(&memory, at, sizeof memory);
       if (memory != expected) complain(fmt::format("the state after {} tokens is another one's", held));
-      std::memcpy(at, &history_.back(), sizeof memory);
+      std::memcpy(at, &history_[until - 1], sizeof memory);
     };
     for (std::uint32_t layer = 0; layer < view.num_layers; ++layer) {
       update(view.conv(layer));

@@ -95,6 +95,12 @@ void visit(Archive& a, Operation& o) {
       if (done) a.object(o.object);
       break;
     case Kind::FreeSlot: a.object(o.object); break;
+    case Kind::Draft:
+      a.sequence(o.sequence);
+      a.number(o.total);
+      a.number(o.chunk);
+      break;
+    case Kind::EndDraft: a.sequence(o.sequence); break;
   }
 }
 

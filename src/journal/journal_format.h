@@ -26,7 +26,7 @@
 namespace quire::journal {
 
 inline constexpr char kMagic[8] = {'q', 'u', 'i', 'r', 'e', 'j', 'n', 'l'};
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kPreambleBytes = sizeof kMagic + sizeof kVersion;
 inline constexpr std::size_t kChecksumBytes = 4;
 inline constexpr std::size_t kMostVarintBytes = 10;

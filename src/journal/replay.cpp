@@ -13,6 +13,8 @@ namespace {
 using Kind = PoolOperation::Kind;
 using Tokens = ReferencePool::Tokens;
 
+constexpr const char* kDrafts = "the sequence has drafts";
+
 std::string text(SequenceId id) { return fmt::format("{}.{}", id.index, id.generation); }
 std::string text(const Hit& hit) {
   return fmt::format("{} of {} known tokens reused ({})", hit.tokens, hit.matched, name(hit.end));
@@ -52,6 +54,9 @@ std::string described(const PoolOperation& o) {
     case Kind::SetCosts:
       return fmt::format("set_costs({} s a token, {} s per token of context)", o.costs.token,
                          o.costs.token_per_context);
+    case Kind::Draft:
+      return fmt::format("draft(sequence {}: {} drafts after {} tokens)", text(o.sequence), o.chunk, o.total);
+    case Kind::EndDraft: return fmt::format("end_draft(sequence {})", text(o.sequence));
     case Kind::SetShare: return fmt::format("set_share(tenant {}: {} to {} bytes)", o.name_space, o.floor, o.cap);
     case Kind::DropCache:
     case Kind::Recover:
@@ -153,11 +158,15 @@ class Replayer {
       case Kind::Fork:
       case Kind::Rewind:
         if (name_of(o.sequence) == 0) return no_sequence(o.sequence);
+        if (pool_->has_drafts(name_of(o.sequence))) return kDrafts;
         return o.position <= pool_->length(name_of(o.sequence)) ? "" : "beyond the end of the sequence";
-      case Kind::Release:
-      case Kind::Save: return name_of(o.sequence) == 0 ? no_sequence(o.sequence) : "";
+      case Kind::Release: return name_of(o.sequence) == 0 ? no_sequence(o.sequence) : "";
+      case Kind::Save:
+        if (name_of(o.sequence) == 0) return no_sequence(o.sequence);
+        return pool_->has_drafts(name_of(o.sequence)) ? kDrafts : "";
       case Kind::Suspend:
         if (name_of(o.sequence) == 0) return no_sequence(o.sequence);
+        if (pool_->has_drafts(name_of(o.sequence))) return kDrafts;
         return o.cell_bytes == 0 ? "a host arena with cells of 0 bytes" : "";
       case Kind::Restore: return senseless_copy(o);
       case Kind::Resume: return senseless_copy(o);
@@ -171,6 +180,12 @@ class Replayer {
       case Kind::FreePage:
       case Kind::AllocSlot:
       case Kind::FreeSlot: break;
+      case Kind::Draft:
+        if (name_of(o.sequence) == 0) return no_sequence(o.sequence);
+        return pool_->can_draft(name_of(o.sequence), o.total, o.chunk) ? "" : "no drafts can follow these tokens";
+      case Kind::EndDraft:
+        if (name_of(o.sequence) == 0) return no_sequence(o.sequence);
+        return pool_->has_drafts(name_of(o.sequence)) ? "" : "there are no drafts";
     }
     return "";
   }
@@ -179,6 +194,7 @@ class Replayer {
     for (const BatchEntry& entry : entries) {
       const int name = name_of(entry.sequence);
       if (name == 0) return fmt::format("there is no sequence {}", text(entry.sequence));
+      if (!may_repeat && pool_->has_drafts(name)) return kDrafts;
       if (pool_->length(name) + entry.rows > header_.config.max_tokens) {
         return fmt::format("sequence {} would be too long", text(entry.sequence));
       }
@@ -246,6 +262,8 @@ class Replayer {
       case Kind::FreePage:
       case Kind::AllocSlot:
       case Kind::FreeSlot: break;
+      case Kind::Draft: return compare(o, pool_->draft(name_of(o.sequence), o.total, o.chunk));
+      case Kind::EndDraft: pool_->end_draft(name_of(o.sequence)); return true;
     }
     return true;
   }

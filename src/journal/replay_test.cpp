@@ -52,6 +52,9 @@ TEST(Replay, RandomOperationsOnPoolsOfAllKindsOfModelsShowNoDifference) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(Kind::Recover); ++k) {
     EXPECT_GT(seen[k], 0u) << name(static_cast<Kind>(k)) << " never happened";
   }
+  for (const Kind kind : {Kind::Draft, Kind::EndDraft}) {
+    EXPECT_GT(seen[static_cast<std::size_t>(kind)], 0u) << name(kind) << " never happened";
+  }
 }
 
 // A pool looks at 64 checkpoints at most when it has to drop one. With 66 that must stay before the one that could go,

@@ -100,6 +100,9 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_
 
 Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row, std::uint32_t context) {
   std::unique_ptr<Model> model(new Model(std::move(file)));
+  if (model->file_.get_or<std::string_view>("general.type", "").value_or("") == "adapter") {
+    return fail(model->file_.path() + ": is an adapter and not a model; it is given with --lora NAME=FILE");
+  }
   auto hyperparameters = read_hyperparameters(model->file_, row);
   if (!hyperparameters) return std::unexpected(hyperparameters.error());
   model->hyperparameters_ = std::move(*hyperparameters);
@@ -146,8 +149,10 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   Backend::Sizes sizes{.rows = std::max(max_rows, max_logits),
                        .cols = hyperparameters_.embedding,
                        .groups = static_cast<std::uint32_t>(layout->groups.size()),
+                       .rank = 0,
                        .read = std::uint64_t{max_logits} * (hyperparameters_.vocabulary + hyperparameters_.embedding),
                        .sampling = sampling_limits_};
+  for (const Adapter& adapter : adapters_) sizes.rank = std::max(sizes.rank, adapter.rank());
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
     const bool has_state = joined.block->state(ElementType::F16, ElementType::F32).kind != LayerDesc::Kind::Stateless;
@@ -164,6 +169,7 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   if (!weights) return std::unexpected(weights.error());
   weights_ = std::move(*weights);
   if (tied_) tensors_.output = tensors_.embedding;
+  if (auto ok = load_adapters(); !ok) return ok;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
@@ -211,6 +217,7 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
 
 PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants) {
   if (auto ok = check_positions(batch); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_adapters(batch); !ok) return std::unexpected(ok.error());
   const std::uint32_t width = hyperparameters_.embedding;
   const Tensor x = buffer(kResidual, batch.rows(), width);
   backend_->begin(batch);
@@ -251,6 +258,14 @@ PoolResult<void> Model::check_positions(const Batch& batch) const {
     if (tokens > tensors_.positions.rows) {
       return std::unexpected(PoolError::too_long("tokens of a sequence", tokens, tensors_.positions.rows));
     }
+  }
+  return {};
+}
+
+PoolResult<void> Model::check_adapters(const Batch& batch) const {
+  for (const BatchEntry& entry : batch.entries()) {
+    if (entry.adapter <= adapters_.size()) continue;
+    return std::unexpected(PoolError::invalid_argument("an adapter that the model does not have"));
   }
   return {};
 }

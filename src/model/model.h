@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "quire/backend/backend.h"
+#include "quire/model/adapter.h"
 #include "quire/model/block.h"
 #include "quire/model/constants.h"
 #include "quire/model/hyperparameters.h"
@@ -70,6 +71,14 @@ class Model {
   Result<StateLayout> layout(std::uint32_t block_size, ElementType kv_type,
                              ElementType state_type = ElementType::F32) const;
 
+  // Adds an adapter, to be chosen by number for each sequence (BatchEntry::adapter): the first one is 1. Before
+  // prepare(), which loads all of them.
+  Result<void> add_adapter(const AdapterOptions& options);
+  Result<void> add_adapter(gguf::File file, const AdapterOptions& options);
+  std::span<const Adapter> adapters() const { return adapters_; }
+  std::uint32_t adapter_number(std::string_view name) const;  // 0: there is none of that name
+  std::uint64_t adapter_bytes() const;                        // device memory that adapters take
+
   // Loads the weights to the backend's device, and allocates memory there for steps of up to `max_rows` tokens and
   // `max_logits` rows of logits. The backend must outlive the model.
   Result<void> prepare(Backend& backend, std::uint32_t max_rows, std::uint32_t max_logits);
@@ -89,11 +98,13 @@ class Model {
   Input normed(Tensor x, Tensor weight, Tensor bias) const;
   void norm(Tensor out, Tensor x, Tensor weight, Tensor bias);
   PoolResult<void> check_positions(const Batch& batch) const;
+  PoolResult<void> check_adapters(const Batch& batch) const;
   void walk_layers(const BlockStep& step, Tensor x);
   void compute_logits(Tensor rows, Tensor logits);
   BlockStep begin_step(const Batch& batch);
   std::unexpected<Error> refuse(const PoolError& error) const;
   Result<std::vector<HostVector>> compute_vectors();
+  Result<void> load_adapters();
   Result<void> take_buffers(std::uint32_t max_rows, std::uint32_t max_logits);
 
   // Activations of a step: [rows][cols] each, and the scratch memory of blocks.
@@ -124,6 +135,9 @@ class Model {
   std::vector<JoinedBlock> blocks_;  // of all layers
   ModelTensors tensors_;
   bool tied_ = false;  // the file has no output matrix of its own
+  std::vector<Adapter> adapters_;
+  std::vector<DeviceBuffer> adapter_memory_;
+  std::vector<LowRank> low_ranks_;  // [adapted matrices][adapters]; Weight::adapters point here
   Tensor frequencies_, window_frequencies_;
   DeviceBuffer buffers_[kBuffers];
   DeviceBuffer scratch_;

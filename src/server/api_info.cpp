@@ -72,20 +72,19 @@ void Api::health(Call&& call) {
 }
 
 void Api::models(Call&& call) {
-  send(call.reply,
-       {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model_object(model_)}}})});
+  json::array data;
+  for (std::uint32_t adapter = 0; adapter <= model_.adapters().size(); ++adapter) {
+    data.push_back(model_object(model_, adapter));
+  }
+  send(call.reply, {.body = json::serialize(json::object{{"object", "list"}, {"data", std::move(data)}})});
 }
 
 void Api::model(Call&& call) {
   const std::string name = call.request.path.substr(kModelPath.size());
-  if (!model_.answers_to(name)) {
-    return refuse(
-        call, {.status = 404,
-               .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(name), model_.name()),
-               .param = "model",
-               .code = "model_not_found"});
-  }
-  send(call.reply, {.body = json::serialize(model_object(model_))});
+  const auto adapter = model_.find(name);
+  // A server that answers to any name has this one, not all others.
+  if (!adapter || (*adapter == 0 && !model_.answers_to(name))) return refuse(call, no_model(name, model_));
+  send(call.reply, {.body = json::serialize(model_object(model_, *adapter))});
 }
 
 void Api::props(Call&& call) { send(call.reply, {.body = json::serialize(server::props(model_, options_.slots))}); }

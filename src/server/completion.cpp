@@ -43,8 +43,8 @@ void Completion::begin() {
     submit(std::move(asked), static_cast<std::uint32_t>(i));
   }
   format_ = std::make_unique<CompletionFormat>(request_.chat, request_.stream, request_.include_usage,
-                                               fmt::format("{}-{}", context_.prefix, ids_.front()), context_.model,
-                                               request_.session_id);
+                                               fmt::format("{}-{}", context_.prefix, ids_.front()),
+                                               context_.model.name_of(request_.options.adapter), request_.session_id);
 }
 
 void Completion::accepted() {

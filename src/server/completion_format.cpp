@@ -105,6 +105,8 @@ void UsageSum::add(const engine::Usage& usage, std::string_view reason) {
   const TierTokens reused = reused_from(usage.hit, usage.from);
   for (std::size_t i = 0; i < kTierKinds; ++i) from[i] += reused[i];
   suspensions += usage.suspensions;
+  drafted_tokens += usage.drafted_tokens;
+  accepted_tokens += usage.accepted_tokens;
   queued_seconds = std::max(queued_seconds, usage.queued_seconds);
   first_token_seconds = std::max(first_token_seconds, usage.first_token_seconds);
   total_seconds = std::max(total_seconds, usage.total_seconds);
@@ -113,12 +115,13 @@ void UsageSum::add(const engine::Usage& usage, std::string_view reason) {
 std::string to_json(const UsageSum& usage) {
   return fmt::format(
       R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{},)"
-      R"("cached_from":{},"matched_tokens":{},"miss_reason":"{}"}},"quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},)"
-      R"("suspensions":{}}}}})",
+      R"("cached_from":{},"matched_tokens":{},"miss_reason":"{}"}},"completion_tokens_details":{{)"
+      R"("accepted_prediction_tokens":{},"rejected_prediction_tokens":{}}},)"
+      R"("quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},"suspensions":{}}}}})",
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
-      from_json(usage.cached_tokens, usage.from), usage.matched_tokens, usage.miss_reason,
-      milliseconds(usage.queued_seconds), milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds),
-      usage.suspensions);
+      from_json(usage.cached_tokens, usage.from), usage.matched_tokens, usage.miss_reason, usage.accepted_tokens,
+      usage.drafted_tokens - usage.accepted_tokens, milliseconds(usage.queued_seconds),
+      milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds), usage.suspensions);
 }
 
 // --- log-probabilities
@@ -221,12 +224,12 @@ void PromptLogprobsFormat::add(Token token, float logprob, std::uint32_t rank,
 // --- answers
 
 CompletionFormat::CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id,
-                                   const TextModel& model, std::string_view session)
+                                   std::string_view model, std::string_view session)
     : chat_(chat), usage_in_chunks_(usage_in_chunks) {
   const char* const object = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
   head_ = fmt::format(R"({{"id":"{}-{}","object":"{}","created":{},"model":)", chat ? "chatcmpl" : "cmpl", id, object,
                       static_cast<std::int64_t>(std::time(nullptr)));
-  append_json_string(head_, model.name());
+  append_json_string(head_, model);
   if (!session.empty()) {
     head_ += ",\"session\":";
     append_json_string(head_, session);

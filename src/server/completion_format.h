@@ -34,6 +34,7 @@ struct UsageSum {
   std::uint64_t matched_tokens = 0;
   TierTokens from{};  // of the cached tokens: those from a tier; the rest was in the pool
   std::uint64_t suspensions = 0;
+  std::uint64_t drafted_tokens = 0, accepted_tokens = 0;
   double queued_seconds = 0;
   double first_token_seconds = 0;
   double total_seconds = 0;
@@ -92,7 +93,7 @@ struct ChoiceAnswer {
 class CompletionFormat {
  public:
   // `session`: the id of the session that the answer belongs to; empty: none.
-  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, const TextModel& model,
+  CompletionFormat(bool chat, bool stream, bool usage_in_chunks, std::string_view id, std::string_view model,
                    std::string_view session = {});
 
   std::string whole(std::span<const ChoiceAnswer> choices, const UsageSum& usage) const;

@@ -305,15 +305,21 @@ std::optional<ApiError> check_size(const CompletionRequest& request) {
 
 }  // namespace
 
-std::optional<ApiError> check_model(Fields& fields, const TextModel& model) {
+std::expected<std::uint32_t, ApiError> check_model(Fields& fields, const TextModel& model) {
   const auto name = fields.string("model");
-  if (fields.error()) return fields.error();
-  if (!name || model.any_name() || model.answers_to(*name)) return std::nullopt;
-  return ApiError{
-      .status = 404,
-      .message = fmt::format("the model {} does not exist; this server has '{}'", quoted(*name), model.name()),
-      .param = "model",
-      .code = "model_not_found"};
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (!name) return 0;
+  if (const auto adapter = model.find(*name)) return *adapter;
+  return std::unexpected(no_model(*name, model));
+}
+
+ApiError no_model(std::string_view name, const TextModel& model) {
+  std::string has = fmt::format("'{}'", model.name());
+  for (std::uint32_t i = 1; i <= model.adapters().size(); ++i) has += fmt::format(", '{}'", model.name_of(i));
+  return {.status = 404,
+          .message = fmt::format("the model {} does not exist; this server has {}", quoted(name), has),
+          .param = "model",
+          .code = "model_not_found"};
 }
 
 ApiError too_long(const std::string& field, std::string_view has, const TextModel& model) {
@@ -375,7 +381,9 @@ std::expected<std::vector<Token>, ApiError> token_ids(const json::array& ids, co
 CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   Fields fields(body);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
+  request.options.adapter = *adapter;
   if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   auto asked = read_constraint(body);
@@ -408,7 +416,9 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   CompletionRequest request;
   request.chat = true;
   Fields fields(body);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
+  request.options.adapter = *adapter;
   if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   auto asked = read_constraint(body);

@@ -59,8 +59,10 @@ CompletionResult parse_completion(boost::json::object&& body, const TextModel& m
 CompletionResult parse_chat(boost::json::object&& body, const TextModel& model);
 
 class Fields;
-// The error if a request names a model that is not served.
-std::optional<ApiError> check_model(Fields& fields, const TextModel& model);
+// The number of the adapter that a request names as "model:NAME"; 0: none. The error if it names a model or an adapter
+// that there is not.
+std::expected<std::uint32_t, ApiError> check_model(Fields& fields, const TextModel& model);
+ApiError no_model(std::string_view name, const TextModel& model);
 // Parses a body, which must be a JSON object.
 std::expected<boost::json::object, ApiError> parse_body(std::string_view body);
 

@@ -78,7 +78,9 @@ std::expected<void, ApiError> read_inputs(const json::value& input, const TextMo
 EmbeddingResult parse_embeddings(json::object&& body, const TextModel& model) {
   EmbeddingRequest request;
   Fields fields(body);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
+  request.options.adapter = *adapter;
   const ModelFacts& facts = model.facts();
   if (facts.pooling == engine::Pooling::None) {
     return std::unexpected(invalid("this model has no embeddings: it ranks pairs of texts"));
@@ -225,7 +227,7 @@ void EmbeddingCall::complete() {
     out += '}';
   }
   out += "],\"model\":";
-  append_json_string(out, context_.model.name());
+  append_json_string(out, context_.model.name_of(request_.options.adapter));
   out += ",\"usage\":";
   out += to_json(usage_);
   out += '}';

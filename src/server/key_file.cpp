@@ -35,8 +35,9 @@ constexpr std::string_view kKeyPrefix = "quire-";
 constexpr std::string_view kHashPrefix = "sha256:";
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of the file
 constexpr std::size_t kMostNameBytes = 64;
-// Ids with the highest bit are those of keys that are in no file; see keys.cpp. JSON readers keep 53 bits.
-constexpr Namespace kMostId = Namespace{1} << 53;
+// Ids with the highest bit are those of keys that are in no file; see keys.cpp. JSON readers keep 53 bits, and the bits
+// above them are those of adapters (ids.h).
+constexpr Namespace kMostId = (Namespace{1} << 53) - 1;
 constexpr std::uint64_t kMostInteger = std::uint64_t{1} << 53;
 
 // "" if the name may be used.

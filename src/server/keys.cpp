@@ -27,7 +27,7 @@ Namespace id_of_plain(std::string_view key) {
   const Sha256Digest hash = Sha256().add("quire namespace ").add(key).finish();
   Namespace id = 0;
   for (std::size_t i = 0; i < sizeof(id); ++i) id = id << 8 | hash[i];
-  return id | kPlain;
+  return tenant_of(id) | kPlain;  // without the bits of adapters
 }
 
 TenantName tier_name_of_plain(std::string_view key) { return Sha256().add("quire plain tenant ").add(key).finish(); }

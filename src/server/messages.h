@@ -26,7 +26,7 @@ HttpResponse messages_error(const ApiError& error);
 
 class MessagesShape final : public AnswerShape {
  public:
-  explicit MessagesShape(const TextModel& model) : model_(model) {}
+  explicit MessagesShape(const TextModel& model, std::uint32_t adapter = 0) : model_(model), adapter_(adapter) {}
 
   void open(std::string id, std::uint64_t prompt_tokens) override;
   void begin(std::string& out) override;
@@ -45,6 +45,7 @@ class MessagesShape final : public AnswerShape {
   boost::json::object message(boost::json::array content) const;
 
   const TextModel& model_;
+  std::uint32_t adapter_;
   std::string id_;
   std::uint64_t prompt_tokens_ = 0;
 };

@@ -92,7 +92,7 @@ json::object MessagesShape::message(json::array content) const {
   return {{"id", "msg_" + id_},
           {"type", "message"},
           {"role", "assistant"},
-          {"model", model_.name()},
+          {"model", model_.name_of(adapter_)},
           {"content", std::move(content)},
           {"stop_reason", nullptr},
           {"stop_sequence", nullptr}};

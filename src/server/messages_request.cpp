@@ -188,14 +188,15 @@ std::expected<AnswerRequest, ApiError> parse_messages(json::object&& body, const
   if (!chat) return std::unexpected(chat.error());
   auto request = parse_chat(std::move(*chat), model);
   if (!request) return std::unexpected(request.error());
-  return AnswerRequest{.chat = std::move(*request), .shape = std::make_shared<MessagesShape>(model)};
+  auto shape = std::make_shared<MessagesShape>(model, request->options.adapter);
+  return AnswerRequest{.chat = std::move(*request), .shape = std::move(shape)};
 }
 
 std::expected<std::string, ApiError> counted_messages(const json::object& body, const TextModel& model) {
   auto chat = chat_of_messages(body);
   if (!chat) return std::unexpected(chat.error());
   Fields fields(*chat);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  if (auto adapter = check_model(fields, model); !adapter) return std::unexpected(adapter.error());
   const auto tokens = chat_prompt(std::move(*chat), model);
   if (!tokens) return std::unexpected(tokens.error());
   return fmt::format(R"({{"input_tokens":{}}})", tokens->size());

@@ -295,6 +295,10 @@ std::string Metrics::text(const engine::EngineStats& engine, const PoolStats& po
       .add(number(engine.cached_tokens));
   counter("quire_computed_tokens_total", "Tokens computed by prefill").add(number(engine.computed_tokens));
   counter("quire_generated_tokens_total", "Tokens computed by decode").add(number(engine.generated_tokens));
+  counter("quire_drafted_tokens_total", "Tokens that were guessed and computed beside an answer")
+      .add(number(engine.drafted_tokens));
+  counter("quire_accepted_tokens_total", "Guessed tokens that were right and became part of an answer")
+      .add(number(engine.accepted_tokens));
   counter("quire_engine_requests_total", "Requests to the engine, by how they ended")
       .add(number(engine.finished), {label("outcome", "finished")})
       .add(number(engine.cancelled), {label("outcome", "cancelled")})

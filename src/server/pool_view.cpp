@@ -234,6 +234,8 @@ Stats stats_of(const PoolView& view, const PoolFacts& facts, const engine::Servi
   add("cached_tokens", e.cached_tokens);
   add("computed_tokens", e.computed_tokens);
   add("generated_tokens", e.generated_tokens);
+  add("drafted_tokens", e.drafted_tokens);
+  add("accepted_tokens", e.accepted_tokens);
   add("suspensions_by_copy", e.suspensions_by_copy);
   add("suspensions_by_recompute", e.suspensions_by_recompute);
   add("resumed", e.resumed);

@@ -35,6 +35,7 @@ struct ResponseFrame {
   StoredResponseRef previous;
   ResponseStore* store = nullptr;  // null: it is not kept
   Namespace tenant = 0;
+  std::uint32_t adapter = 0;
 };
 
 class ResponsesShape final : public AnswerShape {

@@ -60,9 +60,15 @@ void ResponsesShape::open(std::string, std::uint64_t) {
 }
 
 json::object ResponsesShape::response(std::string_view status) const {
-  json::object out{{"id", "resp_" + id_},    {"object", "response"},    {"created_at", created_},
-                   {"status", status},       {"error", nullptr},        {"incomplete_details", nullptr},
-                   {"model", model_.name()}, {"output", json::array()}, {"usage", nullptr}};
+  json::object out{{"id", "resp_" + id_},
+                   {"object", "response"},
+                   {"created_at", created_},
+                   {"status", status},
+                   {"error", nullptr},
+                   {"incomplete_details", nullptr},
+                   {"model", model_.name_of(frame_.adapter)},
+                   {"output", json::array()},
+                   {"usage", nullptr}};
   for (const auto& [key, value] : frame_.fields) out[key] = value;
   return out;
 }

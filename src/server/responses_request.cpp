@@ -221,7 +221,8 @@ std::expected<json::array, ApiError> items_of(const json::value& input) {
 std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const TextModel& model, ResponseStore& store,
                                                       Namespace tenant) {
   Fields fields(body);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
   if (auto ok = refuse_missing(fields); !ok) return std::unexpected(ok.error());
   const bool keep = fields.boolean("store").value_or(true);
   const auto previous = fields.string("previous_response_id");
@@ -231,7 +232,7 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
   auto items = items_of(*input);
   if (!items) return std::unexpected(items.error());
 
-  ResponseFrame frame{.store = keep ? &store : nullptr, .tenant = tenant};
+  ResponseFrame frame{.store = keep ? &store : nullptr, .tenant = tenant, .adapter = *adapter};
   json::object chat;
   if (auto ok = read_options(body, fields, chat, frame.fields); !ok) return std::unexpected(ok.error());
   frame.fields["previous_response_id"] = previous ? json::value(*previous) : json::value();
@@ -275,6 +276,7 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
   frame.input = std::move(*items);
   auto request = parse_chat(std::move(chat), model);
   if (!request) return std::unexpected(request.error());
+  request->options.adapter = *adapter;
   return AnswerRequest{.chat = std::move(*request), .shape = std::make_shared<ResponsesShape>(model, std::move(frame))};
 }
 

@@ -105,8 +105,13 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   auto keys = Keys::create(impl->sources);
   if (!keys) return std::unexpected(keys.error());
   impl->grace = options.grace;
+  std::vector<AdapterName> adapters;
+  for (const auto& adapter : host->model().adapters()) adapters.push_back({adapter.name(), adapter.fingerprint()});
   auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
-                                {.alias = options.alias, .any_name = options.any_model, .pooling = options.pooling});
+                                {.alias = options.alias,
+                                 .any_name = options.any_model,
+                                 .pooling = options.pooling,
+                                 .adapters = std::move(adapters)});
   if (!text) return std::unexpected(text.error());
   impl->text = std::move(*text);
   impl->host = std::move(host);

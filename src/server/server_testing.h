@@ -233,9 +233,14 @@ inline std::string models_dir() { return QUIRE_SOURCE_DIR "/models"; }
 class Running {
  public:
   explicit Running(ServerOptions options = {}, engine::HostOptions host = {},
-                   const std::string& file = "quire-demo-llama-q8_0.gguf") {
+                   const std::string& file = "quire-demo-llama-q8_0.gguf",
+                   const std::vector<model::AdapterOptions>& adapters = {}) {
     auto model = model::Model::load(models_dir() + "/" + file);
     EXPECT_TRUE(model.has_value());
+    for (const model::AdapterOptions& adapter : adapters) {
+      const auto added = (*model)->add_adapter(adapter);
+      EXPECT_TRUE(added.has_value()) << added.error().message;
+    }
     if (host.backend.threads == 0) host.backend.threads = 1;
     auto hosted = engine::HostedModel::create(std::move(*model), host);
     EXPECT_TRUE(hosted.has_value()) << hosted.error().message;

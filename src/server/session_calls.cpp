@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "quire/server/engine_calls.h"
+#include "quire/server/fields.h"
 #include "quire/session/session_file.h"
 #include "quire/session/session_state.h"
 
@@ -70,10 +71,17 @@ std::expected<SavedSession, ApiError> write_file(const Saving& saving, const ses
   return SavedSession{*written, snapshot.sequence.tokens.size()};
 }
 
+// Of an adapter's contents; null: there is no adapter.
+const Fingerprint* fingerprint_of(const TextModel& model, std::uint32_t adapter) {
+  return adapter == 0 ? nullptr : &model.adapters()[adapter - 1].fingerprint;
+}
+
 void take_and_write(const std::shared_ptr<Saving>& saving) {
   const bool asked = saving->context.service.inspect([saving](engine::Engine& engine) {
+    const std::uint32_t adapter = saving->turn->record.adapter.number;
     auto taken = std::make_shared<PoolResult<session::Snapshot>>(
-        session::take(engine.pool(), saving->turn->record.tokens, saving->tenant));
+        session::take(engine.pool(), saving->turn->record.tokens, in_adapter(saving->tenant, adapter),
+                      fingerprint_of(saving->context.model, adapter)));
     Loop& loop = saving->context.loop;
     if (!*taken && taken->error().code == PoolError::Code::Exhausted && engine::Clock::now() < saving->deadline) {
       return loop.post([saving, &loop] { loop.after(kRetry, [saving] { take_and_write(saving); }); });
@@ -115,7 +123,8 @@ void SessionCall::start(const CompletionContext& context, const SessionRecord& r
   };
   call->tokens_ = record.tokens.size();
   call->name_space_ = name_space;
-  engine::Request asked{.prompt = record.tokens, .max_tokens = 0, .name_space = name_space};
+  engine::Request asked{
+      .prompt = record.tokens, .max_tokens = 0, .name_space = name_space, .adapter = record.adapter.number};
   asked.deadline = engine::Clock::now() + context.request_timeout;
   call->id_ = context.service.submit(std::move(asked), std::make_shared<PromptListener>(context.inbox, call, 0));
 }
@@ -180,7 +189,25 @@ void restore_session(const CompletionContext& context, const std::shared_ptr<Ses
   if (!opened) return refuse(400, opened.error().message);
   const auto file = std::make_shared<session::SessionFile>(std::move(*opened));
   const session::Contents& contents = file->contents();
-  if (const auto ok = check_origin(contents, files.model, files.layout); !ok) return refuse(400, ok.error().message);
+  auto record = record_from(contents.metadata, contents.tokens);
+  if (!record) return refuse(400, "has metadata that makes no sense");
+  SessionRecord::Adapter& adapter = record->adapter;
+  if (!adapter.name.empty()) {
+    const auto& all = context.model.adapters();
+    const auto found = std::ranges::find(all, adapter.name, &AdapterName::name);
+    if (found == all.end()) {
+      return refuse(
+          400, fmt::format("was made with adapter {}, which this server does not have", server::quoted(adapter.name)));
+    }
+    if (session::short_name(found->fingerprint) != adapter.fingerprint) {
+      return refuse(400, fmt::format("was made with another adapter {}, or with another scale of it",
+                                     server::quoted(adapter.name)));
+    }
+    adapter.number = static_cast<std::uint32_t>(found - all.begin()) + 1;
+  }
+  const Fingerprint* const print = fingerprint_of(context.model, adapter.number);
+  const Fingerprint origin = print == nullptr ? files.model : adapted(files.model, *print);
+  if (const auto ok = check_origin(contents, origin, files.layout); !ok) return refuse(400, ok.error().message);
   const bool known = std::ranges::all_of(contents.tokens, [&](Token token) {
     return token >= 0 && static_cast<std::uint32_t>(token) < context.model.vocabulary();
   });
@@ -189,15 +216,15 @@ void restore_session(const CompletionContext& context, const std::shared_ptr<Ses
     return refuse(400, fmt::format("has {} tokens, too many for the context of {}", contents.tokens.size(),
                                    context.model.context()));
   }
-  auto record = record_from(contents.metadata, contents.tokens);
-  if (!record) return refuse(400, "has metadata that makes no sense");
   record->id = turn->record.id;
+  const Namespace name_space = in_adapter(tenant, adapter.number);
   turn->record = std::move(*record);
-  const bool asked = context.service.inspect([&loop = context.loop, file, tenant, done](engine::Engine& engine) {
-    // Without room the state is left out. It is computed when it is wanted.
-    const auto given = session::give(engine.pool(), file->contents(), tenant);
-    loop.post([done, tokens = given ? given->tokens : 0u] { done(tokens); });
-  });
+  const bool asked =
+      context.service.inspect([&loop = context.loop, file, name_space, print, done](engine::Engine& engine) {
+        // Without room the state is left out. It is computed when it is wanted.
+        const auto given = session::give(engine.pool(), file->contents(), name_space, print);
+        loop.post([done, tokens = given ? given->tokens : 0u] { done(tokens); });
+      });
   if (!asked) context.loop.post([done] { done(std::unexpected(stopping())); });
 }
 

@@ -11,6 +11,7 @@
 
 #include "quire/server/chat_messages.h"
 #include "quire/server/fields.h"
+#include "quire/session/session_format.h"
 
 namespace quire::server {
 namespace {
@@ -105,6 +106,21 @@ std::expected<json::array, ApiError> all_messages(const SessionRecord& record, j
   return all;
 }
 
+// A session keeps its adapter: what it remembers was computed with it. `asked` is that of a call that names a model.
+std::optional<ApiError> settle_adapter(SessionRecord& record, bool named, std::uint32_t asked, const TextModel& model) {
+  if (!named || asked == record.adapter.number) return std::nullopt;
+  if (!record.tokens.empty()) {
+    return invalid(fmt::format("'model' is '{}', and the session was begun with '{}'", model.name_of(asked),
+                               model.name_of(record.adapter.number)),
+                   "model");
+  }
+  record.adapter = {};
+  if (asked == 0) return std::nullopt;
+  const AdapterName& adapter = model.adapters()[asked - 1];
+  record.adapter = {asked, adapter.name, session::short_name(adapter.fingerprint)};
+  return std::nullopt;
+}
+
 std::expected<void, ApiError> add_messages(SessionRecord& record, json::object body, const TextModel& model) {
   if (auto error = not_a_conversation(record)) return std::unexpected(std::move(*error));
   auto all = all_messages(record, body);
@@ -145,7 +161,10 @@ std::optional<ApiError> limit_answer(CompletionRequest& request, std::uint64_t r
 
 std::expected<void, ApiError> extend(SessionRecord& record, json::object body, const TextModel& model, bool fresh) {
   Fields fields(body);
-  if (auto error = check_model(fields, model)) return std::unexpected(std::move(*error));
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
+  if (auto error = settle_adapter(record, has(body, "model"), *adapter, model))
+    return std::unexpected(std::move(*error));
   if (const json::object* const options = fields.object("options")) {
     record.options = without(*options, kNoDefaults);
   }
@@ -190,6 +209,7 @@ CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object 
   } else {
     asked = with_defaults(std::move(body), record.options);
   }
+  const bool named = has(asked, "model");
   json::object kept = without(asked, kOfOneCall);
   const std::size_t answered = continues ? record.tokens.size() - record.answer->begin : 0;
   std::uint32_t min_tokens = 0;
@@ -201,6 +221,10 @@ CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object 
   asked["prompt"] = json::array{record.tokens.front()};
   auto request = parse_completion(std::move(asked), model);
   if (!request) return request;
+  if (auto error = settle_adapter(record, named, request->options.adapter, model)) {
+    return std::unexpected(std::move(*error));
+  }
+  request->options.adapter = record.adapter.number;
   if (auto error = limit_answer(*request, room)) return std::unexpected(std::move(*error));
   if (answered > 0) {
     request->options.min_tokens =
@@ -225,8 +249,13 @@ CompletionResult parse_session_chat(std::shared_ptr<SessionTurn> turn, json::obj
   auto all = all_messages(record, body);
   if (!all) return std::unexpected(all.error());
   if (auto error = take_tools(record, body)) return std::unexpected(std::move(*error));
+  const bool named = has(body, "model");
   auto request = parse_chat(with_defaults(std::move(body), record.options), model);
   if (!request) return request;
+  if (auto error = settle_adapter(record, named, request->options.adapter, model)) {
+    return std::unexpected(std::move(*error));
+  }
+  request->options.adapter = record.adapter.number;
   if (auto error = limit_answer(*request, room)) return std::unexpected(std::move(*error));
   request->session_id = record.id;
   record.set_conversation(std::move(*all), request->prompts.front());
@@ -276,6 +305,7 @@ json::object session_json(const SessionRecord& record, bool busy) {
                    {"tokens", record.tokens.size()},
                    {"message_count", record.messages ? json::value(record.messages->size()) : json::value()},
                    {"unfinished_answer", record.answer.has_value()},
+                   {"adapter", record.adapter.name.empty() ? json::value() : json::value(record.adapter.name)},
                    {"busy", busy}};
   return out;
 }

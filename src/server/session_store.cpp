@@ -82,6 +82,9 @@ std::string metadata_of(const SessionRecord& record) {
     out["marks"] = std::move(marks);
   }
   if (!record.options.empty()) out["options"] = record.options;
+  if (!record.adapter.name.empty()) {
+    out["adapter"] = json::object{{"name", record.adapter.name}, {"fingerprint", record.adapter.fingerprint}};
+  }
   if (record.answer) out["answer"] = json::object{{"begin", record.answer->begin}, {"options", record.answer->options}};
   return json::serialize(out);
 }
@@ -121,6 +124,14 @@ std::optional<SessionRecord> record_from(std::string_view metadata, std::vector<
   if (const json::value* const options = field("options")) {
     if (!options->is_object()) return std::nullopt;
     record.options = options->get_object();
+  }
+  if (const json::value* const adapter = field("adapter")) {
+    const auto text = [&](std::string_view name) {
+      const json::value* const found = adapter->is_object() ? adapter->get_object().if_contains(name) : nullptr;
+      return found != nullptr && found->is_string() ? std::string(found->get_string()) : std::string();
+    };
+    record.adapter = {0, text("name"), text("fingerprint")};
+    if (record.adapter.name.empty()) return std::nullopt;
   }
   if (const json::value* const answer = field("answer")) {
     if (!answer->is_object()) return std::nullopt;

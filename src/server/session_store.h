@@ -42,6 +42,13 @@ struct SessionRecord {
   };
   std::vector<Mark> marks;
   boost::json::object options;  // defaults of answers
+  // The adapter that all of it is computed with.
+  struct Adapter {
+    std::uint32_t number = 0;  // in this server; 0: none
+    std::string name;
+    std::string fingerprint;  // the first digits
+  };
+  Adapter adapter;
   // An answer that has not ended: where it begins, and the fields that it was asked for with, seed included.
   struct Answer {
     std::size_t begin = 0;

@@ -1,11 +1,11 @@
 // The store of sessions: turns, ages, marks, and what goes into a file.
+#include "quire/server/session_store.h"
+
 #include <string>
 #include <vector>
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
-
-#include "quire/server/session_store.h"
 
 namespace quire::server {
 namespace {

@@ -41,12 +41,13 @@ void add_number(Sha256& hash, Number number) {
 
 }  // namespace
 
-json::object model_object(const TextModel& model) {
+json::object model_object(const TextModel& model, std::uint32_t adapter) {
   const ModelFacts& facts = model.facts();
-  return {{"id", model.name()},
+  return {{"id", model.name_of(adapter)},
           {"object", "model"},
           {"created", model.created()},
           {"owned_by", "quire"},
+          {"parent", adapter == 0 ? json::value() : json::value(model.name())},
           {"context_length", model.context()},
           {"max_model_len", model.context()},
           {"vocabulary", model.vocabulary()},
@@ -130,6 +131,8 @@ std::expected<std::string, ApiError> routed(const json::object& body, const Text
   }
   if (session && session->empty()) fields.refuse("session", "must not be empty");
   if (fields.error()) return std::unexpected(*fields.error());
+  const auto adapter = check_model(fields, model);
+  if (!adapter) return std::unexpected(adapter.error());
 
   Sha256 hash;
   std::size_t hashed = 0;
@@ -150,6 +153,8 @@ std::expected<std::string, ApiError> routed(const json::object& body, const Text
     hashed = std::min(tokens->size(), blocks * block_size);
     hash.add("quire route 1");
     add_number<std::uint64_t>(hash, tenant);
+    // What was computed with another adapter, or with none, is of no use to this request.
+    if (*adapter != 0) hash.add("adapter ").add(model.adapters()[*adapter - 1].name);
     for (const Token token : std::span(*tokens).first(hashed)) {
       add_number<std::uint32_t>(hash, static_cast<std::uint32_t>(token));
     }

@@ -85,6 +85,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
     if (!name.empty()) model->names_.push_back(repaired(name));
   }
   model->any_name_ = options.any_name;
+  model->adapters_ = options.adapters;
   model->facts_ = facts_of(file);
   if (options.pooling) model->facts_.pooling = *options.pooling;
   model->infill_ = text::find_infill_tokens(file, model->tokenizer_);
@@ -127,6 +128,25 @@ std::vector<std::string> TextModel::mark_tokens() const {
 }
 
 bool TextModel::answers_to(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }
+
+// The model's name may have a colon itself. With any_name(), whatever does not end in the name of an adapter is the
+// model, unless it is the model's own name with an adapter that there is not.
+std::optional<std::uint32_t> TextModel::find(std::string_view name) const {
+  if (answers_to(name)) return 0;
+  if (const std::size_t colon = name.rfind(':'); colon != name.npos) {
+    const bool own = answers_to(name.substr(0, colon));
+    const auto adapter = std::ranges::find(adapters_, name.substr(colon + 1), &AdapterName::name);
+    if (adapter != adapters_.end() && (own || any_name_)) {
+      return static_cast<std::uint32_t>(adapter - adapters_.begin()) + 1;
+    }
+    if (own) return std::nullopt;
+  }
+  return any_name_ ? std::optional(0u) : std::nullopt;
+}
+
+std::string TextModel::name_of(std::uint32_t adapter) const {
+  return adapter == 0 ? name() : name() + ":" + adapters_[adapter - 1].name;
+}
 
 std::string TextModel::token_text(Token token) const {
   return repaired(tokenizer_.is_special(token) ? tokenizer_.spelling(token) : tokenizer_.piece(token));

@@ -17,6 +17,7 @@
 #include "quire/engine/request.h"
 #include "quire/gguf/gguf.h"
 #include "quire/server/grammar_constraints.h"
+#include "quire/state/saved_sequence.h"
 #include "quire/text/chat_prompt.h"
 #include "quire/text/infill.h"
 #include "quire/text/tokenizer.h"
@@ -37,10 +38,17 @@ struct ModelFacts {
   engine::Pooling pooling = engine::Pooling::Last;
 };
 
+// An adapter of the model. Their numbers in the engine are their places in the list, from 1.
+struct AdapterName {
+  std::string name;
+  Fingerprint fingerprint;
+};
+
 struct TextModelOptions {
   std::string alias = {};                       // the model's name; empty: the name of its file
   bool any_name = false;                        // it answers whatever model a request names
   std::optional<engine::Pooling> pooling = {};  // of embeddings; empty: as its file says
+  std::vector<AdapterName> adapters = {};
   struct Template {
     std::string source, name;  // the name is for error messages
   };
@@ -63,6 +71,11 @@ class TextModel {
   const std::string& name() const { return names_.front(); }
   bool answers_to(std::string_view name) const;  // whether this is one of its names
   bool any_name() const { return any_name_; }
+  const std::vector<AdapterName>& adapters() const { return adapters_; }
+  // The adapter that a request with this model gets: the number of NAME in "model:NAME", 0 for the model itself.
+  // Empty: there is no such model, or no such adapter.
+  std::optional<std::uint32_t> find(std::string_view name) const;
+  std::string name_of(std::uint32_t adapter) const;  // of the model with this adapter
   const ModelFacts& facts() const { return facts_; }
   // Null: it cannot fill in the middle.
   const text::InfillTokens* infill() const { return infill_ ? &*infill_ : nullptr; }
@@ -94,6 +107,7 @@ class TextModel {
   std::vector<Token> reasoning_marks_, all_marks_;  // control tokens; sorted
   std::vector<std::string> names_;
   bool any_name_ = false;
+  std::vector<AdapterName> adapters_;
   ModelFacts facts_;
   std::optional<text::InfillTokens> infill_;
   std::unique_ptr<GrammarConstraints> constraints_;  // refers to the tokenizer

@@ -11,15 +11,15 @@ namespace quire::session {
 namespace {
 
 // Restores the sequence that the first tokens of a file make, and keeps what it has in the cache.
-PoolResult<void> give_beginning(SequencePool& pool, const Contents& file, Namespace name_space, std::uint32_t tokens,
-                                std::span<const std::byte> state) {
+PoolResult<void> give_beginning(SequencePool& pool, const Contents& file, const Fingerprint& model,
+                                Namespace name_space, std::uint32_t tokens, std::span<const std::byte> state) {
   const std::uint32_t blocks = divide_up(tokens, file.block_size);
   std::vector<std::span<const std::byte>> pages;
   for (std::size_t g = 0; g < file.pages.size(); ++g) {
     if (file.first_blocks[g] > blocks) return std::unexpected(PoolError::damaged("first block of a group"));
     pages.push_back(file.pages[g].first((blocks - file.first_blocks[g]) * file.page_bytes[g]));
   }
-  const auto id = pool.restore(SavedView{.model = file.model,
+  const auto id = pool.restore(SavedView{.model = model,
                                          .layout = file.layout,
                                          .name_space = name_space,
                                          .tokens = std::span(file.tokens).first(tokens),
@@ -49,11 +49,13 @@ std::vector<Token> cached_units(const SequencePool& pool, std::span<const Token>
 
 }  // namespace
 
-PoolResult<Snapshot> take(SequencePool& pool, std::span<const Token> tokens, Namespace name_space) {
+PoolResult<Snapshot> take(SequencePool& pool, std::span<const Token> tokens, Namespace name_space,
+                          const Fingerprint* adapter) {
   Snapshot snapshot{.block_size = pool.layout().block_size};
   for (const PageShape& shape : pool.layout().groups) snapshot.page_bytes.push_back(shape.page_bytes());
   if (pool.layout().has_recurrent()) snapshot.state_bytes = pool.layout().recurrent.bytes();
-  snapshot.sequence.model = pool.config().model;
+  const Fingerprint model = adapter != nullptr ? adapted(pool.config().model, *adapter) : pool.config().model;
+  snapshot.sequence.model = model;
   snapshot.sequence.layout = fingerprint_of(pool.layout());
   const std::vector<Token> prompt = cached_units(pool, tokens, name_space);
   if (prompt.empty()) return snapshot;
@@ -66,6 +68,7 @@ PoolResult<Snapshot> take(SequencePool& pool, std::span<const Token> tokens, Nam
   if (!checkpoints) return std::unexpected(checkpoints.error());
   if (!released) return std::unexpected(released.error());
   snapshot.sequence = std::move(*saved);
+  snapshot.sequence.model = model;
   snapshot.checkpoints = std::move(*checkpoints);
   return snapshot;
 }
@@ -83,15 +86,20 @@ Result<void> check_origin(const Contents& file, const Fingerprint& model, const 
   return {};
 }
 
-PoolResult<Given> give(SequencePool& pool, const Contents& file, Namespace name_space) {
+PoolResult<Given> give(SequencePool& pool, const Contents& file, Namespace name_space, const Fingerprint* adapter) {
   Given given;
+  const Fingerprint& own = pool.config().model;
+  // The pool knows its model alone, and refuses the state of any other.
+  const Fingerprint model = adapter != nullptr && file.model == adapted(own, *adapter) ? own
+                            : adapter != nullptr                                       ? Fingerprint{}
+                                                                                       : file.model;
   if (file.computed == 0) return given;
   for (const Contents::Checkpoint& each : file.checkpoints) {
     // What is left out is computed again when it is wanted. The end of the file says what is wrong with all of it.
-    if (!give_beginning(pool, file, name_space, each.position, each.state)) break;
+    if (!give_beginning(pool, file, model, name_space, each.position, each.state)) break;
     ++given.checkpoints;
   }
-  if (auto ok = give_beginning(pool, file, name_space, file.computed, file.state); !ok) {
+  if (auto ok = give_beginning(pool, file, model, name_space, file.computed, file.state); !ok) {
     return std::unexpected(ok.error());
   }
   given.tokens = file.computed;

@@ -17,7 +17,10 @@ namespace quire::session {
 
 // What the pool has of these tokens now: perhaps all, perhaps none. A recurrent model can be resumed at the positions
 // of checkpoints only, so the last tokens are usually left out; they are computed again.
-PoolResult<Snapshot> take(SequencePool& pool, std::span<const Token> tokens, Namespace name_space);
+// `adapter`: the fingerprint of the namespace's adapter, if it has one. The snapshot is then one of another model
+// (adapted() in saved_sequence.h).
+PoolResult<Snapshot> take(SequencePool& pool, std::span<const Token> tokens, Namespace name_space,
+                          const Fingerprint* adapter = nullptr);
 
 // The error if a file was not made with this pool's model, arithmetic and layout. May be called from any thread.
 Result<void> check_origin(const Contents& file, const Fingerprint& model, const Hash128& layout);
@@ -28,6 +31,7 @@ struct Given {
 };
 // Refused as SequencePool::restore() refuses: Incompatible, TooLong, Exhausted. Checkpoints for which there is no room
 // are left out.
-PoolResult<Given> give(SequencePool& pool, const Contents& file, Namespace name_space);
+PoolResult<Given> give(SequencePool& pool, const Contents& file, Namespace name_space,
+                       const Fingerprint* adapter = nullptr);
 
 }  // namespace quire::session

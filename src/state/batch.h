@@ -25,7 +25,8 @@
 
 namespace quire {
 
-enum class Logits : std::uint8_t { None, Last, All };  // of which rows of an entry
+// Of which rows of an entry. Last: the last row that is no draft, and all drafts.
+enum class Logits : std::uint8_t { None, Last, All };
 
 // The tokens of one sequence in a step.
 struct BatchEntry {
@@ -34,13 +35,20 @@ struct BatchEntry {
   Logits logits = Logits::None;
   bool checkpoint = false;      // keep a checkpoint after the last token, if that is a block boundary
   std::uint32_t first_row = 0;  // of the batch
+  std::uint32_t adapter = 0;    // what the model computes these rows with, beside its weights; 0: none
+  // The last rows, so many, are drafts: tokens that the sequence may turn out not to have. Their keys and values are
+  // written like those of others. A recurrent state is not: rows before the drafts change `state`, and the drafts
+  // continue from it in `scratch`, which is then the whole state after the last row.
+  std::uint32_t drafts = 0;
   // Set by SequencePool::bind()
   std::uint32_t position = 0;  // of the first token
   std::uint32_t table = 0;     // row of the group's page tables
   std::uint32_t state = 0;     // place of the recurrent state, in units of StatesView
+  std::uint32_t scratch = 0;   // with drafts: place of the state after them
 
+  std::uint32_t certain_rows() const { return rows - drafts; }
   std::uint32_t wanted_rows() const {  // rows whose logits are wanted: the last ones
-    return logits == Logits::All ? rows : logits == Logits::Last && rows > 0 ? 1 : 0;
+    return logits == Logits::All ? rows : logits == Logits::Last && rows > 0 ? 1 + drafts : 0;
   }
 };
 
@@ -63,14 +71,22 @@ class Batch {
     kv_.clear();
     states_ = {};
   }
-  void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false) {
+  // `drafts` are rows after the tokens.
+  void add(SequenceId sequence, std::span<const Token> tokens, Logits logits = Logits::Last, bool checkpoint = false,
+           std::span<const Token> drafts = {}, std::uint32_t adapter = 0) {
     const auto first = static_cast<std::uint32_t>(tokens_.size());
-    const auto rows = static_cast<std::uint32_t>(tokens.size());
-    entries_.push_back(
-        {.sequence = sequence, .rows = rows, .logits = logits, .checkpoint = checkpoint, .first_row = first});
+    const auto rows = static_cast<std::uint32_t>(tokens.size() + drafts.size());
+    entries_.push_back({.sequence = sequence,
+                        .rows = rows,
+                        .logits = logits,
+                        .checkpoint = checkpoint,
+                        .first_row = first,
+                        .adapter = adapter,
+                        .drafts = static_cast<std::uint32_t>(drafts.size())});
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-    if (logits == Logits::Last && rows > 0) wanted_.push_back(first + rows - 1);
-    for (std::uint32_t i = 0; logits == Logits::All && i < rows; ++i) wanted_.push_back(first + i);
+    tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+    const std::uint32_t wanted = entries_.back().wanted_rows();
+    for (std::uint32_t i = rows - wanted; i < rows; ++i) wanted_.push_back(first + i);
   }
 
   bool empty() const { return entries_.empty(); }

@@ -9,9 +9,19 @@ namespace quire {
 
 using Token = std::int32_t;
 using RequestId = std::uint64_t;  // 0: none
-using Namespace = std::uint64_t;  // a tenant, an adapter: prefixes are shared within one, never across
+// A tenant, and the adapter that a sequence is computed with: prefixes are shared within a namespace, never across.
+// Floors and caps are a tenant's, whatever adapters it uses.
+using Namespace = std::uint64_t;
 
 inline constexpr std::uint32_t kNoIndex = UINT32_MAX;
+
+// Bits 53 to 62 of a namespace are the number of its adapter, 0 for none. The id of a tenant has none of them.
+inline constexpr std::uint32_t kMostAdapterNumber = 1023;
+constexpr Namespace in_adapter(Namespace tenant, std::uint32_t adapter) { return tenant | Namespace{adapter} << 53; }
+constexpr Namespace tenant_of(Namespace name_space) { return name_space & ~(Namespace{kMostAdapterNumber} << 53); }
+constexpr std::uint32_t adapter_of(Namespace name_space) {
+  return static_cast<std::uint32_t>(name_space >> 53) & kMostAdapterNumber;
+}
 
 template <typename Tag>
 struct GenerationalId {

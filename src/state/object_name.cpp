@@ -40,6 +40,14 @@ std::string to_text(const ObjectKey& key) {
   return key.cls == ObjectKey::kCheckpoint ? text + "/state" : text + "/" + std::to_string(key.cls);
 }
 
+TenantName adapted_name(const TenantName& tenant, const Fingerprint& adapter) {
+  Sha256 hash;
+  hash.add("quire adapter");
+  hash.add(text_of(tenant));
+  for (const std::uint64_t word : adapter.words) add_number(hash, word);
+  return hash.finish();
+}
+
 ObjectName root_name(const Fingerprint& model, const Hash128& layout, const TenantName& tenant) {
   Sha256 hash;
   hash.add("quire object 1");

@@ -5,8 +5,10 @@
 //   block  = SHA-256("quire block", name of the block before it, or the root, the tokens of the block)
 //   object = (name of the block, class): the page of one layer group, or the recurrent state at the block's end
 //
-// The tenant is its stable id, the same on every server that shares a tier. Nobody can compute the names of another
-// tenant's objects without that id, and an object that was stored under one name is never returned for another one.
+// With an adapter, a name of its contents stands for the tenant: SHA-256("quire adapter", tenant, fingerprint of the
+// adapter). The tenant is its stable id, the same on every server that shares a tier. Nobody can compute the names of
+// another tenant's objects without that id, and an object that was stored under one name is never returned for another
+// one.
 //
 // Who may call: any thread. Nothing is allocated.
 #pragma once
@@ -44,6 +46,7 @@ struct ObjectKeyHash {
 };
 std::string to_text(const ObjectKey& key);  // for logs: the first 16 hex digits and the class
 
+TenantName adapted_name(const TenantName& tenant, const Fingerprint& adapter);
 ObjectName root_name(const Fingerprint& model, const Hash128& layout, const TenantName& tenant);
 ObjectName block_name(const ObjectName& parent, std::span<const Token> tokens);
 

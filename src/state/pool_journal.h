@@ -52,8 +52,10 @@ struct PoolOperation {
     FreePage,   // group, object
     AllocSlot,  // Answer: object
     FreeSlot,   // object
+    Draft,      // sequence, total: certain tokens, chunk: drafts
+    EndDraft,   // sequence
   };
-  static constexpr std::uint8_t kKinds = 19;
+  static constexpr std::uint8_t kKinds = 21;
 
   Kind kind = Kind::DropCache;
   // --- arguments

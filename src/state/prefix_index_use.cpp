@@ -168,8 +168,9 @@ std::uint64_t PrefixIndex::resident_bytes(std::uint32_t node) const {
 }
 
 std::uint32_t PrefixIndex::share_of(Namespace name_space) const {
+  const Namespace tenant = tenant_of(name_space);
   for (std::uint32_t i = 1; i < share_limit_; ++i) {
-    if (shares_[i].used && shares_[i].name_space == name_space) return i;
+    if (shares_[i].used && shares_[i].name_space == tenant) return i;
   }
   return 0;
 }

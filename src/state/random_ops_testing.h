@@ -235,7 +235,63 @@ class RandomOps {
       return report("reserve: the reference model and the pool disagree whether it fits");
     }
     if (!ok) return check_refusal(ok.error(), {demand});
+    if (count > 0 && c_ % 4 == 1) return draft(*live, tokens);
     commit(*live, tokens);
+  }
+
+  // The tokens were reserved. Drafts follow them, some of which turn out right; sometimes the sequence ends meanwhile.
+  void draft(Live& live, const std::vector<Token>& tokens) {
+    const auto certain = static_cast<std::uint32_t>(tokens.size());
+    const std::uint32_t drafts = 1 + a_ % 7;
+    const bool possible = live.sequence.tokens.size() + certain + drafts <= 48;
+    const auto ok = pool().draft(live.sequence.id, certain, drafts);
+    if (refused_by_device(ok)) return verify_all();
+    if (!possible) {
+      if (ok || ok.error().code != PoolError::Code::TooLong) report("draft: beyond the end of the context");
+      return commit(live, tokens);
+    }
+    if (reference_ && reference_->draft(live.name, certain, drafts) != ok.has_value()) {
+      return report("draft: the reference model and the pool disagree whether it fits");
+    }
+    if (!ok) {
+      if (ok.error().code != PoolError::Code::Exhausted) report("draft: " + ok.error().message());
+      return commit(live, tokens);
+    }
+    if (pool().draft(live.sequence.id, 1, 1) || pool().fork(live.sequence.id, 0) ||
+        pool().rewind(live.sequence.id, 0) || pool().save(live.sequence.id) ||
+        pool().suspend(live.sequence.id, *host_arena_)) {
+      report("draft: an operation was allowed that does not go with drafts");
+    }
+    check();
+    if (b_ / 9 % 8 == 0) {
+      a_ = static_cast<std::uint32_t>(&live - live_.data());
+      return release();
+    }
+    std::vector<Token> drafted;
+    for (std::uint32_t i = 0; i < drafts; ++i) {
+      const std::size_t at = certain + i;
+      const bool known = at < live.sequence.pending.size();
+      drafted.push_back(known ? live.sequence.pending[at] : static_cast<Token>((c_ >> (i % 8)) % 3));
+    }
+    std::uint32_t right = b_ / 72 % (drafts + 1);
+    if (pool().layout().has_recurrent() && right < drafts) right = 0;
+    if (auto done = engine_->write_and_accept(live.sequence, tokens, drafted, right); !done) {
+      if (!refused_by_device(done)) return report("accept: " + done.error().message());
+      if (!pool().end_draft(live.sequence.id)) report("end_draft: refused");
+      return verify_all();
+    }
+    consume(live.sequence, certain + right);
+    if (reference_) {
+      reference_->commit(live.name, tokens, false);
+      const auto first = drafted.begin();
+      if (pool().layout().has_recurrent()) {
+        if (right > 0) reference_->commit(live.name, drafted, false);
+      } else {
+        for (std::uint32_t i = 0; i < right; ++i) reference_->commit(live.name, {*(first + i)}, false);
+      }
+      reference_->end_draft(live.name);
+    }
+    verify(live);
   }
 
   void commit(Live& live, const std::vector<Token>& tokens) {

@@ -240,9 +240,10 @@ class ReferenceCache {
   std::size_t end(int id) { return nodes_[id].block * block_ + nodes_[id].tokens.size(); }
   // The longest part that begins `tokens` and is shorter than `below`.
   int longest_part(Namespace name_space, int parent, const Tokens& tokens, std::size_t below) const {
-    if (unit_ == block_) return 0;
-    for (std::size_t length = std::min({tokens.size(), below - 1, block_ - 1}) / unit_ * unit_; length > 0;
-         length -= unit_) {
+    const std::size_t unit = states_ ? unit_ : least_tail_;
+    if (unit == 0 || unit == block_) return 0;
+    for (std::size_t length = std::min({tokens.size(), below - 1, block_ - 1}) / unit * unit; length > 0;
+         length -= unit) {
       const int part = child(name_space, parent, first_of(tokens, length));
       if (part != 0) return part;
     }

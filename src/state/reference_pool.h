@@ -77,7 +77,46 @@ class ReferencePool : public ReferenceCache {
 
   bool can_commit(int name, std::size_t tokens) {
     const Sequence& s = sequences_[name];
-    return s.tokens.size() + tokens <= s.writable_until;
+    const std::size_t end = s.tokens.size() + tokens;
+    if (s.has_drafts() && tokens > 0) {
+      if (end > s.draft_end) return false;
+      // Of a recurrent model: the tokens before the drafts, and then all drafts.
+      if (states_ && end != (s.tokens.size() < s.draft_begin ? s.draft_begin : s.draft_end)) return false;
+    }
+    return end <= s.writable_until;
+  }
+
+  bool has_drafts(int name) { return sequences_[name].has_drafts(); }
+  bool can_draft(int name, std::size_t certain, std::size_t drafts) {
+    const Sequence& s = sequences_[name];
+    const std::size_t begin = s.tokens.size() + certain;
+    return !s.has_drafts() && certain > 0 && drafts > 0 && begin <= s.writable_until &&
+           begin + drafts <= config_.max_tokens;
+  }
+  bool draft(int name, std::size_t certain, std::size_t drafts) {
+    Sequence& s = sequences_[name];
+    const std::size_t begin = s.tokens.size() + certain, end = begin + drafts;
+    Need need(classes());
+    for (std::size_t g = 0; g < groups_; ++g) need[g] = std::max(up(end), s.tables[g].size()) - s.tables[g].size();
+    if (states_) need[groups_] = 1;
+    if (!feasible(need)) return false;
+    make_room(need, true);
+    for (std::size_t g = 0; g < groups_; ++g) {
+      while (s.tables[g].size() < up(end)) s.tables[g].push_back(take(g));
+    }
+    held_states_ += states_ ? 1 : 0;
+    s.draft_begin = begin;
+    s.draft_end = end;
+    s.reserved_before = s.writable_until;
+    s.writable_until = std::max(s.writable_until, end);
+    return true;
+  }
+  void end_draft(int name) {
+    Sequence& s = sequences_[name];
+    s.writable_until = std::max(s.tokens.size(), s.reserved_before);
+    for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, up(s.writable_until));
+    held_states_ -= states_;
+    s.draft_end = 0;
   }
 
   void commit(int name, const Tokens& tokens, bool checkpoint) {
@@ -166,6 +205,7 @@ class ReferencePool : public ReferenceCache {
     for (std::size_t g = 0; g < groups_; ++g) give_pages_from(s, g, 0);
     while (!s.path.empty()) let_go_last(s);
     held_states_ -= states_;
+    if (s.has_drafts()) held_states_ -= states_;
     keep_within_cap(s.name_space);
     sequences_.erase(name);
   }
@@ -280,7 +320,9 @@ class ReferencePool : public ReferenceCache {
     bool publishing = true;
     std::size_t boundary = 0;        // the next block boundary
     std::size_t writable_until = 0;  // end of what was reserved
-    EvictedBlocks::Use missed;       // the last checkpoint on its path that had been evicted
+    std::size_t draft_begin = 0, draft_end = 0, reserved_before = 0;
+    bool has_drafts() const { return draft_end != 0; }
+    EvictedBlocks::Use missed;  // the last checkpoint on its path that had been evicted
   };
   struct Match {
     std::size_t length = 0, matched = 0;

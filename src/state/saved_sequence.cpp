@@ -29,6 +29,20 @@ class Hasher {
 
 }  // namespace
 
+Fingerprint adapted(const Fingerprint& model, const Fingerprint& adapter) {
+  Fingerprint both;
+  for (std::uint64_t half = 0; half < 2; ++half) {
+    Hasher hasher;
+    hasher.number(half);
+    for (const std::uint64_t word : model.words) hasher.number(word);
+    for (const std::uint64_t word : adapter.words) hasher.number(word);
+    const Hash128 hash = hasher.result();
+    both.words[2 * half] = hash.low;
+    both.words[2 * half + 1] = hash.high;
+  }
+  return both;
+}
+
 PoolResult<HostBytes> HostBytes::create(std::uint64_t size) {
   HostBytes bytes;
   bytes.data_.reset(new (std::nothrow) std::byte[size]);

@@ -47,6 +47,9 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
+// What was computed with an adapter of a model: as if it were another model.
+Fingerprint adapted(const Fingerprint& model, const Fingerprint& adapter);
+
 struct SavedSequence {
   static constexpr std::uint32_t kVersion = 1;  // changes when a field below changes its meaning
 

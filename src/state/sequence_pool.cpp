@@ -380,6 +380,8 @@ PoolResult<void> SequencePool::give_slot(Sequence& sequence, std::uint32_t from_
 void SequencePool::detach(Sequence& sequence) {
   for (PagedSeqState& group : sequence.groups) group.release();
   while (sequence.chain > 0) let_go(sequence.nodes[--sequence.chain]);
+  drop_scratch(sequence);
+  sequence.draft_end = 0;
   if (sequence.slot.valid()) {
     slot_infos_[sequence.slot.index] = SlotInfo{};
     events_->record(Kind::SlotReleased, state_class(), sequence.slot.index);
@@ -422,6 +424,11 @@ PoolResult<void> SequencePool::bind(Batch& batch) {
     if (target > sequence->writable_until) {
       return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
     }
+    const bool drafts_agree = entry.drafts == 0 ? !sequence->has_drafts()
+                                                : sequence->has_drafts() && entry.drafts <= entry.rows &&
+                                                      sequence->length + entry.certain_rows() == sequence->draft_begin;
+    if (!drafts_agree)
+      return std::unexpected(PoolError::invalid_argument("a step with other drafts than draft() was told"));
   }
   if (auto ok = tables_->sync(); !ok) return ok;
   for (BatchEntry& entry : batch.bind(kv_groups_, states_view_)) {
@@ -429,8 +436,12 @@ PoolResult<void> SequencePool::bind(Batch& batch) {
     entry.position = sequence.length;
     entry.table = entry.sequence.index;
     if (!states_) continue;
-    const std::byte* state = states_->at(sequence.slot.index).state().data();
-    entry.state = static_cast<std::uint32_t>(static_cast<std::uint64_t>(state - states_view_.base) / states_view_.unit);
+    const auto place = [&](SlotId slot) {
+      const std::byte* state = states_->at(slot.index).state().data();
+      return static_cast<std::uint32_t>(static_cast<std::uint64_t>(state - states_view_.base) / states_view_.unit);
+    };
+    entry.state = place(sequence.slot);
+    if (entry.drafts > 0) entry.scratch = place(sequence.scratch);
   }
   batch.set_positions();
   return {};

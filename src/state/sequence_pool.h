@@ -17,6 +17,7 @@
 //   reserve()  room for the tokens of the step, for one sequence or a whole batch, all or nothing
 //   kv_view(), state_view()   what kernels read and write; valid until the next call that is not a view
 //   commit()   these tokens were computed: full blocks are published, windows advance, checkpoints are kept
+//   draft(), end_draft()   around a step that also computes tokens which may turn out to be wrong
 //   fork(), rewind(), release()
 //
 // What always holds (check_integrity() recounts it)
@@ -216,6 +217,18 @@ class SequencePool {
   // unit a checkpoint is kept if one is due, or if `checkpoint` asks for one there. Never fails for lack of memory.
   PoolResult<void> commit(SequenceId id, std::span<const Token> tokens, bool checkpoint = false);
   PoolResult<void> commit(const Batch& batch);
+  // --- drafts: tokens that a sequence may turn out not to have, computed in the same step as its next tokens
+  // Room for `drafts` tokens after the `certain` ones that were reserved, until end_draft(). In a recurrent model also
+  // a scratch state: the certain tokens change the state, the drafts continue from it in the scratch state (batch.h).
+  // Then commit() takes the certain tokens, all at once in a recurrent model, and after them drafts from the first one
+  // on: as many as turned out right, or in a recurrent model all or none. Refused with Exhausted if there is no room. A
+  // sequence with drafts cannot be reserved for, forked, rewound, saved or suspended; it can be released.
+  PoolResult<void> draft(SequenceId id, std::uint32_t certain, std::uint32_t drafts);
+  // Gives back what only the drafts needed. What was reserved before them stays reserved.
+  PoolResult<void> end_draft(SequenceId id);
+  // The scratch state of a sequence with drafts.
+  PoolResult<StateView> scratch_view(SequenceId id) const;
+
   // The next checkpoint position: an engine should end a chunk there, so that a checkpoint can be kept.
   PoolResult<std::uint32_t> next_checkpoint(SequenceId id) const;
 
@@ -360,7 +373,8 @@ class SequencePool {
   };
   struct SlotInfo {
     std::uint32_t node = kNoIndex;      // whose checkpoint it is
-    std::uint32_t sequence = kNoIndex;  // whose state it is
+    std::uint32_t sequence = kNoIndex;  // whose state it is, or whose scratch state
+    bool scratch = false;
   };
   struct Match {
     Hit hit;
@@ -546,6 +560,8 @@ class SequencePool {
                                std::span<const BatchEntry> others);
   PoolResult<void> do_reserve(std::span<const BatchEntry> entries);
   PoolResult<void> do_commit(SequenceId id, std::span<const Token> tokens, bool checkpoint);
+  PoolResult<void> do_draft(SequenceId id, std::uint32_t certain, std::uint32_t drafts);
+  PoolResult<void> do_end_draft(SequenceId id);
   PoolResult<Forked> do_fork(SequenceId id, std::uint32_t position, RequestId request);
   PoolResult<std::uint32_t> do_rewind(SequenceId id, std::uint32_t position);
   PoolResult<void> do_release(SequenceId id);
@@ -562,6 +578,11 @@ class SequencePool {
   void tell(PoolOperation operation, const PoolResult<T>& result, Answer answer) const;
   template <typename T>
   void tell(const PoolOperation& operation, const PoolResult<T>& result) const;
+  // drafts (sequence_pool_draft.cpp)
+  PoolResult<SlotId> take_scratch(std::uint32_t sequence);
+  void drop_scratch(Sequence& sequence);
+  PoolResult<void> may_commit(const Sequence& sequence, std::size_t tokens) const;
+  void swap_states(Sequence& sequence);
   // reservation and commit (sequence_pool_reserve.cpp)
   bool is_reserved(SequenceId id, std::uint32_t tokens) const;
   struct Plan {

@@ -32,6 +32,7 @@ SequencePool::ResumePoint SequencePool::resume_point(const Sequence& sequence, s
 PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint32_t position, RequestId request) {
   Sequence* parent = find(id);
   if (parent == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (parent->has_drafts()) return std::unexpected(PoolError::invalid_argument(kHasDrafts));
   if (position > parent->length) return std::unexpected(PoolError::not_written(position));
   if (free_sequences_.empty()) return refuse(PoolError::exhausted("sequences", 1, 0));
   const ResumePoint point = resume_point(*parent, position);
@@ -91,6 +92,7 @@ PoolResult<SequencePool::Forked> SequencePool::do_fork(SequenceId id, std::uint3
 PoolResult<std::uint32_t> SequencePool::do_rewind(SequenceId id, std::uint32_t position) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (sequence->has_drafts()) return std::unexpected(PoolError::invalid_argument(kHasDrafts));
   if (position > sequence->length) return std::unexpected(PoolError::not_written(position));
   if (position == sequence->length) return position;
   const ResumePoint point = resume_point(*sequence, position);

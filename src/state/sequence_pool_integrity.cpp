@@ -38,7 +38,8 @@ std::expected<void, std::string> SequencePool::recount() const {
       for (const PagedSeqState& group : s.groups) {
         if (group.table().size() != 0) return wrong(who + "is released but has pages");
       }
-      if (s.slot.valid() || s.chain != 0) return wrong(who + "is released but has a slot or a path");
+      if (s.slot.valid() || s.scratch.valid() || s.chain != 0)
+        return wrong(who + "is released but has a slot or a path");
       continue;
     }
     ++live;
@@ -89,6 +90,14 @@ std::expected<void, std::string> SequencePool::recount() const {
       if (slot.position() != s.length) return wrong(who + "slot and length disagree");
       if (slot.request() != s.request) return wrong(who + "its slot belongs to another request");
       ++slots[s.slot.index];
+      if (s.scratch.valid() != s.has_drafts()) return wrong(who + "has a scratch state or drafts, and not both");
+      if (s.scratch.valid()) {
+        const SlotInfo& info = slot_infos_[s.scratch.index];
+        if (info.sequence != i || !info.scratch || states_->handle(s.scratch.index) != s.scratch) {
+          return wrong(who + "its scratch state is not its own");
+        }
+        ++slots[s.scratch.index];
+      }
     }
   }
   if (live != counters_.sequences || live + free_sequences_.size() != sequences_.size()) {

@@ -8,6 +8,8 @@
 
 namespace quire {
 
+inline constexpr const char* kHasDrafts = "the sequence has drafts: end_draft() first";
+
 struct SequencePool::Sequence {
   std::uint32_t generation = 0;
   bool live = false;
@@ -20,10 +22,14 @@ struct SequencePool::Sequence {
   std::uint32_t chain = 0;           // blocks published: nodes[0 .. chain) are held
   EvictedBlocks::Use missed;         // recurrent models: the last checkpoint on its path that had been evicted
   SlotId slot;
+  // While it has drafts: where they begin and end, and what had been reserved before. draft_end is 0 without drafts.
+  std::uint32_t draft_begin = 0, draft_end = 0, reserved_before = 0;
+  SlotId scratch;  // of a recurrent model
   std::vector<PagedSeqState> groups;
   std::vector<std::uint32_t> nodes;  // [max_blocks]
   std::unique_ptr<Token[]> tokens;   // [max_tokens], not initialized
 
+  bool has_drafts() const { return draft_end != 0; }
   // Sets the length and drops any reservation beyond it.
   void stand_at(std::uint32_t position, std::uint32_t stride) {
     length = writable_until = position;

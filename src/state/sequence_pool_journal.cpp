@@ -39,6 +39,8 @@ const char* name(PoolOperation::Kind kind) {
     case Op::FreePage: return "free_kv";
     case Op::AllocSlot: return "alloc_ssm";
     case Op::FreeSlot: return "release_ssm";
+    case Op::Draft: return "draft";
+    case Op::EndDraft: return "end_draft";
   }
   return "?";
 }
@@ -120,6 +122,20 @@ PoolResult<void> SequencePool::commit(const Batch& batch) {
     if (auto ok = commit(entry.sequence, batch.tokens(entry), entry.checkpoint); !ok) return ok;
   }
   return {};
+}
+
+PoolResult<void> SequencePool::draft(SequenceId id, std::uint32_t certain, std::uint32_t drafts) {
+  const auto ok = do_draft(id, certain, drafts);
+  if (config_.journal != nullptr) [[unlikely]]
+    tell({.kind = Op::Draft, .sequence = id, .total = certain, .chunk = drafts}, ok);
+  return ok;
+}
+
+PoolResult<void> SequencePool::end_draft(SequenceId id) {
+  const auto ok = do_end_draft(id);
+  if (config_.journal != nullptr) [[unlikely]]
+    tell({.kind = Op::EndDraft, .sequence = id}, ok);
+  return ok;
 }
 
 PoolResult<SequencePool::Forked> SequencePool::fork(SequenceId id, std::uint32_t position, RequestId request) {

@@ -44,6 +44,7 @@ PoolResult<SequencePool::Plan> SequencePool::plan(std::span<const BatchEntry> en
       return std::unexpected(PoolError::invalid_argument("a sequence is listed twice in one reservation"));
     }
     asked_in_[entry.sequence.index] = plans_;
+    if (sequence->has_drafts()) return std::unexpected(PoolError::invalid_argument(kHasDrafts));
     const std::uint64_t target = std::uint64_t{sequence->length} + entry.rows;
     if (target > config_.max_tokens) return std::unexpected(PoolError::too_long("tokens", target, config_.max_tokens));
     for (std::uint32_t g = 0; g < groups(); ++g) {
@@ -171,6 +172,10 @@ PoolResult<void> SequencePool::do_commit(SequenceId id, std::span<const Token> t
   const std::uint64_t target = sequence->length + tokens.size();
   if (target > sequence->writable_until) {
     return std::unexpected(PoolError::not_reserved(target, sequence->writable_until));
+  }
+  if (sequence->has_drafts()) {
+    if (auto ok = may_commit(*sequence, tokens.size()); !ok) return ok;
+    if (states_ && sequence->length == sequence->draft_begin && !tokens.empty()) swap_states(*sequence);
   }
   Token* to = sequence->tokens.get() + sequence->length;
   if (tokens.size() == 1) {

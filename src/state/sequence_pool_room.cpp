@@ -266,7 +266,8 @@ PoolResult<void> SequencePool::move_state(SlotId from) {
   slot_infos_[to->index] = info;
   events_->record(Kind::SlotMoved, state_class(), from.index, to->index);
   if (info.node != kNoIndex) index_->move_checkpoint(info.node, *to);
-  if (info.sequence != kNoIndex) sequences_[info.sequence].slot = *to;
+  if (info.sequence != kNoIndex)
+    (info.scratch ? sequences_[info.sequence].scratch : sequences_[info.sequence].slot) = *to;
   return {};
 }
 

@@ -20,6 +20,7 @@ std::uint64_t SequencePool::bytes_of(const Sequence& sequence) const {
 PoolResult<SavedSequence> SequencePool::do_save(SequenceId id) const {
   const Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (sequence->has_drafts()) return std::unexpected(PoolError::invalid_argument(kHasDrafts));
   SavedSequence saved{.model = config_.model,
                       .layout = layout_fingerprint_,
                       .name_space = sequence->name_space,

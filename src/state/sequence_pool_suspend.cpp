@@ -72,6 +72,7 @@ PoolResult<SequencePool::Holding> SequencePool::holding(SequenceId id) const {
 PoolResult<SuspendedSequence> SequencePool::do_suspend(SequenceId id, HostArena& arena) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::unexpected(PoolError::invalid_sequence(id.index));
+  if (sequence->has_drafts()) return std::unexpected(PoolError::invalid_argument(kHasDrafts));
   SuspendedSequence suspended{.model = config_.model,
                               .layout = layout_fingerprint_,
                               .name_space = sequence->name_space,

@@ -197,6 +197,21 @@ TEST(Shares, ATenantAboveItsCapEvictsItsOwn) {
   EXPECT_EQ(known(engine.pool(), prompt(30, 12), 1), 32u);
 }
 
+TEST(Shares, WhatATenantsAdaptersComputedCountsForTheTenant) {
+  CountingDevice device;
+  ToyEngine engine(device, blocks(32));
+  ASSERT_TRUE(done(engine.pool().set_share(1, 0, 8 * page_bytes())));
+  cached(engine, prompt(1, 4), 1);
+  cached(engine, prompt(1, 4), in_adapter(1, 3));
+  EXPECT_EQ(engine.pool().tenant_bytes(1)->resident, 8 * page_bytes());
+  EXPECT_EQ(known(engine.pool(), prompt(1, 4), in_adapter(1, 4)), 0u) << "another adapter finds nothing";
+  for (Token name = 10; name < 20; ++name) {
+    cached(engine, prompt(name, 4), in_adapter(1, static_cast<std::uint32_t>(name)));
+    EXPECT_LE(engine.pool().tenant_bytes(1)->resident, 8 * page_bytes());
+  }
+  EXPECT_TRUE(sound(engine.pool()));
+}
+
 TEST(Shares, ALowerCapTakesEffectAtOnceAndBothCanBeRemoved) {
   CountingDevice device;
   ToyEngine engine(device, blocks(32));

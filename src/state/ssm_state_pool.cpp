@@ -98,6 +98,19 @@ PoolResult<SlotId> SsmStatePool::alloc_unbound() {
   return as_slot(*id);
 }
 
+PoolResult<SlotId> SsmStatePool::alloc_clean() {
+  auto slot = alloc(RequestId{1});
+  if (slot) slots_[slot->index].bind(0);
+  return slot;
+}
+
+void SsmStatePool::abandon(SlotId id) {
+  clean_since_[id.index] = kDirty;
+  slots_[id.index].forget();
+  const auto ok = allocator_.free(as_page(id));
+  QUIRE_CHECK(ok.has_value(), "the slot was in use");
+}
+
 // If the device refuses to zero a slot, the slot is given back all the same and zeroed when it is next handed out.
 void SsmStatePool::wipe(std::uint32_t index) {
   const bool zeroed = slots_[index].reset().has_value();

@@ -58,6 +58,10 @@ class SsmStatePool {
 
   // A slot that belongs to no request. Not zeroed, since it is about to be overwritten.
   PoolResult<SlotId> alloc_unbound();
+  // The same, zeroed.
+  PoolResult<SlotId> alloc_clean();
+  // Gives a slot back without zeroing it: that is done when it is next handed out.
+  void abandon(SlotId id);
   // Turns a slot into a checkpoint: it has no holder, but its content is kept (a
   // cached cell of the allocator) until drop().
   PoolResult<void> keep(SlotId id);

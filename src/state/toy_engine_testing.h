@@ -105,7 +105,33 @@ class ToyEngine {
   }
 
   PoolResult<void> write_and_commit(Sequence& sequence, const std::vector<Token>& tokens, bool checkpoint = false) {
+    if (auto ok = write(sequence, tokens, {}); !ok) return ok;
+    if (auto ok = pool_->commit(sequence.id, tokens, checkpoint); !ok) return ok;
+    remember(sequence, tokens);
+    return {};
+  }
+
+  // A step with drafts, for which draft() has made room. Of the drafts the first `right` turn out right.
+  PoolResult<void> write_and_accept(Sequence& sequence, const std::vector<Token>& certain,
+                                    const std::vector<Token>& drafts, std::size_t right) {
+    if (auto ok = write(sequence, certain, drafts); !ok) return ok;
+    if (auto ok = pool_->commit(sequence.id, certain); !ok) return ok;
+    remember(sequence, certain);
+    const bool whole = pool_->layout().has_recurrent();
+    for (std::size_t i = 0; i < right; i += whole ? right : 1) {
+      const auto from = drafts.begin() + static_cast<long>(i);
+      const std::vector<Token> accepted(from, from + static_cast<long>(whole ? right : 1));
+      if (auto ok = pool_->commit(sequence.id, accepted); !ok) return ok;
+      remember(sequence, accepted);
+    }
+    return pool_->end_draft(sequence.id);
+  }
+
+  // Writes what a model would write for the certain tokens and the drafts after them.
+  PoolResult<void> write(Sequence& sequence, const std::vector<Token>& certain, const std::vector<Token>& drafts) {
     const auto from = static_cast<std::uint32_t>(sequence.tokens.size());
+    std::vector<Token> tokens = certain;
+    tokens.insert(tokens.end(), drafts.begin(), drafts.end());
     std::vector<std::uint64_t> digests = sequence.digests;
     for (const Token token : tokens) digests.push_back(digest(digests.back(), token));
     const StateLayout& layout = pool_->layout();
@@ -130,10 +156,15 @@ class ToyEngine {
       const auto view = pool_->state_view(sequence.id);
       if (!view) return std::unexpected(view.error());
       run_kernel();
+      const std::uint64_t own = digests[from + certain.size()];
+      for (std::uint32_t layer = 0; layer < view->num_layers; ++layer) write_state(*view, layer, own);
+    }
+    if (layout.has_recurrent() && !drafts.empty()) {
+      const auto view = pool_->scratch_view(sequence.id);
+      if (!view) return std::unexpected(view.error());
+      run_kernel();
       for (std::uint32_t layer = 0; layer < view->num_layers; ++layer) write_state(*view, layer, digests.back());
     }
-    if (auto ok = pool_->commit(sequence.id, tokens, checkpoint); !ok) return ok;
-    remember(sequence, tokens);
     return {};
   }
 

@@ -107,6 +107,8 @@ class Tiers final : public ContentObserver, public TierListener {
   // What a namespace is called in every tier from now on, instead of what options.tenant says. To be told before the
   // first prompt of the namespace: what is cached already keeps its name.
   void name_tenant(Namespace name_space, const TenantName& name) { tenants_[name_space] = name; }
+  // The fingerprint of the adapter with the next number, beginning with 1. To be told before its first prompt.
+  void add_adapter(const Fingerprint& fingerprint) { adapters_.push_back(fingerprint); }
   // Is called by a tier's thread whenever something has arrived that advance() can use.
   void on_arrival(std::function<void()> wake);
 
@@ -242,6 +244,7 @@ class Tiers final : public ContentObserver, public TierListener {
 
   TiersOptions options_;
   std::unordered_map<Namespace, TenantName> tenants_;  // those that were named
+  std::vector<Fingerprint> adapters_;                  // by number, from 1
   SequencePool* pool_ = nullptr;
   Device* device_ = nullptr;
   bool in_pieces_ = false;  // every block can be promoted: no windows, no recurrent state

@@ -180,6 +180,22 @@ TEST_P(TiersOfAPool, ATenantThatWasNamedIsFoundByItsNameOnly) {
   third.verify(prompt, 1);  // the toy's bytes depend on the number
 }
 
+TEST_P(TiersOfAPool, WhatAnAdapterComputedIsFoundByItsContentsOnly) {
+  const Fingerprint a{{1, 2, 3, 4}}, b{{1, 2, 3, 5}};
+  Store store;
+  const auto prompt = counting(0, 41);
+  Server first(GetParam().model, {&store});
+  first.tiers.add_adapter(a);
+  first.compute(prompt, in_adapter(7, 1));
+  Server second(GetParam().model, {&store});
+  second.tiers.add_adapter(b);
+  second.tiers.add_adapter(a);
+  EXPECT_EQ(second.bring(prompt, 7), 0u) << "without an adapter";
+  EXPECT_EQ(second.bring(prompt, in_adapter(7, 1)), 0u) << "the same number, other contents";
+  EXPECT_EQ(second.bring(prompt, in_adapter(8, 2)), 0u) << "another tenant";
+  EXPECT_GE(second.bring(prompt, in_adapter(7, 2)), 32u) << "another number, the same contents";
+}
+
 TEST_P(TiersOfAPool, AnObjectThatIsDamagedOrGoneShortensThePrefixAndNothingElse) {
   const auto prompt = counting(0, 41);
   Store whole;
@@ -362,6 +378,29 @@ TEST_P(TiersOfAPool, EvictedContentComesBackFromHostMemory) {
   server.settle();
   EXPECT_TRUE(server.tiers.host()->make_room(arena->total_bytes() / arena->cell_bytes()));
   server.verify(prompt);
+  server.tiers.leave_host();
+}
+
+TEST_P(TiersOfAPool, HostMemoryHasNothingForAnotherAdapter) {
+  Server server(GetParam().model, {}, {}, 1 << 14);
+  server.tiers.add_adapter({{1}});
+  server.tiers.add_adapter({{2}});
+  auto arena = server.engine->pool().create_host_arena(1 << 18).value();
+  server.tiers.use_host(*arena, 1 << 17);
+  const auto prompt = counting(0, 41);
+  const Namespace own = in_adapter(0, 1);
+  server.compute(prompt, own);
+  for (int i = 1; server.engine->pool().lookup(prompt, own).tokens > 8 && i < 60; ++i) {
+    server.compute(counting(1000 * i, 41));
+  }
+  ASSERT_LE(server.engine->pool().lookup(prompt, own).tokens, 8u);
+  for (const std::uint32_t adapter : {0u, 2u, 1u}) {
+    const FetchId id = server.tiers.look(prompt, in_adapter(0, adapter));
+    server.settle();
+    EXPECT_EQ(server.tiers.status(id).phase == Phase::Found, adapter == 1) << adapter;
+    server.tiers.end(id);
+  }
+  server.settle();
   server.tiers.leave_host();
 }
 

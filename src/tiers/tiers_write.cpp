@@ -21,10 +21,15 @@ TenantName name_of_number(Namespace name_space) {
 }  // namespace
 
 ObjectName Tiers::root(Namespace name_space) const {
-  const auto named = tenants_.find(name_space);
-  const TenantName tenant = named != tenants_.end() ? named->second
-                            : options_.tenant       ? options_.tenant(name_space)
-                                                    : name_of_number(name_space);
+  const Namespace id = tenant_of(name_space);
+  const auto named = tenants_.find(id);
+  TenantName tenant = named != tenants_.end() ? named->second
+                      : options_.tenant       ? options_.tenant(id)
+                                              : name_of_number(id);
+  if (const std::uint32_t adapter = adapter_of(name_space); adapter != 0) {
+    QUIRE_CHECK(adapter <= adapters_.size(), "adapters are named before their first prompt");
+    tenant = adapted_name(tenant, adapters_[adapter - 1]);
+  }
   return root_name(pool_->config().model, pool_->layout_fingerprint(), tenant);
 }
 

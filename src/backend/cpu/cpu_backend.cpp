@@ -6,6 +6,7 @@
 
 #include "quire/backend/cpu/for_each.h"
 #include "quire/backend/cpu/tiles.h"
+#include "quire/backend/low_rank_tiles.h"
 #include "quire/base/check.h"
 #include "quire/base/machine.h"
 #include "quire/base/numbers.h"
@@ -61,6 +62,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
   prepare_attention();
   prepare_experts();
   prepare_sampling();
+  prepare_low_rank();
   steps_.resize(std::size_t{sizes_.rows} * sizes_.recurrent_heads);
   decays_.resize(steps_.size());
   return {};
@@ -68,6 +70,7 @@ PoolResult<void> CpuBackend::prepare(const Sizes& sizes) {
 
 void CpuBackend::begin(const Batch& batch) {
   batch_ = &batch;
+  adapted_.group(batch);
   ahead_.begin();
   for (cpu::AttentionPlan& plan : plans_) plan.forget();
 }
@@ -85,12 +88,17 @@ PoolResult<void> CpuBackend::finish() {
 // a matrix for both uses is one for products.
 std::uint64_t CpuBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
   if (use == WeightUse::Lookup) return 0;
+  if (use == WeightUse::LowRank) return low_rank_bytes(matrix);
   return divide_up(matrix.rows, cpu::kTileRows) * cpu::tile_bytes(matrix.type, matrix.cols);
 }
 
 PoolResult<Weight> CpuBackend::load(const FileMatrix& matrix, WeightUse use, std::byte* to) {
   Weight weight{matrix.type, matrix.rows, matrix.cols, matrix.data, matrix.row_bytes, false};
   if (weight_bytes(matrix, use) == 0) return weight;
+  if (use == WeightUse::LowRank) {
+    make_low_rank_tiles(matrix, to);
+    return low_rank_weight(matrix, to);
+  }
   const std::uint64_t tile_bytes = cpu::tile_bytes(matrix.type, matrix.cols);
   const std::uint32_t tiles = divide_up(matrix.rows, cpu::kTileRows);
   for (std::uint32_t i = 0; i < share_nodes_.size(); ++i) {
@@ -123,6 +131,7 @@ void CpuBackend::embed(Tensor out, const Weight& table, float scale) {
     }
     if (scale != 1.0f) kernels_.scale_by(row_of(out, i), scale, out.cols);
   });
+  if (adapted_.any() && table.adapters != nullptr) embed_low_rank(out, table, scale);
 }
 
 void CpuBackend::add_positions(Tensor x, const Weight& table) {
@@ -232,6 +241,11 @@ void CpuBackend::multiply(const Weight& weight, std::uint32_t begin, std::uint32
 }
 
 void CpuBackend::matmul(std::span<const Product> products, const Input& input) {
+  multiply_all(products, input);
+  if (adapted_.any()) add_low_rank(products, input);
+}
+
+void CpuBackend::multiply_all(std::span<const Product> products, const Input& input) {
   InputForms forms;
   const std::uint32_t rows = input.x.rows;
   std::uint32_t tiles = 0;

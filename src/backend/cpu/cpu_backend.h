@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/backend/adapted_rows.h"
 #include "quire/backend/backend.h"
 #include "quire/backend/cpu/attention_plan.h"
 #include "quire/backend/cpu/kernels.h"
@@ -129,6 +130,7 @@ class CpuBackend final : public Backend {
                       std::uint32_t first_head, std::uint32_t last_head, const QueryPlace& place, bool continues);
   cpu::ProductScratch scratch(std::uint32_t thread);
   ProductRows all_rows(const Input& input);
+  void multiply_all(std::span<const Product> products, const Input& input);
   void multiply(const Weight& weight, std::uint32_t begin, std::uint32_t end, const ProductRows& x,
                 const cpu::ProductOut& out, std::uint32_t thread);
   void activate(Activation activation, float* out, const float* gate, const float* up, std::uint32_t n) const;
@@ -142,6 +144,20 @@ class CpuBackend final : public Backend {
   void make_input_row(const Input& input, std::uint32_t row, float* to) const;
   void prepare_input(const Input& input, cpu::InputForms forms);
   std::uint16_t* bf16_row(std::uint32_t i) { return input_bf16_.get() + std::size_t{i} * sizes_.cols; }
+  // Adapters (cpu_low_rank.cpp)
+  struct LowRankInput {
+    const float* x;
+    std::uint64_t stride;
+  };
+  void prepare_low_rank();
+  LowRankInput make_low_rank_input(const Input& input, const AdaptedRows::Rows& rows);
+  void add_low_rank(std::span<const Product> products, const Input& input);
+  void embed_low_rank(Tensor out, const Weight& table, float scale);
+  const LowRank* low_rank_of_place(const Weight& weight, std::uint32_t place) const;
+  void add_low_rank_to_chosen(const ExpertLayer& layer, const Input& input);
+  void low_rank_a_of_place(const Weight& down, std::uint32_t place, std::uint32_t expert, const float* x);
+  void low_rank_b_of_place(const Weight& down, std::uint32_t place, std::uint32_t expert, std::uint32_t first_tile,
+                           std::uint32_t tiles, float* out);
 
   cpu::PlacedMemory host_;
   Device* device_;
@@ -176,6 +192,15 @@ class CpuBackend final : public Backend {
   LargeVector<cpu::Query> parts_;          // what queries saw of a section; as queries_, for some sections
   LargeVector<float> part_sums_;           // of parts_
   LargeVector<float> steps_, decays_;      // of recurrent layers: [rows][heads]; the delta rule has its betas in steps_
+  AdaptedRows adapted_;                    // of this step
+  struct LowRankItem {
+    std::uint32_t product, group, first, count;  // some rows of the group, or some tiles of B
+  };
+  std::vector<LowRankItem> low_rank_items_;
+  LargeVector<float> low_rank_x_;  // inputs of adapters after their norm or gate: [rows][cols]
+  // A x: [products][rows][low_rank_cols_]; with experts: [choices][low_rank_cols_]
+  LargeVector<float> low_rank_t_;
+  std::uint32_t low_rank_cols_ = 0;
   std::vector<sampling::Scratch> samplers_;  // by thread
   std::vector<sampling::Picked> picked_;     // of this step
   std::vector<std::uint64_t> places_;        // of picked_

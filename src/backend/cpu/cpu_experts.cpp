@@ -77,6 +77,7 @@ void CpuBackend::experts(const ExpertLayer& layer, const Input& input, const Cho
   InputForms forms = InputForms::of(gate.type);
   forms.add(up.type);
   multiply_chosen(layer, gather_rows(input, forms));
+  if (adapted_.any()) add_low_rank_to_chosen(layer, input);
   activate_chosen(layer);
   sum_chosen(layer, choices);
 }
@@ -187,6 +188,10 @@ void CpuBackend::activate_chosen(const ExpertLayer& layer) {
     float* const gate = row_of(layer.gate.out, place);
     float* const to = form.floats ? gate : scratch_[thread].row.data();
     activate(layer.activation, to, gate, row_of(layer.up.out, place), cols);
+    if (low_rank_of_place(*layer.down.weight, place) != nullptr) {
+      const auto range = std::ranges::upper_bound(chosen_experts_, place, {}, &ExpertRange::begin) - 1;
+      low_rank_a_of_place(*layer.down.weight, place, range->expert, to);
+    }
     if (form.quants) kernels_.quantize(to, cols, place_inputs_.row(place));
     if (form.bf16) kernels_.round_to_bf16(to, cols, place_bf16_.get() + std::size_t{place} * expert_cols_);
   });
@@ -216,6 +221,10 @@ void CpuBackend::sum_chosen(const ExpertLayer& layer, const Choices& choices) {
       multiply(rows_from(down.weight->at(range.expert), n * piece), 0, count, x,
                {chosen + std::size_t{range.begin} * cols, cols, bias == nullptr ? nullptr : bias + first, false, 1},
                thread);
+      if (!adapted_.any() || down.weight->adapters == nullptr) continue;
+      for (std::uint32_t place = range.begin; place < range.end; ++place) {
+        low_rank_b_of_place(*down.weight, place, range.expert, n * piece, count, chosen + std::size_t{place} * cols);
+      }
     }
     float* const mixed = scratch_[thread].mixed.data();
     for (std::uint32_t i = 0; i < rows; ++i) {

@@ -143,6 +143,16 @@ struct Convolution {
 };
 inline constexpr std::uint32_t kMostTaps = 256;
 
+// The rows of a step that an adapter is added to.
+struct LowRankRows {
+  const float* x;  // [rows of the step][cols]
+  std::uint64_t x_stride;
+  float* t;  // [rows of the step][rank, rounded up to 16]
+  std::uint64_t t_stride;
+  const std::uint32_t* rows;  // [count]
+  std::uint32_t count;
+};
+
 struct Kernels {
   const char* name;
   // If true, 128 is added to each signed weight, and integer sums begin at -128 times the sum of the input.
@@ -202,6 +212,10 @@ struct Kernels {
   void (*delta_gates)(float* betas, float* decays, const float* beta, const float* alpha, const float* bias,
                       const float* a, std::uint32_t heads);
   void (*delta_rule)(const DeltaHead& head, std::uint32_t first, std::uint32_t count);  // at most 16 elements of values
+  // Adapters, in the layout of low_rank.inl: t = A x, and out += factor * (B t) for tiles [begin, end) of B.
+  void (*low_rank_a)(const float* a, std::uint32_t rank, std::uint32_t cols, const LowRankRows& rows);
+  void (*low_rank_b)(const float* b, std::uint32_t rank, std::uint32_t outs, std::uint32_t begin, std::uint32_t end,
+                     const LowRankRows& rows, float* out, std::uint64_t out_stride, float factor);
 };
 
 const Kernels& scalar_kernels();

@@ -17,6 +17,7 @@
 #include "bf16_products.inl"
 #include "rows.inl"
 #include "layer_norm.inl"
+#include "low_rank.inl"
 #include "attention.inl"
 #include "state_types.inl"
 #include "recurrent.inl"
@@ -56,5 +57,7 @@ constexpr Kernels make_kernels(const char* name) {
           .scan_channels = scan_channels,
           .normalize = normalize,
           .delta_gates = delta_gates,
-          .delta_rule = delta_rule};
+          .delta_rule = delta_rule,
+          .low_rank_a = low_rank_a,
+          .low_rank_b = low_rank_b};
 }

@@ -10,6 +10,7 @@
 #include "quire/backend/cuda/lookup_kernels.h"
 #include "quire/backend/cuda/recurrent_kernels.h"
 #include "quire/backend/cuda/row_kernels.h"
+#include "quire/backend/low_rank_tiles.h"
 #include "quire/base/check.h"
 #include "quire/base/machine.h"
 #include "quire/base/numbers.h"
@@ -64,15 +65,18 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
   const std::uint64_t products = round_up(cuda::CudaProducts::scratch_bytes(sizes), kAlignment);
   const std::uint64_t attention = round_up(attention_.scratch_bytes(), kAlignment);
   const std::uint64_t experts = round_up(cuda::CudaExperts::scratch_bytes(sizes), kAlignment);
-  auto scratch = DeviceBuffer::create(*device_, products + attention + experts, kAlignment);
+  const std::uint64_t low_rank = round_up(cuda::CudaLowRank::scratch_bytes(sizes), kAlignment);
+  auto scratch = DeviceBuffer::create(*device_, products + attention + experts + low_rank, kAlignment);
   if (!scratch) return std::unexpected(scratch.error());
   scratch_ = std::move(*scratch);
   device_->note(products_.prepare(sizes, scratch_.data()));
   attention_.set_scratch(scratch_.data() + products);
   device_->note(experts_.prepare(sizes, scratch_.data() + products + attention, products_.prepared().overlap));
 
-  batch_bytes_ =
-      4 * round_up(rows * sizeof(std::uint32_t), kAlignment) + round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
+  low_rank_.prepare(sizes, scratch_.data() + products + attention + experts);
+
+  batch_bytes_ = 6 * round_up(rows * sizeof(std::uint32_t), kAlignment) +
+                 3 * round_up(rows * sizeof(cuda::DeviceEntry), kAlignment);
   batch_device_ = {};
   auto batch = DeviceBuffer::create(*device_, batch_bytes_, kAlignment);
   if (!batch) return std::unexpected(batch.error());
@@ -97,6 +101,7 @@ PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
 // --- weights
 
 std::uint64_t CudaBackend::weight_bytes(const FileMatrix& matrix, WeightUse use) const {
+  if (use == WeightUse::LowRank) return low_rank_bytes(matrix);
   return cuda::CudaProducts::weight_bytes(matrix, use);
 }
 
@@ -108,9 +113,14 @@ PoolResult<Weight> CudaBackend::load(const FileMatrix& matrix, WeightUse use, st
     if (!larger) return std::unexpected(larger.error());
     staging_ = std::move(*larger);
   }
-  cuda::CudaProducts::arrange(matrix, use, team_, staging_.data());
+  if (use == WeightUse::LowRank) {
+    make_low_rank_tiles(matrix, staging_.data());
+  } else {
+    cuda::CudaProducts::arrange(matrix, use, team_, staging_.data());
+  }
   if (auto ok = device_->upload(to, staging_.data(), bytes); !ok) return std::unexpected(ok.error());
   if (auto ok = device_->fence(); !ok) return std::unexpected(ok.error());
+  if (use == WeightUse::LowRank) return low_rank_weight(matrix, to);
   return cuda::CudaProducts::weight(matrix, use, to);
 }
 
@@ -155,12 +165,50 @@ void CudaBackend::begin(const Batch& batch) {
     single = single && from.rows == 1;
   }
   at = round_up(at + batch.entries().size() * sizeof(cuda::DeviceEntry), kAlignment);
+  low_rank_.begin(batch);
+  if (low_rank_.rows().any()) {
+    const std::uint32_t* const all = put(std::span<const std::uint32_t>(low_rank_.rows().of_all().list));
+    low_rank_.set_lists(all, put(std::span<const std::uint32_t>(low_rank_.rows().of_wanted().list)));
+  }
+  at = put_drafts(batch, at);
   attention_.begin(batch);
   QUIRE_CHECK(at <= batch_bytes_, "the batch fits into its buffer");
   if (at > 0 && !device_->lost()) {
     device_->note(cudaMemcpyAsync(batch_device_.data(), batch_host_, at, cudaMemcpyHostToDevice, device_->stream()));
   }
   collecting_ = single;
+}
+
+// The rows of a batch once more, those before the drafts and the drafts. Returns where the buffer goes on.
+std::uint64_t CudaBackend::put_drafts(const Batch& batch, std::uint64_t at) {
+  certain_ = on_device_;
+  drafts_ = {};
+  const auto has_drafts = [](const BatchEntry& entry) { return entry.drafts > 0; };
+  if (batch.states().num_layers == 0 || std::ranges::none_of(batch.entries(), has_drafts)) return at;
+  const auto begin = [&](cuda::DeviceBatch& part) {
+    part.entries = reinterpret_cast<const cuda::DeviceEntry*>(batch_device_.data() + at);
+    return reinterpret_cast<cuda::DeviceEntry*>(batch_host_ + at);
+  };
+  const auto end = [&](const cuda::DeviceBatch& part) {
+    at = round_up(at + part.entry_count * sizeof(cuda::DeviceEntry), kAlignment);
+  };
+  cuda::DeviceEntry* entry = begin(certain_);
+  certain_.rows = 0;
+  for (const BatchEntry& from : batch.entries()) {
+    *entry++ = {from.first_row, from.certain_rows(), from.position, from.table, from.state};
+    certain_.rows += from.certain_rows();
+  }
+  end(certain_);
+  entry = begin(drafts_);
+  for (const BatchEntry& from : batch.entries()) {
+    if (from.drafts == 0) continue;
+    const std::uint32_t before = from.certain_rows();
+    *entry++ = {from.first_row + before, from.drafts, from.position + before, from.table, from.scratch, from.state};
+    drafts_.rows += from.drafts;
+    ++drafts_.entry_count;
+  }
+  end(drafts_);
+  return at;
 }
 
 // Host memory for all of x; null if there is none.
@@ -259,7 +307,8 @@ CudaBackend::Graph* CudaBackend::find_graph() {
   const auto kv = batch_->kv();
   for (Graph& graph : graphs_) {
     if (graph.key == key && graph.operations == operations_ && std::ranges::equal(graph.kv, kv) &&
-        graph.states == batch_->states()) {
+        graph.states == batch_->states() && graph.adapted == low_rank_.rows().of_all().groups &&
+        graph.adapted_wanted == low_rank_.rows().of_wanted().groups) {
       return &graph;
     }
   }
@@ -269,7 +318,14 @@ CudaBackend::Graph* CudaBackend::find_graph() {
     if (oldest->executable != nullptr) cudaGraphExecDestroy(oldest->executable);
     graphs_.erase(oldest);
   }
-  graphs_.push_back({key, operations_, {kv.begin(), kv.end()}, batch_->states(), nullptr, steps_});
+  graphs_.push_back({key,
+                     operations_,
+                     {kv.begin(), kv.end()},
+                     batch_->states(),
+                     low_rank_.rows().of_all().groups,
+                     low_rank_.rows().of_wanted().groups,
+                     nullptr,
+                     steps_});
   return nullptr;
 }
 
@@ -385,8 +441,18 @@ void CudaBackend::launch(const Operation& operation) {
     return cuda::FileTable{weight.type, weight.table != nullptr ? weight.table : weight.data,
                            std::uint64_t{weight.cols} / type.block_size * type.block_bytes};
   };
+  const std::uint64_t ssm = batch_->states().ssm_offset, element = element_bytes(batch_->states().type);
+  const auto in_parts = [&](std::uint32_t layer, std::uint64_t offset, std::uint64_t bytes, const auto& compute) {
+    compute(certain_);
+    if (drafts_.entry_count == 0) return;
+    cuda::launch_copy_states(stream, drafts_, batch_->states(), layer, offset, bytes);
+    compute(drafts_);
+  };
   const Overloaded launchers{
-      [&](const Embed& op) { cuda::launch_embed(stream, op.out, table(op.table), op.scale, on_device_); },
+      [&](const Embed& op) {
+        cuda::launch_embed(stream, op.out, table(op.table), op.scale, on_device_);
+        low_rank_.embed(stream, op.out, op.table, op.scale, on_device_);
+      },
       [&](const AddPositions& op) { cuda::launch_add_positions(stream, op.x, table(op.table), on_device_); },
       [&](const Norm& op) { cuda::launch_rms_norm(stream, op.out, op.x, op.weight, op.epsilon); },
       [&](const LayerNorm& op) { cuda::launch_layer_norm(stream, op.out, op.x, op.weight, op.bias, op.epsilon); },
@@ -396,7 +462,11 @@ void CudaBackend::launch(const Operation& operation) {
           products[i] = op.products[i];
           products[i].weight = &op.weights[i];
         }
-        products_.matmul(stream, {products, op.count}, op.input);
+        const std::span<const Product> all(products, op.count);
+        const bool adapts = low_rank_.adapts(all);
+        if (adapts) low_rank_.before(stream, all, op.input, products_.prepared());
+        products_.matmul(stream, all, op.input);
+        if (adapts) low_rank_.after(stream, all, op.input.x.rows);
       },
       [&](const Heads& op) {
         const Weight& weight = op.weight;
@@ -421,7 +491,7 @@ void CudaBackend::launch(const Operation& operation) {
         layer.gate.weight = &op.gates;
         layer.up.weight = &op.ups;
         layer.down.weight = &op.downs;
-        experts_.experts(stream, products_, layer, op.input, op.choices);
+        experts_.experts(stream, products_, low_rank_, layer, op.input, op.choices);
       },
       [&](const Gather& op) { cuda::launch_gather_wanted(stream, op.out, op.x, on_device_); },
       [&](const Add& op) { cuda::launch_add(stream, op.x, op.y, op.scale); },
@@ -438,23 +508,34 @@ void CudaBackend::launch(const Operation& operation) {
       [&](const Split& op) { cuda::launch_split_query_gate(stream, op.q, op.gate, op.both, op.head_dim); },
       [&](const Convolve& op) {
         const ConvolutionShape& s = op.shape;
-        cuda::launch_convolution(stream, op.x, {op.factor, op.weight, op.bias}, {s.layer, s.channels, s.width, s.silu},
-                                 on_device_, batch_->states());
+        in_parts(s.layer, 0, std::uint64_t{s.width - 1} * s.channels * sizeof(float), [&](const auto& part) {
+          cuda::launch_convolution(stream, op.x, {op.factor, op.weight, op.bias},
+                                   {s.layer, s.channels, s.width, s.silu}, part, batch_->states());
+        });
       },
       [&](const ChannelScan& op) {
-        cuda::launch_mamba1_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d},
-                                 {op.shape.layer, op.shape.channels, op.shape.state_dim}, on_device_, batch_->states());
+        in_parts(op.shape.layer, ssm, std::uint64_t{op.shape.channels} * op.shape.state_dim * element,
+                 [&](const auto& part) {
+                   cuda::launch_mamba1_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d},
+                                            {op.shape.layer, op.shape.channels, op.shape.state_dim}, part,
+                                            batch_->states());
+                 });
       },
       [&](const Delta& op) {
         const DeltaShape& s = op.shape;
-        cuda::launch_delta_rule(
-            stream, op.out, {op.q, op.k, op.v, op.alpha, op.beta, op.dt_bias, op.a},
-            {s.layer, s.heads, s.key_heads, s.key_dim, s.value_dim, s.tiled, s.gate_run, s.gate_step, s.epsilon},
-            on_device_, batch_->states());
+        in_parts(s.layer, ssm, std::uint64_t{s.heads} * s.key_dim * s.value_dim * element, [&](const auto& part) {
+          cuda::launch_delta_rule(stream, op.out, {op.q, op.k, op.v, op.alpha, op.beta, op.dt_bias, op.a},
+                                  {s.layer, s.heads, s.key_heads, s.key_dim, s.value_dim, s.tiled, s.gate_run,
+                                   s.gate_step, s.epsilon, &part == &drafts_},
+                                  part, batch_->states());
+        });
       },
       [&](const Scan& op) {
-        cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(op.shape),
-                                 on_device_, batch_->states());
+        const Mamba2Shape& s = op.shape;
+        in_parts(s.layer, ssm, std::uint64_t{s.heads} * s.head_dim * s.state_dim * element, [&](const auto& part) {
+          cuda::launch_mamba2_scan(stream, op.out, {op.x, op.b, op.c, op.dt, op.dt_bias, op.a, op.d}, recurrent(s),
+                                   part, batch_->states());
+        });
       },
   };
   std::visit(launchers, operation);

@@ -17,6 +17,7 @@
 #include "quire/backend/cuda/cuda_attention.h"
 #include "quire/backend/cuda/cuda_device.h"
 #include "quire/backend/cuda/cuda_experts.h"
+#include "quire/backend/cuda/cuda_low_rank.h"
 #include "quire/backend/cuda/cuda_products.h"
 #include "quire/backend/cuda/cuda_sampling.h"
 #include "quire/backend/cuda/device_batch.h"
@@ -184,7 +185,8 @@ class CudaBackend final : public Backend {
     std::vector<Operation> operations;
     std::vector<KvGroupView> kv;  // where the pool was
     StatesView states;
-    cudaGraphExec_t executable = nullptr;  // null: came once
+    std::vector<AdaptedRows::Group> adapted, adapted_wanted;  // the groups of rows with adapters
+    cudaGraphExec_t executable = nullptr;                     // null: came once
     std::uint64_t last_use = 0;
   };
 
@@ -197,6 +199,7 @@ class CudaBackend final : public Backend {
   Graph* find_graph();
   void record(Graph& graph);
   void forget_graphs();
+  std::uint64_t put_drafts(const Batch& batch, std::uint64_t at);
   std::byte* room_to_read(Tensor x);
 
   std::unique_ptr<CudaDevice> device_;
@@ -204,6 +207,7 @@ class CudaBackend final : public Backend {
   Sizes sizes_;
   cuda::CudaProducts products_;
   cuda::CudaExperts experts_;
+  cuda::CudaLowRank low_rank_;
   cuda::CudaAttention attention_;
   cuda::CudaSampling sampling_;
   DeviceBuffer scratch_;
@@ -215,6 +219,9 @@ class CudaBackend final : public Backend {
   std::uint64_t batch_bytes_ = 0;
   const Batch* batch_ = nullptr;
   cuda::DeviceBatch on_device_;
+  // With drafts, recurrent layers go through the certain rows of all entries first, and then through the drafts, which
+  // continue in scratch states. Without drafts, certain_ is the whole batch.
+  cuda::DeviceBatch certain_, drafts_;
 
   // What read() and read_rows() asked for.
   struct Reading {

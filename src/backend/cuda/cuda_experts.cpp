@@ -108,8 +108,8 @@ ChoiceBlocks CudaExperts::sort(cudaStream_t stream, const Choices& choices, std:
   return blocks;
 }
 
-void CudaExperts::experts(cudaStream_t stream, const CudaProducts& products, const ExpertLayer& layer,
-                          const Input& input, const Choices& choices) const {
+void CudaExperts::experts(cudaStream_t stream, const CudaProducts& products, const CudaLowRank& adapters,
+                          const ExpertLayer& layer, const Input& input, const Choices& choices) const {
   const Weight &gate = *layer.gate.weight, &up = *layer.up.weight, &down = *layer.down.weight;
   const std::uint32_t rows = input.x.rows, used = choices.numbers.cols;
   if (rows == 0) return;
@@ -123,7 +123,9 @@ void CudaExperts::experts(cudaStream_t stream, const CudaProducts& products, con
   ChoiceBlocks blocks = sort(stream, choices, gate.count);
   const Packing gates = packing_of(gate.type), ups = packing_of(up.type), downs = packing_of(down.type);
   InputForms forms = forms_of(gates), more = forms_of(ups);
-  forms = {forms.halves || more.halves, forms.bf16 || more.bf16, forms.floats || more.floats};
+  const Product both[] = {layer.gate, layer.up};
+  const bool adapted = adapters.adapts(both), adapted_down = adapters.adapts({&layer.down, 1});
+  forms = {forms.halves || more.halves, forms.bf16 || more.bf16, forms.floats || more.floats || adapted};
   launch_prepare(stream, CudaProducts::args_of(input), products.prepared(), forms);
 
   blocks.by_row = true;
@@ -133,8 +135,17 @@ void CudaExperts::experts(cudaStream_t stream, const CudaProducts& products, con
   add(set, layer.up);
   launch_experts(stream, ups, set, blocks, products.prepared());
 
+  if (adapted) {
+    const std::uint64_t stride = std::uint64_t{pieces_of(input.x.cols)} * kPieceCols;
+    for (const Product& product : both) {
+      adapters.add_to_chosen(stream, product, products.prepared().floats, stride, false, choices);
+    }
+  }
+
+  InputForms inner = forms_of(downs);
+  inner.floats = inner.floats || adapted_down;
   launch_prepare(stream, CudaProducts::args_of(Input::gated(layer.gate.out, layer.up.out, layer.activation)), inner_,
-                 forms_of(downs));
+                 inner);
   blocks.by_row = false;
   Product out = layer.down;
   out.out = {reinterpret_cast<std::byte*>(outputs_), rows * used, down.rows, down.rows, ElementType::F32};
@@ -142,6 +153,9 @@ void CudaExperts::experts(cudaStream_t stream, const CudaProducts& products, con
   ExpertSet last;
   add(last, out);
   launch_experts(stream, downs, last, blocks, inner_);
+  if (adapted_down) {
+    adapters.add_to_chosen(stream, out, inner_.floats, std::uint64_t{pieces_of(down.cols)} * kPieceCols, true, choices);
+  }
   launch_mix(stream, overlap_, layer.down.out, outputs_, choices.weights, layer.down.add, layer.down.scale);
 }
 

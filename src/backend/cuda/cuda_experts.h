@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "quire/backend/backend.h"
+#include "quire/backend/cuda/cuda_low_rank.h"
 #include "quire/backend/cuda/cuda_products.h"
 #include "quire/backend/cuda/expert_kernels.h"
 
@@ -25,8 +26,8 @@ class CudaExperts {
   void route(cudaStream_t stream, const Choices& choices, Tensor logits, Tensor selection_bias,
              const Router& router) const;
   // The input is made ready where `products` has its place for that.
-  void experts(cudaStream_t stream, const CudaProducts& products, const ExpertLayer& layer, const Input& input,
-               const Choices& choices) const;
+  void experts(cudaStream_t stream, const CudaProducts& products, const CudaLowRank& adapters, const ExpertLayer& layer,
+               const Input& input, const Choices& choices) const;
 
  private:
   ChoiceBlocks sort(cudaStream_t stream, const Choices& choices, std::uint32_t experts) const;

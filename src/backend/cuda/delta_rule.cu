@@ -292,7 +292,7 @@ void launch_delta_rule(cudaStream_t stream, Tensor out, const DeltaInputs& in, c
                        .entries = batch.entries,
                        .states = states};
   const dim3 norms(in.q.rows, (2 * shape.key_heads + kNormWarps - 1) / kNormWarps);
-  launch(kernels_overlap(), stream, norms, kNormWarps * 32, 0, norm_kernel, rule);
+  if (!shape.normed) launch(kernels_overlap(), stream, norms, kNormWarps * 32, 0, norm_kernel, rule);
   switch (states.type) {
     case ElementType::F16: return launch_for<ElementType::F16>(stream, rule, batch);
     case ElementType::BF16: return launch_for<ElementType::BF16>(stream, rule, batch);

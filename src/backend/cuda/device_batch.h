@@ -12,6 +12,7 @@ struct DeviceEntry {
   std::uint32_t position = 0;  // of the first token
   std::uint32_t table = 0;     // row of the group's page tables
   std::uint32_t state = 0;     // place of the recurrent state, in units of StatesView
+  std::uint32_t from = 0;      // of drafts: place of the state that they continue from
 };
 
 struct DeviceBatch {

@@ -185,6 +185,17 @@ __global__ void __launch_bounds__(32) conv_general_kernel(Convolution c) {
 
 constexpr std::uint32_t divide_up(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
 
+constexpr std::uint32_t kCopyThreads = 256, kCopyBlocks = 64;
+__global__ void __launch_bounds__(kCopyThreads)
+    copy_states_kernel(const DeviceEntry* entries, StatesView states, std::uint64_t offset, std::uint64_t words) {
+  const DeviceEntry entry = entries[blockIdx.y];
+  const auto* from = reinterpret_cast<const std::uint32_t*>(states.at(entry.from).base + offset);
+  auto* to = reinterpret_cast<std::uint32_t*>(states.at(entry.state).base + offset);
+  for (std::uint64_t i = blockIdx.x * kCopyThreads + threadIdx.x; i < words; i += gridDim.x * kCopyThreads) {
+    to[i] = from[i];
+  }
+}
+
 template <int kTaps>
 void launch_taps(cudaStream_t stream, const Convolution& c, const DeviceBatch& batch) {
   if (batch.rows > batch.entry_count) {
@@ -197,6 +208,16 @@ void launch_taps(cudaStream_t stream, const Convolution& c, const DeviceBatch& b
 }
 
 }  // namespace
+
+void launch_copy_states(cudaStream_t stream, const DeviceBatch& drafts, const StatesView& states, std::uint32_t layer,
+                        std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t words = bytes / sizeof(std::uint32_t);
+  if (drafts.entry_count == 0 || words == 0) return;
+  const auto blocks =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(kCopyBlocks, (words + kCopyThreads - 1) / kCopyThreads));
+  launch(false, stream, dim3(blocks, drafts.entry_count), kCopyThreads, 0, copy_states_kernel, drafts.entries, states,
+         layer * states.layer_stride + offset, words);
+}
 
 void launch_convolution(cudaStream_t stream, Tensor x, const ConvInputs& in, const ConvShape& shape,
                         const DeviceBatch& batch, const StatesView& states) {

@@ -75,6 +75,7 @@ struct DeltaRuleShape {
   bool tiled = false;
   std::uint32_t gate_run = 0, gate_step = 0;
   float epsilon = 0;
+  bool normed = false;  // q and k are normed already
 };
 struct DeltaInputs {
   Tensor q, k, v, alpha, beta, dt_bias, a;
@@ -83,6 +84,11 @@ struct DeltaInputs {
 // The gated delta rule as in backend.h; q and k are normed in place. The state of a head is [key_dim][value_dim].
 void launch_delta_rule(cudaStream_t stream, Tensor out, const DeltaInputs& inputs, const DeltaRuleShape& shape,
                        const DeviceBatch& batch, const StatesView& states);
+
+// Drafts continue in a state of their own: copies the part of a layer's state at `offset` from where each entry's
+// drafts continue. `bytes` is a multiple of 4.
+void launch_copy_states(cudaStream_t stream, const DeviceBatch& drafts, const StatesView& states, std::uint32_t layer,
+                        std::uint64_t offset, std::uint64_t bytes);
 
 // Columns of `both` go to q and gate, head_dim of them in turn.
 void launch_split_query_gate(cudaStream_t stream, Tensor q, Tensor gate, Tensor both, std::uint32_t head_dim);

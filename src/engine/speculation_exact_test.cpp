@@ -1,0 +1,133 @@
+// Real models with every kind of memory: with drafts by n-grams each answer has the bits of an engine without drafts,
+// greedy and sampled, alone and in a batch. QUIRE_SPECULATION_PROMPTS sets the number of prompts for each model and
+// temperature (`make speculation`: 1,000 in all).
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "quire/engine/engine_testing.h"
+#include "quire/engine/hosted_testing.h"
+#include "quire/engine/ngram_drafter.h"
+
+namespace quire::engine::testing {
+namespace {
+
+constexpr const char* kModels[] = {"llama",     "gpt2",   "gemma3",    "cohere2",  "gpt-oss", "deepseek2",
+                                   "mamba",     "mamba2", "mixtral",   "qwen3moe", "jamba",   "granite-moe-hybrid",
+                                   "falcon-h1", "qwen35", "qwen3next", "lfm2"};
+
+std::uint32_t prompts_each() {
+  const char* wanted = std::getenv("QUIRE_SPECULATION_PROMPTS");
+  return wanted != nullptr ? static_cast<std::uint32_t>(std::strtoul(wanted, nullptr, 10)) : 8;
+}
+
+// Pieces that repeat, as in a text that is summarised.
+std::vector<Token> prompt_of(std::uint32_t seed, std::uint32_t vocabulary) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<Token>> pieces(1 + random() % 4);
+  for (std::uint32_t i = 0; i < pieces.size(); ++i)
+    pieces[i] = some_tokens(2 + random() % 9, seed * 31 + i, vocabulary);
+  std::vector<Token> prompt;
+  while (prompt.size() < 12 + seed % 60) {
+    const auto& piece = pieces[random() % pieces.size()];
+    prompt.insert(prompt.end(), piece.begin(), piece.end());
+  }
+  return prompt;
+}
+
+Request request_of(std::uint32_t seed, std::uint32_t vocabulary, double temperature) {
+  Request request =
+      temperature == 0 ? greedy(prompt_of(seed, vocabulary), 48) : seeded(prompt_of(seed, vocabulary), 48, seed);
+  request.sampling.temperature = temperature;
+  if (temperature > 0) request.sampling.top_k = 2 + seed % 3;  // so that guesses have a chance
+  request.logprobs = seed % 2 == 0 ? -1 : 1;
+  if (seed % 5 == 0) request.sampling.repetition_penalty = 1.02;
+  if (seed % 7 == 0) request.n = 2;
+  return request;
+}
+
+// Guesses by n-grams; now and then one of them is changed, since tiny models repeat themselves without fail.
+class Careless final : public Drafter {
+ public:
+  void propose(std::span<Drafts* const> wanted) override {
+    ngrams_.propose(wanted);
+    for (Drafts* drafts : wanted) {
+      if (drafts->count > 0 && ++proposals_ % 3 == 0) drafts->tokens[proposals_ % drafts->count] ^= 1;
+    }
+  }
+  double expected(std::uint32_t kind) const override { return ngrams_.expected(kind); }
+
+ private:
+  NgramDrafter ngrams_;
+  std::uint32_t proposals_ = 0;
+};
+
+class SpeculationOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
+ protected:
+  struct Answers {
+    std::vector<Seen> seen;
+    EngineStats stats;
+  };
+  static Answers answers(EngineOptions options, double temperature, std::uint32_t batch) {
+    const auto& [kind, name] = GetParam();
+    options.check_integrity = true;
+    const auto host = host_file("testdata/golden/" + std::string(name) + "/model.gguf", kind,
+                                {.context = 160, .max_sequences = 8, .engine = options});
+    const std::uint32_t vocabulary = host->model().hyperparameters().vocabulary;
+    Answers all;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint32_t i = 0; i < prompts_each(); ++i) {
+      heard.push_back(std::make_shared<Collector>());
+      const auto id = host->engine().submit(request_of(i, vocabulary, temperature), heard.back());
+      EXPECT_TRUE(id.has_value()) << id.error().message;
+      while ((i + 1) % batch == 0 && host->engine().step()) {
+      }
+    }
+    while (host->engine().step()) {
+    }
+    for (const auto& each : heard) {
+      EXPECT_EQ(each->problem, "");
+      for (const Collector::Choice& choice : each->choices) all.seen.push_back(seen(choice));
+    }
+    all.stats = host->engine().stats();
+    return all;
+  }
+};
+
+TEST_P(SpeculationOnModels, GivesTheBitsOfAnEngineWithoutDrafts) {
+  std::uint64_t accepted = 0, wrong = 0;
+  for (const double temperature : {0.0, 1.0}) {
+    const Answers plain = answers({}, temperature, 1);
+    for (const std::uint32_t batch : {1u, 5u}) {
+      const Answers drafted =
+          answers({.drafter = std::make_shared<Careless>(), .draft_tokens = batch == 1 ? 7u : 3u, .draft_always = true},
+                  temperature, batch);
+      ASSERT_EQ(drafted.seen.size(), plain.seen.size());
+      for (std::size_t i = 0; i < plain.seen.size(); ++i) {
+        EXPECT_EQ(drafted.seen[i], plain.seen[i]) << "temperature " << temperature << ", answer " << i;
+      }
+      accepted += drafted.stats.accepted_tokens;
+      wrong += drafted.stats.drafted_tokens - drafted.stats.accepted_tokens;
+    }
+  }
+  EXPECT_GT(accepted, 0u);
+  EXPECT_GT(wrong, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, SpeculationOnModels,
+                         ::testing::Combine(::testing::ValuesIn(best_backends()), ::testing::ValuesIn(kModels)),
+                         [](const auto& run) {
+                           std::string name = std::get<0>(run.param).name + "_" + std::get<1>(run.param);
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::engine::testing
