@@ -216,8 +216,8 @@ double int8_amx(std::uint64_t rounds) {
 // The loops of the kernels of this name: only they are known to run on this machine.
 Loops loops_of(const char* variant) {
 #if defined(__x86_64__)
-  const bool amx = std::strcmp(variant, "amx") == 0, bf16 = amx || std::strcmp(variant, "avx512bf16") == 0;
-  if (bf16 || std::strcmp(variant, "avx512") == 0)
+  const bool amx = std::strcmp(variant, "amx") == 0, bf16 = std::strcmp(variant, "avx512bf16") == 0;
+  if (amx || bf16 || std::strcmp(variant, "avx512") == 0)
     return {{read_avx512<1>, read_avx512<2>, read_avx512<4>, read_avx512<8>},
             amx ? int8_amx : int8_avx512,
             f32_avx512,

@@ -40,15 +40,20 @@ struct Quantized {
   QuantInput input{q.data(), scales.data(), starts.data(), sums.data(), half_starts.data(), half_sums.data()};
 };
 
+// Any bytes are valid weights. Exponents are small enough to keep all scales finite, and so large that no float is
+// denormal: some processors are slow with those.
+void fill(LargeVector<std::byte>& weights) {
+  for (std::uint64_t at = 0; at + 8 <= weights.size(); at += 8) {
+    const std::uint64_t some = (at * 0x9e3779b97f4a7c15 & 0x3b3b3b3b3b3b3b3b) | 0x2020202020202020;
+    std::memcpy(weights.data() + at, &some, 8);
+  }
+}
+
 void measure(gguf::Type type, const Kernels& kernels, std::uint32_t threads) {
   const std::uint64_t bytes = tile_bytes(type, kCols);
   const auto tiles = static_cast<std::uint32_t>(kBytes / bytes / threads * threads);
   LargeVector<std::byte> weights(tiles * bytes);
-  // Any bytes are valid weights. Small exponents keep all scales finite.
-  for (std::uint64_t at = 0; at + 8 <= weights.size(); at += 8) {
-    const std::uint64_t some = at * 0x9e3779b97f4a7c15 & 0x3b3b3b3b3b3b3b3b;
-    std::memcpy(weights.data() + at, &some, 8);
-  }
+  fill(weights);
   Quantized in;
   kernels.quantize(in.x.data(), kCols, in.input);
   kernels.round_to_bf16(in.x.data(), kCols, in.bf16.data());
@@ -111,10 +116,7 @@ void measure_many(gguf::Type type, const Kernels& kernels, std::uint32_t threads
   constexpr std::uint32_t kTilesEach = 48;
   const std::uint64_t bytes = tile_bytes(type, kCols);
   LargeVector<std::byte> weights(std::uint64_t{threads} * kTilesEach * bytes);
-  for (std::uint64_t at = 0; at + 8 <= weights.size(); at += 8) {
-    const std::uint64_t some = at * 0x9e3779b97f4a7c15 & 0x3b3b3b3b3b3b3b3b;
-    std::memcpy(weights.data() + at, &some, 8);
-  }
+  fill(weights);
   const std::vector<float> x(std::size_t{rows} * kCols, 0.5f);
   QuantRows quants;
   quants.resize(rows, kCols);

@@ -4,7 +4,7 @@
 // A block of weights as unpack.inl leaves it, [8][16 outputs][4 columns], is what the instruction takes as its second
 // factor. Up to sixteen rows of the input, 32 columns each, are the first. The result is 16 x 16 sums of 32 columns (of
 // 16, where halves of a block have scales of their own). Tiles cannot be scaled, so each result goes through memory.
-// The instructions for the next results are issued before these are scaled: both go on at the same time.
+// The instructions for the next results are issued before this one is scaled: both go on at the same time.
 //
 // `Tiles` has the instructions: HardwareTiles, or EmulatedTiles for tests on other machines.
 
@@ -105,10 +105,15 @@ class EmulatedTiles {
   Tile tiles_[8];
 };
 
-// Some rows of the input and a chunk of weights, and what comes out of it.
+// Some rows of the input and a chunk of weights, and what comes out of it. A part is as many columns as have one scale.
+// A turn is up to kPartsAtOnce parts of one tile of outputs, so that the sums of its rows stay in registers. The first
+// factors of these parts stay in tiles for all outputs.
 template <typename Tiles, bool kHalves, bool kOffsets>
 class TileProduct {
   static constexpr std::uint32_t kPart = kHalves ? 16 : 32;
+  // Results that are computed before the first of them is scaled, and memory for them. It has 4 KB: with more, a load
+  // would wait for a store to another result at the same place in its 4 KB.
+  static constexpr std::uint32_t kAheadResults = 3, kResults = 4;
 
  public:
   TileProduct(Tiles& tiles, const Chunk& chunk, std::uint32_t outputs, const QuantInput& x, std::uint64_t stride)
@@ -121,80 +126,97 @@ class TileProduct {
     q_ = x_.q + at;
     scales_ = x_.scales + at / 32;
     input_sums_ = (kHalves ? x_.half_sums : x_.sums) + at / kPart;
-    const std::uint32_t turns = (parts() + kPartsAtOnce - 1) / kPartsAtOnce * outputs_;
-    issue(0);
-    for (std::uint32_t turn = 0; turn < turns; ++turn) {
-      if (turn + 1 < turns) issue(turn + 1);
-      ahead(turn, turns);
-      scale(turn, count, sums);
+    next_first_ = next_part_ = next_t_ = issued_ = scaled_ = 0;
+    for (std::uint32_t i = 0; i < kAheadResults; ++i) issue();
+    for (std::uint32_t part = 0; part < parts(); part += kPartsAtOnce) {
+      for (std::uint32_t t = 0; t < outputs_; ++t) {
+        ahead(part * kPart, t);
+        if (count == kMostInputRows) {
+          scale_turn<kMostInputRows>(part, t, sums);
+        } else {
+          scale_rows(part, t, count, sums);
+        }
+      }
     }
   }
 
  private:
   std::uint32_t parts() const { return chunk_.blocks * (32 / kPart); }
-  std::uint32_t parts_of(std::uint32_t turn) const {
-    const std::uint32_t left = parts() - turn / outputs_ * kPartsAtOnce;
-    return left < kPartsAtOnce ? left : kPartsAtOnce;
+  // The end of the turn that begins with this part.
+  std::uint32_t end_of(std::uint32_t first) const {
+    return parts() - first < kPartsAtOnce ? parts() : first + kPartsAtOnce;
   }
 
-  // A turn is up to kPartsAtOnce parts of one tile of outputs. First factors stay for all outputs.
-  QUIRE_INLINE void issue(std::uint32_t turn) {
-    const std::uint32_t part = turn / outputs_ * kPartsAtOnce, t = turn % outputs_, count = parts_of(turn);
-    const std::byte* w = chunk_.quants + t * chunk_.tile_stride + part * kPart * kTileRows;
-    const std::int8_t* q = q_ + part * kPart;
-    std::byte* to = results_[turn % 2][0];
-    constexpr std::uint32_t kBytes = kPart * kTileRows, kResultBytes = sizeof(results_[0][0]);
-    if (t == 0) {
-      tiles_.template load<0>(q, stride_);
-      if (count > 1) tiles_.template load<1>(q + kPart, stride_);
-      if (count > 2) tiles_.template load<2>(q + 2 * kPart, stride_);
-      if (count > 3) tiles_.template load<3>(q + 3 * kPart, stride_);
+  // The next result, if there is one.
+  QUIRE_INLINE void issue() {
+    if (next_first_ >= parts()) return;
+    switch (next_part_ - next_first_) {
+      case 0: one<0>(); break;
+      case 1: one<1>(); break;
+      case 2: one<2>(); break;
+      default: one<3>(); break;
     }
-    one<0, kSecond, kResult>(w, to);
-    if (count > 1) one<1, kSecond + 1, kResult + 1>(w + kBytes, to + kResultBytes);
-    if (count > 2) one<2, kSecond, kResult>(w + 2 * kBytes, to + 2 * kResultBytes);
-    if (count > 3) one<3, kSecond + 1, kResult + 1>(w + 3 * kBytes, to + 3 * kResultBytes);
+    ++issued_;
+    if (++next_part_ < end_of(next_first_)) return;
+    if (++next_t_ == outputs_) {
+      next_t_ = 0;
+      next_first_ += kPartsAtOnce;
+    }
+    next_part_ = next_first_;
   }
-  template <int kFirst, int kSecondFactor, int kTo>
-  QUIRE_INLINE void one(const std::byte* w, std::byte* to) {
-    tiles_.template load<kSecondFactor>(w, 64);
+  template <int kNumber>
+  QUIRE_INLINE void one() {
+    constexpr int kSecondFactor = kSecond + kNumber % 2, kTo = kResult + kNumber % 2;
+    const std::byte* weights = chunk_.quants + next_t_ * chunk_.tile_stride + next_part_ * kPart * kTileRows;
+    if (next_t_ == 0) tiles_.template load<kNumber>(q_ + next_part_ * kPart, stride_);
+    tiles_.template load<kSecondFactor>(weights, 64);
     tiles_.template zero<kTo>();
-    tiles_.template add_products<kTo, kFirst, kSecondFactor>();
-    tiles_.template store<kTo>(to, 64);
+    tiles_.template add_products<kTo, kNumber, kSecondFactor>();
+    tiles_.template store<kTo>(results_[issued_ % kResults], 64);
   }
 
-  void scale(std::uint32_t turn, std::uint32_t count, float* sums) const {
-    if (count == kMostInputRows) return scale_rows<kMostInputRows>(turn, 0, sums);
-    std::uint32_t row = 0;
-    for (; row + 4 <= count; row += 4) scale_rows<4>(turn, row, sums);
-    for (; row < count; ++row) scale_rows<1>(turn, row, sums);
+  // Adds the next result to the sums of some of its rows.
+  template <int kRows>
+  QUIRE_INLINE void scale(std::uint32_t part, std::uint32_t t, std::uint32_t row, V16 (&sums)[kRows]) const {
+    const std::byte* results = results_[scaled_ % kResults] + row * 64;
+    const V16 factor = chunk_.scales[part * outputs_ + t];
+    const float* scales = scales_ + row * (stride_ / 32) + part * kPart / 32;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const I16 products = *reinterpret_cast<const I16*>(results + r * 64);
+      sums[r] = fma(to_floats(products), factor * scales[r * (stride_ / 32)], sums[r]);
+    }
+    if (!kOffsets) return;
+    const V16 offset = chunk_.offsets[part * outputs_ + t];
+    const float* input_sums = input_sums_ + row * (stride_ / kPart) + part;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) sums[r] = fma(offset, all(input_sums[r * (stride_ / kPart)]), sums[r]);
   }
   template <int kRows>
-  QUIRE_INLINE void scale_rows(std::uint32_t turn, std::uint32_t row, float* sums_memory) const {
-    const std::uint32_t first = turn / outputs_ * kPartsAtOnce, t = turn % outputs_, count = parts_of(turn);
+  QUIRE_INLINE void scale_turn(std::uint32_t first, std::uint32_t t, float* sums_memory) {
     const std::uint64_t between = std::uint64_t{outputs_} * kTileRows;
-    float* own = sums_memory + row * between + t * kTileRows;
+    float* own = sums_memory + t * kTileRows;
     V16 sums[kRows];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) sums[r] = load16(own + r * between);
-    for (std::uint32_t p = 0; p < count; ++p) {
-      const std::uint32_t part = first + p;
-      const V16 scale = chunk_.scales[part * outputs_ + t];
-      const std::byte* results = results_[turn % 2][p] + row * 64;
-      const float* scales = scales_ + row * (stride_ / 32) + part * kPart / 32;
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const I16 products = *reinterpret_cast<const I16*>(results + r * 64);
-        sums[r] = fma(to_floats(products), scale * scales[r * (stride_ / 32)], sums[r]);
-      }
-      if (!kOffsets) continue;
-      const V16 offset = chunk_.offsets[part * outputs_ + t];
-      const float* input_sums = input_sums_ + row * (stride_ / kPart) + part;
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) sums[r] = fma(offset, all(input_sums[r * (stride_ / kPart)]), sums[r]);
+    for (std::uint32_t part = first; part < end_of(first); ++part, ++scaled_) {
+      issue();
+      scale<kRows>(part, t, 0, sums);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) store16(own + r * between, sums[r]);
+  }
+  // The same for fewer rows, one by one.
+  void scale_rows(std::uint32_t first, std::uint32_t t, std::uint32_t count, float* sums_memory) {
+    for (std::uint32_t part = first; part < end_of(first); ++part, ++scaled_) {
+      issue();
+      for (std::uint32_t row = 0; row < count; ++row) {
+        float* own = sums_memory + (std::uint64_t{row} * outputs_ + t) * kTileRows;
+        V16 sums[1] = {load16(own)};
+        scale<1>(part, t, row, sums);
+        store16(own, sums[0]);
+      }
+    }
   }
 
   Tiles& tiles_;
@@ -204,7 +226,10 @@ class TileProduct {
   const std::uint64_t stride_;
   const std::int8_t* q_ = nullptr;
   const float *scales_ = nullptr, *input_sums_ = nullptr;
-  alignas(64) std::byte results_[2][kPartsAtOnce][kMostInputRows * 64];
+  // The next result to issue: a turn's first part and tile of outputs, and the part.
+  std::uint32_t next_first_ = 0, next_t_ = 0, next_part_ = 0;
+  std::uint32_t issued_ = 0, scaled_ = 0;  // results
+  alignas(4096) std::byte results_[kResults][kMostInputRows * 64];
 };
 
 template <typename Tiles, bool kHalves, bool kOffsets, typename Unpack>
@@ -232,11 +257,10 @@ void multiply_by_tiles(const WeightTiles& weight, std::uint32_t tile, std::uint3
     const bool last = col + kChunkCols >= weight.cols;
     const std::byte* next = weight.data + (tile + (last ? outputs : 0)) * weight.tile_bytes +
                             (last ? 0 : weight.tile_bytes * (col + kChunkCols) / weight.cols);
-    const auto prefetch = [&](std::uint32_t turn, std::uint32_t turns) QUIRE_LAMBDA {
-      const std::uint32_t t = turn % outputs, steps = turns / outputs, step = turn / outputs;
-      const std::uint64_t lines = chunk_bytes / 64;
-      for (std::uint64_t line = lines * step / steps; line < lines * (step + 1) / steps; ++line) {
-        __builtin_prefetch(next + t * weight.tile_bytes + line * 64, 0, 2);
+    const auto prefetch = [&](std::uint32_t at, std::uint32_t t) QUIRE_LAMBDA {
+      const std::uint32_t until = cols - at < kPartsAtOnce * kPart ? cols : at + kPartsAtOnce * kPart;
+      for (std::uint64_t byte = chunk_bytes * at / cols; byte < chunk_bytes * until / cols; byte += 64) {
+        __builtin_prefetch(next + t * weight.tile_bytes + byte, 0, 2);
       }
     };
     const auto nothing = [](std::uint32_t, std::uint32_t) QUIRE_LAMBDA {};

@@ -41,7 +41,7 @@ bool has_amx() {
 const Kernels* kernels_by_name(const char* name) {
 #if defined(__x86_64__)
   if (std::strcmp(name, "amx") == 0) {
-    static const bool has = kernels_by_name("avx512bf16") != nullptr && has_amx();
+    static const bool has = kernels_by_name("avx512") != nullptr && has_amx();
     return has ? amx_kernels() : nullptr;
   }
   if (std::strcmp(name, "avx512bf16") == 0) {

@@ -7,9 +7,8 @@
 
 namespace quire::cpu {
 namespace {
-#include "kernels.inl"
-
 #include "avx2_products.inl"
+#include "kernels.inl"
 }  // namespace
 
 const Kernels* avx2_kernels() {
