@@ -78,6 +78,7 @@ TEST_F(LoraCommand, BadAdaptersAreRefusedInOneLine) {
   const Outcome adapter = call({"run", "-m", file(0), "-p", "x"});
   expect_refusal(adapter);
   EXPECT_THAT(adapter.err, HasSubstr("is an adapter and not a model"));
+  EXPECT_THAT(call({"info", file(0)}).err, HasSubstr("is an adapter and not a model"));
   EXPECT_THAT(call(run_of({"--lora", "a.gguf"})).err, HasSubstr("an adapter is given as NAME=FILE"));
 }
 

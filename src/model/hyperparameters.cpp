@@ -445,6 +445,9 @@ std::uint32_t Hyperparameters::count(BlockKind kind) const {
 }
 
 Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Architecture* row) {
+  if (file.get_or<std::string_view>("general.type", "").value_or("") == "adapter") {
+    return fail(file.path() + ": is an adapter and not a model; it is given with --lora NAME=FILE");
+  }
   const auto architecture = row != nullptr ? Result<const Architecture*>(row) : read_architecture(file);
   if (!architecture) return std::unexpected(architecture.error());
   Hyperparameters model;

@@ -100,9 +100,6 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_
 
 Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row, std::uint32_t context) {
   std::unique_ptr<Model> model(new Model(std::move(file)));
-  if (model->file_.get_or<std::string_view>("general.type", "").value_or("") == "adapter") {
-    return fail(model->file_.path() + ": is an adapter and not a model; it is given with --lora NAME=FILE");
-  }
   auto hyperparameters = read_hyperparameters(model->file_, row);
   if (!hyperparameters) return std::unexpected(hyperparameters.error());
   model->hyperparameters_ = std::move(*hyperparameters);
