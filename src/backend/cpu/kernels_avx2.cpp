@@ -7,8 +7,10 @@
 
 namespace quire::cpu {
 namespace {
-#include "avx2_products.inl"
+// clang-format off
 #include "kernels.inl"
+#include "avx2_products.inl"
+// clang-format on
 }  // namespace
 
 const Kernels* avx2_kernels() {
