@@ -19,8 +19,8 @@ QUIRE_INLINE V16 fused(V16 a, V16 b, V16 c) {
 
 // Some rows at once, so that a tile is read once for all of them.
 template <int kRows>
-QUIRE_INLINE void low_rank_a_rows(const float* tile, std::uint32_t cols, const LowRankRows& r, const std::uint32_t* rows,
-                                  std::uint32_t at) {
+QUIRE_INLINE void low_rank_a_rows(const float* tile, std::uint32_t cols, const LowRankRows& r,
+                                  const std::uint32_t* rows, std::uint32_t at) {
   V16 sums[kRows][4] = {};
   const float* x[kRows];
   for (int i = 0; i < kRows; ++i) x[i] = r.x + rows[i] * r.x_stride;
@@ -51,8 +51,9 @@ void low_rank_a(const float* a, std::uint32_t rank, std::uint32_t cols, const Lo
 }
 
 template <int kRows>
-QUIRE_INLINE void low_rank_b_rows(const float* tile, std::uint32_t rank, const LowRankRows& r, const std::uint32_t* rows,
-                                  float* out, std::uint64_t out_stride, float factor, std::uint32_t lanes) {
+QUIRE_INLINE void low_rank_b_rows(const float* tile, std::uint32_t rank, const LowRankRows& r,
+                                  const std::uint32_t* rows, float* out, std::uint64_t out_stride, float factor,
+                                  std::uint32_t lanes) {
   V16 sums[kRows] = {};
   const float* t[kRows];
   for (int i = 0; i < kRows; ++i) t[i] = r.t + rows[i] * r.t_stride;
