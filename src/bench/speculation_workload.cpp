@@ -104,9 +104,10 @@ struct Measured {
   double overhead = 0;
 };
 
-// Tokens a second from when all answers have begun until the first one ends.
+// Tokens a second from when all answers have begun until they have grown by `wanted` tokens each, in the mean, or the
+// first one ends.
 Result<Measured> measure(engine::HostedModel& host, const Task& task, std::uint32_t batch, std::uint32_t context,
-                         std::uint32_t tokens, std::uint64_t seed) {
+                         std::uint32_t tokens, std::uint32_t wanted, std::uint64_t seed) {
   engine::Engine& engine = host.engine();
   std::vector<std::shared_ptr<Client>> clients;
   for (std::uint32_t i = 0; i < batch; ++i) {
@@ -131,7 +132,7 @@ Result<Measured> measure(engine::HostedModel& host, const Task& task, std::uint3
   const std::uint64_t before = written();
   const engine::EngineStats stats = engine.stats();
   const Clock::time_point start = Clock::now();
-  while (!ended() && engine.step()) {
+  while (!ended() && written() < before + std::uint64_t{batch} * wanted && engine.step()) {
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const std::uint64_t after = written();
@@ -152,11 +153,12 @@ Result<void> speculation(const WorkloadOptions& options, const MakeHost& make, c
   if (batches.empty()) batches = {1, 8, 32};
   const std::uint32_t context = options.context != 0 ? options.context : 512;
   const std::uint32_t most = *std::ranges::max_element(batches);
-  // Those whose prefill is done first write while the others prefill.
+  // Those whose prefill is done first write while the others prefill, with drafts several tokens in a step.
+  constexpr std::uint32_t kMeanwhile = 32;
   const std::uint32_t tokens = 2 * options.tokens;
   const auto drafter = std::make_shared<Switched>();
-  auto host =
-      make({.sequences = most, .context = context + tokens + most * 8 + 1, .smooth = false, .drafter = drafter});
+  auto host = make(
+      {.sequences = most, .context = context + tokens + most * kMeanwhile + 1, .smooth = false, .drafter = drafter});
   if (!host) return std::unexpected(host.error());
   for (const Task& task : kTasks) {
     for (const std::uint32_t batch : batches) {
@@ -169,7 +171,8 @@ Result<void> speculation(const WorkloadOptions& options, const MakeHost& make, c
       for (std::uint32_t r = 0; r < options.repeat; ++r) {
         for (const bool on : {false, true}) {
           drafter->on = on;
-          const auto measured = measure(**host, task, batch, context, tokens + batch * 8, r + 1);
+          const auto measured =
+              measure(**host, task, batch, context, tokens + batch * kMeanwhile, options.tokens, r + 1);
           if (!measured) return std::unexpected(measured.error());
           BenchRow& row = rows[on ? 1 : 0];
           if (measured->tokens_per_second <= row.tokens_per_second) continue;
