@@ -65,7 +65,7 @@ TEST_P(GoldenLogits, AreWrittenAsHuggingFaceHasThem) {
                                 "--kv-type", "f32", "--variant", variant, "-o", folder / "last.f32"});
       if (cpu::kernels_by_name(variant) == nullptr) {
         EXPECT_EQ(ran.exit_code, 1);
-        EXPECT_EQ(ran.err, fmt::format("quire: this machine cannot run the {} variant\n", variant));
+        EXPECT_THAT(ran.err, HasSubstr(fmt::format("this machine cannot run the variant '{}' (it can: ", variant)));
         std::printf("this machine has no %s: left out\n", variant);
         continue;
       }
