@@ -54,7 +54,8 @@ def run(model, tiers, number):
     begun = time.monotonic()
     texts = in_parallel([churn, *(lambda i=i: stream(i) for i in range(OPTIONS.streams))], OPTIONS.streams + 1)
     seconds = time.monotonic() - begun
-    left = server.metrics().get("quire_tiers_written_bytes_total", 0)
+    # By tier: what goes to the host tier is copied for it alone.
+    left = sum(value for name, value in server.metrics().items() if name.startswith("quire_tier_written_bytes_total"))
     if server.stop() != 0:
         PROBLEMS.append(f"round {number}: the server's exit code is {server.process.returncode}")
     return seconds, texts, left
