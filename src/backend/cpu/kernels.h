@@ -1,7 +1,7 @@
 // The kernels of the CPU backend, as a table of functions per instruction set. Three tables come from one source
 // (kernels.inl and what it includes), compiled with different flags. "avx512bf16" is "avx512" with products of BF16
-// weights by the instruction for them, and "amx" is "avx512" with products of many rows by tile instructions. Each gives
-// exact, repeatable results within itself. Tests compare them with each other.
+// weights by the instruction for them, and "amx" is "avx512" with products of many rows by tile instructions. Each
+// gives exact, repeatable results within itself. Tests compare them with each other.
 #pragma once
 
 #include <cstddef>
