@@ -202,7 +202,8 @@ void CpuBackend::sum_chosen(const ExpertLayer& layer, const Choices& choices) {
   const Product& down = layer.down;
   const std::uint32_t rows = choices.numbers.rows, used = choices.numbers.cols;
   const std::uint32_t tiles = divide_up(down.weight->rows, cpu::kTileRows);
-  const auto room = static_cast<std::uint32_t>(scratch_[0].chosen.size() / (std::size_t{rows} * used * cpu::kTileRows));
+  const std::size_t places = std::max<std::size_t>(1, std::size_t{rows} * used);
+  const auto room = static_cast<std::uint32_t>(scratch_[0].chosen.size() / (places * cpu::kTileRows));
   const std::uint32_t piece =
       rows > kFewRows ? cpu::kMostTiles : std::min(room, std::max(1u, tiles / (team_.size() * kPieces)));
   cpu::for_each_by_thread(team_, divide_up(tiles, piece), 0, [&](std::uint32_t n, std::uint32_t thread) {
