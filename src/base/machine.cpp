@@ -57,7 +57,9 @@ std::optional<double> cpu_quota(const std::string& root) {
     if (text.starts_with("0::")) path = text.substr(3, text.find_last_not_of('\n') - 2);
   }
   for (;;) {
-    if (const auto quota = first_line(root + "/sys/fs/cgroup" + path + "/cpu.max")) {
+    std::string file = root;
+    file.append("/sys/fs/cgroup").append(path).append("/cpu.max");
+    if (const auto quota = first_line(file)) {
       double most = 0, period = 0;
       if (std::sscanf(quota->c_str(), "%lf %lf", &most, &period) == 2) limit(most, period);  // not "max 100000"
     }
