@@ -114,7 +114,7 @@ void name_variables(CLI::App& command) {
     const std::string about = option->get_description();
     const std::string variable = fmt::format("[{}]", variable_of("--" + option->get_lnames().front()));
     const std::size_t last = about.size() - (about.rfind('\n') == std::string::npos ? 0 : about.rfind('\n') + 1);
-    option->description(about + (last + 1 + variable.size() > kColumns ? "\n" : " ") + variable);
+    option->description(fmt::format("{}{}{}", about, last + 1 + variable.size() > kColumns ? '\n' : ' ', variable));
   }
 }
 

@@ -98,8 +98,8 @@ EmbeddingResult parse_embeddings(json::object&& body, const TextModel& model) {
   options.priority =
       static_cast<std::int32_t>(fields.integer("priority", -engine::kMostPriority, engine::kMostPriority).value_or(0));
   const json::value* const input = fields.any("input");
-  if (input == nullptr) fields.refuse("input", "is missing");
   if (fields.error()) return std::unexpected(*fields.error());
+  if (input == nullptr) return std::unexpected(invalid("'input' is missing", "input"));
   if (auto ok = read_inputs(*input, model, request.inputs); !ok) return std::unexpected(ok.error());
   if (request.inputs.size() * request.dimensions > kMostNumbers) {
     return std::unexpected(

@@ -52,9 +52,9 @@ json::object usage_of(const UsageSum& usage) {
           {"output_tokens", usage.completion_tokens}};
 }
 
-void append_typed(std::string& out, std::string_view type, json::object data) {
+void append_typed(std::string& out, std::string_view type, const json::object& data) {
   json::object event{{"type", type}};
-  for (auto& [key, value] : data) event[key] = std::move(value);
+  for (const auto& [key, value] : data) event[key] = value;
   append_event(out, type, json::serialize(event));
 }
 

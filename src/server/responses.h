@@ -54,7 +54,7 @@ class ResponsesShape final : public AnswerShape {
   void block_ends(std::string& out) override;
 
  private:
-  void event(std::string& out, std::string_view type, boost::json::object data);
+  void event(std::string& out, std::string_view type, const boost::json::object& data);
   boost::json::object response(std::string_view status) const;
   boost::json::object item(std::size_t index, std::string_view status) const;
   boost::json::object part_event(boost::json::object rest) const;

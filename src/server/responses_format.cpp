@@ -96,9 +96,9 @@ json::object ResponsesShape::item(std::size_t index, std::string_view status) co
   }
 }
 
-void ResponsesShape::event(std::string& out, std::string_view type, json::object data) {
+void ResponsesShape::event(std::string& out, std::string_view type, const json::object& data) {
   json::object event{{"type", type}, {"sequence_number", sequence_++}};
-  for (auto& [key, value] : data) event[key] = std::move(value);
+  for (const auto& [key, value] : data) event[key] = value;
   append_event(out, type, json::serialize(event));
 }
 

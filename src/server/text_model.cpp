@@ -123,6 +123,7 @@ void TextModel::detect_style() {
 
 std::vector<std::string> TextModel::mark_tokens() const {
   std::vector<std::string> out;
+  out.reserve(all_marks_.size());
   for (const Token token : all_marks_) out.emplace_back(tokenizer_.spelling(token));
   return out;
 }
