@@ -112,7 +112,7 @@ template <typename Tiles, bool kHalves, bool kOffsets>
 class TileProduct {
   static constexpr std::uint32_t kPart = kHalves ? 16 : 32;
   // Results that are computed before the first of them is scaled, and memory for them. It has 4 KB: with more, a load
-  // would wait for a store to another result at the same place in its 4 KB.
+  // could be held up by a store to another result at the same place in its 4 KB (not measured).
   static constexpr std::uint32_t kAheadResults = 3, kResults = 4;
 
  public:

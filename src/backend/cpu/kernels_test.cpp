@@ -28,14 +28,6 @@ std::vector<std::byte> read(const std::string& name) {
   return bytes;
 }
 
-std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 const gguf::Type kQuantTypes[] = {gguf::Type::Q4_0,  gguf::Type::Q4_1,    gguf::Type::Q5_0,    gguf::Type::Q5_1,
                                   gguf::Type::Q8_0,  gguf::Type::Q2_K,    gguf::Type::Q3_K,    gguf::Type::Q4_K,
                                   gguf::Type::Q5_K,  gguf::Type::Q6_K,    gguf::Type::IQ4_NL,  gguf::Type::IQ4_XS,

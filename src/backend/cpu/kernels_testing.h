@@ -1,6 +1,9 @@
 // For tests of the CPU's kernels.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <random>
 #include <vector>
 
 #include "quire/backend/cpu/kernels.h"
@@ -15,6 +18,14 @@ inline std::vector<const Kernels*> all_kernels() {
   }
   if (kernels_by_name("avx512") != nullptr) all.push_back(emulated_amx_kernels());
   return all;
+}
+
+inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
 }
 
 }  // namespace quire::cpu

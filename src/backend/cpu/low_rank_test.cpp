@@ -12,18 +12,11 @@
 namespace quire::cpu {
 namespace {
 
-std::vector<float> numbers(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> all(count);
-  for (float& each : all) each = normal(random);
-  return all;
-}
-
 struct Tiles {
   std::vector<float> rows;  // as in a file
   std::vector<float> tiles;
-  Tiles(std::uint32_t count, std::uint32_t cols, std::uint32_t seed) : rows(numbers(std::size_t{count} * cols, seed)) {
+  Tiles(std::uint32_t count, std::uint32_t cols, std::uint32_t seed)
+      : rows(random_floats(std::size_t{count} * cols, seed)) {
     const FileMatrix file{gguf::Type::F32, count, cols, reinterpret_cast<const std::byte*>(rows.data()),
                           cols * sizeof(float)};
     tiles.resize(low_rank_bytes(file) / sizeof(float));
@@ -37,7 +30,8 @@ TEST(LowRankKernels, GiveTheStatedBitsInEveryVariantAndWithAnyNumberOfRows) {
       for (const std::uint32_t outs : {1u, 16u, 37u}) {
         constexpr std::uint32_t kRows = 7;
         const Tiles a(rank, cols, 1), b(outs, rank, 2);
-        const std::vector<float> x = numbers(std::size_t{kRows} * cols, 3), before = numbers(kRows * outs, 4);
+        const std::vector<float> x = random_floats(std::size_t{kRows} * cols, 3),
+                                 before = random_floats(kRows * outs, 4);
         const std::uint32_t stride = (rank + 15) / 16 * 16;
         std::vector<float> expected = before;
         for (std::uint32_t i = 0; i < kRows; ++i) {

@@ -33,14 +33,6 @@ std::vector<std::byte> random_matrix(gguf::Type type, std::uint32_t rows, std::u
   return bytes;
 }
 
-std::vector<float> random_floats(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 // Columns beside the input are NaN, so that a kernel that used them would show.
 std::vector<float> multiply(const Kernels& kernels, gguf::Type type, const std::vector<std::byte>& bytes,
                             std::uint32_t outputs, std::uint32_t cols, const std::vector<float>& x,
