@@ -76,6 +76,7 @@ Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& option
   if (options.draft.empty() || options.speculate == Speculate::Ngram) return std::make_shared<engine::NgramDrafter>();
   ModelOptions smaller = options;
   smaller.model = options.draft;
+  smaller.adapters.clear();  // they are the other model's
   auto draft = load_model(smaller, console);
   if (!draft) return std::unexpected(draft.error());
   if (auto ok = engine::same_vocabulary(model, **draft); !ok) return std::unexpected(ok.error());

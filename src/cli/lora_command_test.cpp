@@ -66,6 +66,12 @@ TEST_F(LoraCommand, RunAnswersWithTheAdapterThatIsChosen) {
   EXPECT_THAT(call(run_of(choose("c"))).err, HasSubstr("--adapter: \"c\" is not the name of a --lora"));
 }
 
+TEST_F(LoraCommand, AModelThatDraftsHasNoAdapter) {
+  const std::string a = text(run_of({"--lora", "a=" + file(0)}));
+  EXPECT_EQ(text(run_of({"--lora", "a=" + file(0), "--draft", demo_model("mamba2")})), a);
+  EXPECT_EQ(text(run_of({"--lora", "a=" + file(0), "--speculate", "off"})), a);
+}
+
 TEST_F(LoraCommand, BadAdaptersAreRefusedInOneLine) {
   const Outcome model = call(run_of({"--lora", "a=" + demo_model("llama")}));
   expect_refusal(model);
