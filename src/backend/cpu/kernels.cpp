@@ -63,12 +63,10 @@ const Kernels* kernels_by_name(const char* name) {
 }
 
 const Kernels& best_kernels() {
-  // Not "amx": measured on 16 cores it is no faster than "avx512" so far (docs/performance.md). And processors that
-  // have tiles multiply BF16 at half the rate of floats, so that "avx512bf16" is slower there.
-  const bool has_tiles = kernels_by_name("amx") != nullptr;
+  // The last is the best: processors that have tiles multiply BF16 by VDPBF16PS at half the rate of floats, so that
+  // "amx", which multiplies it as "avx512" does, is better there than "avx512bf16".
   const Kernels* best = &scalar_kernels();
   for (const char* name : kVariants) {
-    if (has_tiles && (std::strcmp(name, "amx") == 0 || std::strcmp(name, "avx512bf16") == 0)) continue;
     if (const Kernels* kernels = kernels_by_name(name)) best = kernels;
   }
   return *best;
