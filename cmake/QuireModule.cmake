@@ -31,8 +31,7 @@ function(quire_named_modules target libraries)
 endfunction()
 
 # Most of a file's compile time goes into the headers that it shares with its neighbours. So sources are compiled eight
-# together, in a third of the time. The presets lint and debug compile each alone: tools find the command of every file, and
-# a missing include is noticed.
+# together, in a third of the time. The preset debug compiles each alone: a missing include is noticed.
 option(QUIRE_UNITY "Compile the sources of a module in groups" ON)
 
 # quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...] [SEPARATE <source>...]): a library of every *.cpp
