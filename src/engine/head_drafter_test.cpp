@@ -2,6 +2,8 @@
 // it.
 #include "quire/engine/head_drafter.h"
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +15,7 @@
 #include "quire/base/counted_heap_testing.h"
 #include "quire/engine/engine_testing.h"
 #include "quire/engine/heads_testing.h"
+#include "quire/model/runner.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -43,8 +46,8 @@ struct Alone {
 
 // A text with hidden states of its own, and what was shown of it.
 struct Shown {
-  Shown(std::uint32_t length, std::uint32_t seed, std::uint32_t width)
-      : tokens(tokens_of(length, seed)), width(width), hidden(std::size_t{length} * width) {
+  Shown(std::uint32_t length, std::uint32_t seed, std::uint32_t of_width)
+      : tokens(tokens_of(length, seed)), width(of_width), hidden(std::size_t{length} * width) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     for (float& each : hidden) each = normal(random);
@@ -203,10 +206,84 @@ TEST(Heads, AreRefusedForAModelWithoutThem) {
   EXPECT_NE(host.error().message.find("has no layer that guesses further tokens"), std::string::npos);
 }
 
-// The head knows the next token. So a head that is not asked, or not given the right tokens, fails here.
-class KnowingHead : public ::testing::TestWithParam<const char*> {};
+class HeadOfEach : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(KnowingHead, IsRightWithEveryGreedyGuess) {
+// Knows the answer, guesses wrong now and then, and keeps what it is shown of the only choice.
+class Witness final : public Drafter {
+ public:
+  explicit Witness(std::vector<Token> whole) : text(std::move(whole)) {}
+  void propose(std::span<Drafts* const> wanted) override {
+    Drafts& drafts = *wanted[0];
+    const auto rest = std::span<const Token>(text).subspan(drafts.text.size());
+    drafts.count = std::min(drafts.most, static_cast<std::uint32_t>(rest.size()));
+    std::ranges::copy(rest.first(drafts.count), drafts.tokens.begin());
+    if (drafts.count > 0 && ++proposals_ % 2 == 0) drafts.tokens[proposals_ / 2 % drafts.count] ^= 1;
+  }
+  double expected(std::uint32_t) const override { return 0.5; }
+  bool observes() const override { return true; }
+  void observe(Drafts& drafts, std::uint32_t position, const HostRows& hidden) override {
+    EXPECT_GT(drafts.text.size(), position + hidden.rows);
+    for (std::uint32_t i = 0; i < hidden.rows; ++i) {
+      std::vector<float> row(hidden.row(i).begin(), hidden.row(i).end());
+      const auto [at, is_new] = seen.try_emplace(position + i, row);
+      EXPECT_TRUE(is_new || at->second == row) << "what is computed twice is the same";
+    }
+  }
+  std::vector<Token> text;
+  std::map<std::uint32_t, std::vector<float>> seen;  // by position
+
+ private:
+  std::uint32_t proposals_ = 0;
+};
+
+// They are those of the text itself, bit by bit, whatever was drafted, redone or suspended beside it.
+TEST_P(HeadOfEach, SeesTheHiddenStatesOfTheText) {
+  const HeadModel test(GetParam());
+  std::vector<Token> text = tokens_of(50, 4);
+  const auto answer = [&](const std::shared_ptr<Drafter>& drafter) {
+    HeadHost host(test,
+                  {.context = 160,
+                   .max_sequences = 2,
+                   .step_tokens = 24,
+                   .engine = {.drafter = drafter, .draft_tokens = 4, .draft_always = true}},
+                  false);
+    const auto heard = std::make_shared<Collector>();
+    EXPECT_TRUE(host->engine().submit(greedy(tokens_of(50, 4), 60), heard).has_value());
+    while (host->engine().step()) {
+    }
+    if (drafter) {
+      const EngineStats stats = host->engine().stats();
+      EXPECT_GT(stats.accepted_tokens, 0u);
+      EXPECT_GT(stats.drafted_tokens, stats.accepted_tokens);
+    }
+    return heard->choices.at(0).tokens;
+  };
+  const std::vector<Token> plain = answer(nullptr);
+  text.insert(text.end(), plain.begin(), plain.end());
+  const auto witness = std::make_shared<Witness>(text);
+  EXPECT_EQ(answer(witness), plain);
+  ASSERT_GE(witness->seen.size(), text.size() - 8);
+
+  const auto image = test.image();
+  const auto backend = *make_backend(head_backend());  // its memory is the model's: it goes last
+  auto model = *model::Model::create(*gguf::File::from_memory(image, "test"));
+  ASSERT_TRUE(model->prepare(*backend, 160, 1).has_value());
+  PoolConfig config{.layout = *model->layout(16, ElementType::F16), .max_sequences = 1, .max_tokens = 160};
+  config.budget_bytes = 8 << 20;
+  const auto pool = *SequencePool::create(backend->device(), config);
+  auto runner = *model::Runner::create(*model, *pool);
+  Batch batch = runner.make_batch();
+  batch.add(pool->create({})->id, text, Logits::Last);
+  ASSERT_TRUE(pool->reserve(batch.entries()).has_value());
+  const auto output = runner.forward(batch, {.jobs = {}, .logits = {}, .every_hidden = true});
+  ASSERT_TRUE(output.has_value());
+  for (const auto& [position, row] : witness->seen) {
+    EXPECT_TRUE(std::ranges::equal(output->every_hidden.row(position), row)) << position;
+  }
+}
+
+// The head knows the next token. So a head that is not asked, or not given the right tokens, fails here.
+TEST_P(HeadOfEach, ThatKnowsTheNextTokenIsRightWithEveryGreedyGuess) {
   const HeadModel test = HeadModel(GetParam()).knowing();
   const auto run = [&](bool heads) {
     HeadHost host(test, {.context = 160, .max_sequences = 6, .engine = {.draft_tokens = 4, .draft_always = true}},
@@ -233,7 +310,7 @@ TEST_P(KnowingHead, IsRightWithEveryGreedyGuess) {
   EXPECT_LT(with.steps, without.steps * 2 / 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, KnowingHead, ::testing::ValuesIn(model::testing::kHeadModels),
+INSTANTIATE_TEST_SUITE_P(Golden, HeadOfEach, ::testing::ValuesIn(model::testing::kHeadModels),
                          [](const auto& run) { return std::string(run.param); });
 
 }  // namespace

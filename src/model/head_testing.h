@@ -1,11 +1,12 @@
 // For tests of heads: golden models with a layer behind their last one that guesses the token after the next.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -29,14 +30,15 @@ inline constexpr const char* kHeadModels[] = {"deepseek2", "glm4", "qwen35", "qw
 class HeadModel {
  public:
   explicit HeadModel(const std::string& golden, std::uint32_t seed = 1)
-      : file_(*gguf::File::open(std::string(QUIRE_SOURCE_DIR) + "/testdata/golden/" + golden + "/model.gguf")),
-        architecture_(*file_.get<std::string_view>("general.architecture")),
-        layers_(*file_.get<std::uint32_t>(architecture_ + ".block_count")),
-        width_(*file_.get<std::uint32_t>(architecture_ + ".embedding_length")),
+      : file_(std::make_shared<const gguf::File>(
+            *gguf::File::open(std::string(QUIRE_SOURCE_DIR) + "/testdata/golden/" + golden + "/model.gguf"))),
+        architecture_(*file_->get<std::string_view>("general.architecture")),
+        layers_(*file_->get<std::uint32_t>(architecture_ + ".block_count")),
+        width_(*file_->get<std::uint32_t>(architecture_ + ".embedding_length")),
         random_(seed) {
     const std::string last = fmt::format("blk.{}.", layers_ - 1);
-    for (std::size_t i = 0; i < file_.tensor_count(); ++i) {
-      const gguf::Tensor tensor = file_.tensor(i);
+    for (std::size_t i = 0; i < file_->tensor_count(); ++i) {
+      const gguf::Tensor tensor = file_->tensor(i);
       const std::string name(tensor.name);
       if (!name.starts_with(last)) continue;
       std::vector<std::uint64_t> shape(tensor.shape.begin(), tensor.shape.end());
@@ -50,7 +52,7 @@ class HeadModel {
   std::uint32_t layers() const { return layers_; }  // without the head
   std::uint32_t width() const { return width_; }
   const std::string& architecture() const { return architecture_; }
-  const gguf::File& file() const { return file_; }  // of the model without the head
+  const gguf::File& file() const { return *file_; }  // of the model without the head
 
   // A tensor of the head's layer, with random values.
   HeadModel& set(const std::string& name, std::vector<std::uint64_t> shape) {
@@ -72,7 +74,7 @@ class HeadModel {
   }
   // The norm and both tables of the head's own, which it may share with the model.
   HeadModel& own_tables() {
-    const auto vocabulary = file_.find_tensor("token_embd.weight")->shape[1];
+    const auto vocabulary = file_->find_tensor("token_embd.weight")->shape[1];
     set("nextn.embed_tokens.weight", {width_, vocabulary}).set("nextn.shared_head_head.weight", {width_, vocabulary});
     return set("nextn.shared_head_norm.weight", {width_});
   }
@@ -105,15 +107,15 @@ class HeadModel {
   std::vector<std::byte> image() const {
     gguf::Writer writer;
     const std::string blocks = architecture_ + ".block_count";
-    for (std::size_t i = 0; i < file_.entry_count(); ++i) {
-      const gguf::Entry entry = file_.entry(i);
+    for (std::size_t i = 0; i < file_->entry_count(); ++i) {
+      const gguf::Entry entry = file_->entry(i);
       if (entry.key != blocks) writer.add_value(entry.key, entry.value);
     }
     writer.add(blocks, layers_ + heads_);
     writer.add(architecture_ + ".nextn_predict_layers", heads_);
     std::vector<std::vector<std::byte>> zeros;
-    for (std::size_t i = 0; i < file_.tensor_count(); ++i) {
-      const gguf::Tensor tensor = file_.tensor(i);
+    for (std::size_t i = 0; i < file_->tensor_count(); ++i) {
+      const gguf::Tensor tensor = file_->tensor(i);
       std::vector<std::uint64_t> shape(tensor.shape.begin(), tensor.shape.end());
       while (shape.size() > 1 && shape.back() == 1) shape.pop_back();
       const bool silent = silent_ && is_last_product(std::string(tensor.name));
@@ -148,7 +150,7 @@ class HeadModel {
     return false;
   }
 
-  gguf::File file_;
+  std::shared_ptr<const gguf::File> file_;
   std::string architecture_;
   std::uint32_t layers_, width_;
   std::mt19937 random_;
