@@ -12,6 +12,7 @@
 #include "quire/backend/cpu/kernels.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/gguf/gguf_testing.h"
+#include "quire/model/head_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -147,6 +148,27 @@ TEST(Run, TheRateCountsTheTokensOfItsTime) {
   const json::value whole = json_of({"-p", kPrompt, "--temp", "0"});
   ASSERT_EQ(whole.at("ending"), "end");
   EXPECT_NEAR(timed(whole.at("decode")), whole.at("decode").at("tokens").to_number<double>(), 1e-6);
+}
+
+TEST(Run, AModelsOwnHeadChangesNoText) {
+  const std::string file = ::testing::TempDir() + "head.gguf";
+  const auto image = model::testing::HeadModel("qwen35").knowing().image();
+  testing::write_file(file, {reinterpret_cast<const char*>(image.data()), image.size()});
+  for (const char* temperature : {"0", "1"}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"-m", file, "-p", kPrompt, "-n", "60", "--temp", temperature, "-s", "3"});
+      return json_of(std::move(more));
+    };
+    const json::value off = with({"--speculate", "off"});
+    for (const char* way : {"auto", "heads", "ngram"}) {
+      const json::value on = with({"--speculate", way, "--draft-tokens", "3"});
+      EXPECT_EQ(on.at("text"), off.at("text")) << way;
+      // It knows what comes next, which looking up does not.
+      if (way != std::string("ngram") && temperature == std::string("0")) {
+        EXPECT_EQ(on.at("accepted"), on.at("drafted")) << way;
+      }
+    }
+  }
 }
 
 TEST(Run, SpeculationChangesNoTextAndSaysHowOftenItWasRight) {
