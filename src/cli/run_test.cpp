@@ -163,9 +163,9 @@ TEST(Run, AModelsOwnHeadChangesNoText) {
     for (const char* way : {"auto", "heads", "ngram"}) {
       const json::value on = with({"--speculate", way, "--draft-tokens", "3"});
       EXPECT_EQ(on.at("text"), off.at("text")) << way;
-      // It knows what comes next, which looking up does not.
+      // It knows what comes next, which looking up does not. Only behind the end of the answer guesses are in vain.
       if (way != std::string("ngram") && temperature == std::string("0")) {
-        EXPECT_EQ(on.at("accepted"), on.at("drafted")) << way;
+        EXPECT_LE(on.at("drafted").as_int64() - on.at("accepted").as_int64(), 3) << way;
       }
     }
   }
