@@ -135,7 +135,8 @@ json::object info_json(const ModelFacts& facts) {
   out["learned_positions"] = model.architecture->learned_positions;
   out["rope_scaling"] = rope_scaling_json(facts.rope_scaling);
   out["recurrent"] = recurrent_json(model);
-  out["layers_not_used"] = model.extra_layers;
+  out["next_token_heads"] = model.head ? 1 : 0;
+  out["layers_not_used"] = model.extra_layers - (model.head ? 1 : 0);
   out["tensors"] = facts.tensors;
   out["types"] = std::move(types);
   out["tokenizer"] = tokenizer_json(facts.tokenizer);

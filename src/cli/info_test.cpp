@@ -13,6 +13,7 @@
 #include "quire/cli/cli_testing.h"
 #include "quire/cli/printable.h"
 #include "quire/gguf/gguf_testing.h"
+#include "quire/model/head_testing.h"
 #include "quire/model/model_testing.h"
 
 namespace quire::cli {
@@ -105,6 +106,12 @@ TEST(Info, EachKindOfRecurrentLayerIsDescribed) {
   EXPECT_THAT(qwen, HasSubstr("gated delta rule, 4 heads of 4 x 8, 1 of keys, convolution 4"));
   EXPECT_THAT(qwen, HasSubstr("of 8 elements; outputs have gates"));
   EXPECT_THAT(qwen, HasSubstr("1 layer after the last that predicts further tokens"));
+  const auto image = model::testing::HeadModel("qwen35").count(3).image();
+  const auto file = gguf::File::from_memory(image, "test");
+  const auto facts = model_facts(*file);
+  ASSERT_TRUE(facts) << facts.error().message;
+  EXPECT_THAT(info_text(*facts, {}), HasSubstr("1 layer after the last guesses further tokens (--speculate heads)"));
+  EXPECT_THAT(info_text(*facts, {}), HasSubstr("2 layers after the last that predict further tokens"));
   EXPECT_THAT(text_of(TestModel::hybrid("falcon-h1", {1, 1})), HasSubstr("% attention beside recurrent (2)"));
 }
 

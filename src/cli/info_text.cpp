@@ -141,9 +141,11 @@ void add_model(Page& page, const ModelFacts& facts) {
   const std::string feed_forward = range_of(model, &Layer::feed_forward);
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
   add_experts(page, model);
-  if (model.extra_layers > 0) {
-    page.line("not used", fmt::format("{} layer{} after the last that predict{} further tokens", model.extra_layers,
-                                      model.extra_layers == 1 ? "" : "s", model.extra_layers == 1 ? "s" : ""));
+  const std::uint32_t unused = model.extra_layers - (model.head ? 1 : 0);
+  if (model.head) page.line("head", "1 layer after the last guesses further tokens (--speculate heads)");
+  if (unused > 0) {
+    page.line("not used", fmt::format("{} layer{} after the last that predict{} further tokens", unused,
+                                      unused == 1 ? "" : "s", unused == 1 ? "s" : ""));
   }
   if (model.count(model::BlockKind::Attention) > 0) {
     std::string size = grouped(model.key_length);

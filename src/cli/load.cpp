@@ -111,11 +111,17 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
   host.kv_type = options.kv_type;
   host.block_size = options.block_size;
   host.state_type = options.state_type;
-  if (options.speculate != Speculate::Off) {
+  const bool can_be_head = options.speculate == Speculate::Auto && options.draft.empty();
+  host.heads = options.speculate == Speculate::Heads || (can_be_head && (*model)->hyperparameters().head);
+  if (options.speculate == Speculate::Heads && !(*model)->hyperparameters().head) {
+    return fail(fmt::format("--speculate heads: {} has no next-token head; auto takes what there is",
+                            printable((*model)->file().path())));
+  }
+  host.engine.draft_tokens = options.draft_tokens;
+  if (options.speculate != Speculate::Off && !host.heads) {
     auto drafter = make_drafter(options, **model, host.max_sequences, console);
     if (!drafter) return std::unexpected(drafter.error());
     host.engine.drafter = std::move(*drafter);
-    host.engine.draft_tokens = options.draft_tokens;
   }
   return engine::HostedModel::create(std::move(*model), std::move(*backend), host);
 }

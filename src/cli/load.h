@@ -21,8 +21,9 @@ namespace quire::cli {
 // Whether answers are speculated (engine/drafter.h), and by what.
 enum class Speculate : std::uint8_t {
   Off,
-  Auto,   // by a smaller model if one was given, otherwise by look-up
+  Auto,   // by a smaller model if one was given, by the model's head if it has one, otherwise by look-up
   Ngram,  // by look-up in the conversation
+  Heads,  // by the model's own next-token head
 };
 
 struct ModelOptions {

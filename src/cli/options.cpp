@@ -149,12 +149,16 @@ void add_speculation_options(CLI::App& command, ModelOptions& options) {
       .add_option_function<std::string>(
           "--speculate",
           [&options](const std::string& text) {
-            check_name("--speculate", text, text, {"auto", "off", "ngram"});
-            options.speculate = text == "off" ? Speculate::Off : text == "ngram" ? Speculate::Ngram : Speculate::Auto;
+            check_name("--speculate", text, text, {"auto", "off", "ngram", "heads"});
+            options.speculate = text == "off"     ? Speculate::Off
+                                : text == "ngram" ? Speculate::Ngram
+                                : text == "heads" ? Speculate::Heads
+                                                  : Speculate::Auto;
           },
-          "Guess the next tokens from what the conversation repeats, and compute\nthem in the same step where that "
-          "pays. Answers stay the same to the\nlast bit (default: auto)")
-      ->type_name("auto|off|ngram");
+          "Guess the next tokens, with the model's own next-token head if its file\nhas one (heads) or from what the "
+          "conversation repeats (ngram), and\ncompute them in the same step where that pays. Answers stay the same to\n"
+          "the last bit (default: auto)")
+      ->type_name("auto|off|ngram|heads");
   command.add_option("--draft", options.draft, "A smaller model with the same vocabulary that guesses instead")
       ->type_name("FILE");
   add_number<std::uint32_t>(command, "--draft-tokens", options.draft_tokens, {1, engine::kMostDrafts},

@@ -12,6 +12,7 @@
 #include "quire/backend/cpu/kernels.h"
 #include "quire/cli/cli_testing.h"
 #include "quire/gguf/gguf_testing.h"
+#include "quire/model/head_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -149,6 +150,27 @@ TEST(Run, TheRateCountsTheTokensOfItsTime) {
   EXPECT_NEAR(timed(whole.at("decode")), whole.at("decode").at("tokens").to_number<double>(), 1e-6);
 }
 
+TEST(Run, AModelsOwnHeadChangesNoText) {
+  const std::string file = ::testing::TempDir() + "head.gguf";
+  const auto image = model::testing::HeadModel("qwen35").knowing().image();
+  testing::write_file(file, {reinterpret_cast<const char*>(image.data()), image.size()});
+  for (const char* temperature : {"0", "1"}) {
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"-m", file, "-p", kPrompt, "-n", "60", "--temp", temperature, "-s", "3"});
+      return json_of(std::move(more));
+    };
+    const json::value off = with({"--speculate", "off"});
+    for (const char* way : {"auto", "heads", "ngram"}) {
+      const json::value on = with({"--speculate", way, "--draft-tokens", "3"});
+      EXPECT_EQ(on.at("text"), off.at("text")) << way;
+      // It knows what comes next, which looking up does not. Only behind the end of the answer guesses are in vain.
+      if (way != std::string("ngram") && temperature == std::string("0")) {
+        EXPECT_LE(on.at("drafted").as_int64() - on.at("accepted").as_int64(), 3) << way;
+      }
+    }
+  }
+}
+
 TEST(Run, SpeculationChangesNoTextAndSaysHowOftenItWasRight) {
   for (const char* model : {"llama", "mamba2", "hybrid"}) {
     for (const char* temperature : {"0", "1"}) {
@@ -277,7 +299,8 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--device", "tpu"}, 1, "there is no device 'tpu' (auto, cpu, cuda and cuda:N are known)"},
       {{"-p", "a", "--kv-type", "q8"}, 2, "--kv-type: \"q8\" is not one of f16, bf16, f32, q8_0"},
       {{"-p", "a", "--block-size", "0"}, 2, "--block-size"},
-      {{"-p", "a", "--speculate", "often"}, 2, "--speculate: \"often\" is not one of auto, off, ngram"},
+      {{"-p", "a", "--speculate", "often"}, 2, "--speculate: \"often\" is not one of auto, off, ngram, heads"},
+      {{"-p", "a", "--speculate", "heads"}, 1, "has no next-token head; auto takes what there is"},
       {{"-p", "a", "--draft-tokens", "17"}, 2, "--draft-tokens: \"17\" is not a whole number from 1 to 16"},
       {{"-p", "a", "--draft", broken}, 1, "broken.gguf"},
       {{"-p", "a", "--draft", QUIRE_SOURCE_DIR "/testdata/golden/llama/model.gguf"}, 1, "cannot draft for one of"},

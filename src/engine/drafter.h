@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "quire/backend/backend.h"
 #include "quire/state/ids.h"
 
 namespace quire::engine {
@@ -50,6 +51,12 @@ class Drafter {
   virtual double expected(std::uint32_t kind) const = 0;
   // What a guess costs, in seconds, as measured; 0 if that is nothing beside a step of the model.
   virtual double seconds_per_token() const { return 0; }
+  // Whether it wants to see the hidden states of the model (observe()).
+  virtual bool observes() const { return false; }
+  // After a step: the hidden states of the choice's tokens from `position` on, a row for each, prompt and drafts that
+  // were right included. `drafts.text` has at least one token more. What came from a cache is never shown. What is
+  // computed twice is shown twice.
+  virtual void observe(Drafts& /*drafts*/, std::uint32_t /*position*/, const HostRows& /*hidden*/) {}
 };
 
 }  // namespace quire::engine

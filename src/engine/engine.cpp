@@ -341,6 +341,7 @@ bool Engine::step() {
       scheduler_->measure(model_seconds);
       take(step, *output);
       commit(step, *output);
+      if (output->every_hidden.data != nullptr) show_drafter(step, output->every_hidden);
     } else {
       lose_step(step, output.error());
     }

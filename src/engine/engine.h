@@ -180,6 +180,7 @@ class Engine {
   void tell_prompt_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> logits);
   void pool_row(Job& job, const Choice& choice, std::uint32_t position, std::span<const float> hidden);
   void commit(const Step& step, const model::StepOutput& output);
+  void show_drafter(const Step& step, const HostRows& hidden);
   void accept_drafts(Choice& choice, const Step& step, const BatchEntry& entry, std::uint32_t row,
                      const model::StepOutput& output);
   void end_failed();

@@ -1,5 +1,6 @@
 // What becomes of the drafts of a step: those that are right are part of the answer.
 #include "quire/base/check.h"
+#include "quire/engine/drafter.h"
 #include "quire/engine/engine.h"
 #include "quire/engine/job.h"
 #include "quire/engine/scheduler.h"
@@ -58,6 +59,25 @@ void Engine::accept_drafts(Choice& choice, const Step& step, const BatchEntry& e
     choice.state = redoes && choice.constraint ? Choice::State::Prefill : Choice::State::Decode;
   }
   scheduler_->note_drafts(choice, entry.drafts, right, wrong);
+}
+
+// Hidden states of tokens that the choices turned out to have. Choices that have ended need no guesses.
+void Engine::show_drafter(const Step& step, const HostRows& hidden) {
+  for (std::size_t i = 0; i < step.choices.size(); ++i) {
+    const BatchEntry& entry = step.batch.entries()[i];
+    Choice& choice = *step.choices[i];
+    // The first token comes from the prompt's last row, and the last one needs no guess.
+    if (choice.done || choice.max_tokens < choice.prompt_tokens + 3) continue;
+    const auto tokens = step.batch.tokens(entry);
+    const auto own = std::span(choice.tokens).subspan(entry.position);
+    std::uint32_t rows = 0;
+    while (rows < tokens.size() && rows + 1 < own.size() && tokens[rows] == own[rows]) ++rows;
+    if (rows == 0) continue;
+    choice.drafts.text = choice.tokens;
+    choice.drafts.longest = choice.max_tokens + 1;
+    options_.drafter->observe(choice.drafts, entry.position,
+                              {hidden.data + entry.first_row * hidden.stride, rows, hidden.cols, hidden.stride});
+  }
 }
 
 }  // namespace quire::engine

@@ -46,7 +46,11 @@ model::StepWants Engine::ask(const Step& step) {
       if (job.embeds()) wanted_hidden_.push_back(i);
     }
   });
-  return {.jobs = wanted_jobs_, .logits = wanted_logits_, .hidden = wanted_hidden_, .masks = masks_.get()};
+  return {.jobs = wanted_jobs_,
+          .logits = wanted_logits_,
+          .hidden = wanted_hidden_,
+          .masks = masks_.get(),
+          .every_hidden = options_.drafter && options_.drafter->observes()};
 }
 
 // False: the host has to sample some of them.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/engine/head_drafter.h"
 #include "quire/engine/model_executor.h"
 #include "quire/engine/pool_size.h"
 #include "quire/model/fingerprint.h"
@@ -62,17 +63,25 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   const auto layout = host->model_->layout(options.block_size, options.kv_type, options.state_type);
   if (!layout) return std::unexpected(layout.error());
 
+  const bool drafts = options.heads || options.engine.drafter;
   // A step needs a row for every sequence that decodes.
   const std::uint32_t rows = std::max({options.step_tokens, options.max_sequences, 1u});
   // Drafts need logits too. Where many sequences decode, they do not pay, so a few rows for all are enough.
   const std::uint32_t draft_rows =
-      options.engine.drafter ? std::min(kDraftRows, options.max_sequences * options.engine.draft_tokens) : 0;
+      drafts ? std::min(kDraftRows, options.max_sequences * options.engine.draft_tokens) : 0;
   const std::uint32_t logits = std::min(rows, std::max(options.max_logits, options.max_sequences + draft_rows));
   // The weights come first. The pool can use the device memory that is free afterwards.
   if (auto ok = host->model_->prepare(*host->backend_, rows, logits); !ok) return std::unexpected(ok.error());
 
+  EngineOptions engine_options = options.engine;
+  if (options.heads) {
+    auto drafter = make_head_drafter(*host->model_, *host->backend_, options);
+    if (!drafter) return std::unexpected(drafter.error());
+    engine_options.drafter = std::move(*drafter);
+  }
+
   // Drafts of a recurrent model need a scratch state.
-  const std::uint32_t states = options.engine.drafter ? std::max(options.checkpoints, 1u) : options.checkpoints;
+  const std::uint32_t states = drafts ? std::max(options.checkpoints, 1u) : options.checkpoints;
   const SequenceNeeds needs{.chunk = rows, .checkpoints = layout->has_recurrent() ? states : 0};
   const std::uint32_t contexts = std::min(kContexts, options.max_sequences);
   const PoolWish wish{.context = options.context,
@@ -113,7 +122,6 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
   auto executor = ModelExecutor::create(*host->model_, *host->pool_);
   if (!executor) return std::unexpected(executor.error());
   host->executor_ = std::move(*executor);
-  EngineOptions engine_options = options.engine;
   if (host->tiers_) {
     if (auto ok = host->tiers_->attach(*host->pool_); !ok) {
       return fail(fmt::format("staging memory for the tiers: {}", ok.error().message()));

@@ -49,13 +49,16 @@ struct HostOptions {
   // Where state lies besides the pool, with its tiers added and no pool attached yet. They end with the hosted model.
   // Null: nowhere.
   std::shared_ptr<tiers::Tiers> tiers = {};
+  // Guess with the model's own head (model::Model::head()), on a second backend that is made by `backend`, which must
+  // give one like the model's. The engine's drafter is set here then. A model without a head is refused.
+  bool heads = false;
   EngineOptions engine;  // leave its step_tokens 0 and its tiers null
 };
 
 class HostedModel {
  public:
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model, const HostOptions& options);
-  // On the caller's backend; options.backend is ignored.
+  // On the caller's backend; options.backend is used for heads only.
   static Result<std::unique_ptr<HostedModel>> create(std::unique_ptr<model::Model> model,
                                                      std::unique_ptr<Backend> backend, const HostOptions& options);
   ~HostedModel();

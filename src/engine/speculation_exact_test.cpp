@@ -1,6 +1,6 @@
-// Real models with every kind of memory: with drafts by n-grams each answer has the bits of an engine without drafts,
-// greedy and sampled, alone and in a batch. QUIRE_SPECULATION_PROMPTS sets the number of prompts for each model and
-// temperature (`make speculation`: 1,024 in all).
+// Real models with every kind of memory: with drafts by n-grams, or by a head, each answer has the bits of an engine
+// without drafts, greedy and sampled, alone and in a batch. QUIRE_SPECULATION_PROMPTS sets the number of prompts for
+// each model and temperature (`make speculation`: 1,024 in all).
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -13,8 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "quire/engine/engine_testing.h"
+#include "quire/engine/heads_testing.h"
 #include "quire/engine/hosted_testing.h"
 #include "quire/engine/ngram_drafter.h"
+#include "quire/engine/pool_size.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -128,6 +130,84 @@ INSTANTIATE_TEST_SUITE_P(Golden, SpeculationOnModels,
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+// Heads with random weights, which are hardly ever right, and those that know the next token. Every prompt comes twice,
+// so that the second finds it in the cache, some have several choices, and the pool is so small that sequences leave
+// it.
+class HeadsOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
+ protected:
+  struct Answers {
+    std::vector<Seen> seen;
+    EngineStats stats;
+  };
+  static Answers answers(HostedModel& host, double temperature, std::uint32_t batch) {
+    const std::uint32_t vocabulary = host.model().hyperparameters().vocabulary;
+    std::vector<std::shared_ptr<Collector>> heard;
+    for (std::uint32_t i = 0; i < 2 * prompts_each(); ++i) {
+      heard.push_back(std::make_shared<Collector>());
+      const auto id = host.engine().submit(request_of(i % prompts_each(), vocabulary, temperature), heard.back());
+      EXPECT_TRUE(id.has_value()) << id.error().message;
+      while ((i + 1) % batch == 0 && host.engine().step()) {
+      }
+    }
+    while (host.engine().step()) {
+    }
+    Answers all;
+    for (const auto& each : heard) {
+      EXPECT_EQ(each->problem, "");
+      for (const Collector::Choice& choice : each->choices) all.seen.push_back(seen(choice));
+    }
+    all.stats = host.engine().stats();
+    return all;
+  }
+  static HostOptions options_for(const model::Model& model, std::uint32_t batch) {
+    HostOptions options{.context = 160, .max_sequences = 8};
+    options.engine = {.draft_tokens = batch == 1 ? 5u : 3u, .draft_always = true, .check_integrity = true};
+    if (batch > 1) {
+      const auto layout = *model.layout(options.block_size, options.kv_type, options.state_type);
+      options.memory = 2 * *bytes_for(layout, {.tokens = 160, .chunk = 256, .checkpoints = 1});
+    }
+    return options;
+  }
+};
+
+TEST_P(HeadsOnModels, GiveTheBitsOfAnEngineWithoutDrafts) {
+  using model::testing::HeadModel;
+  const auto& [kind, name] = GetParam();
+  const std::string file = "testdata/golden/" + std::string(name) + "/model.gguf";
+  const auto without_head = *model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/" + file);
+  std::uint64_t accepted = 0, wrong = 0, suspended = 0, cached = 0;
+  for (const bool knowing : {false, true}) {
+    const HeadModel test = knowing ? HeadModel(name).knowing() : HeadModel(name);
+    for (const double temperature : {0.0, 1.0}) {
+      // What a file without the head answers.
+      HeadHost silent(test, options_for(*without_head, 1), false, kind);
+      const Answers plain = knowing ? answers(*silent, temperature, 1)
+                                    : answers(*host_file(file, kind, options_for(*without_head, 1)), temperature, 1);
+      for (const std::uint32_t batch : {1u, 7u}) {
+        HeadHost host(test, options_for(*without_head, batch), true, kind);
+        const Answers drafted = answers(*host, temperature, batch);
+        ASSERT_EQ(drafted.seen.size(), plain.seen.size());
+        for (std::size_t i = 0; i < plain.seen.size(); ++i) {
+          EXPECT_EQ(drafted.seen[i], plain.seen[i]) << "temperature " << temperature << ", answer " << i;
+        }
+        accepted += drafted.stats.accepted_tokens;
+        wrong += drafted.stats.drafted_tokens - drafted.stats.accepted_tokens;
+        suspended += drafted.stats.suspensions_by_copy + drafted.stats.suspensions_by_recompute;
+        cached += drafted.stats.cached_tokens;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 0u);
+  EXPECT_GT(wrong, 0u);
+  EXPECT_GT(suspended, 0u);
+  EXPECT_GT(cached, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, HeadsOnModels,
+                         ::testing::Combine(::testing::ValuesIn(best_backends()),
+                                            ::testing::ValuesIn(model::testing::kHeadModels)),
+                         [](const auto& run) { return std::get<0>(run.param).name + "_" + std::get<1>(run.param); });
 
 }  // namespace
 }  // namespace quire::engine::testing

@@ -153,6 +153,8 @@ struct Architecture {
   bool step_norms = false;
   // The delta rule: head i of values has key head i % key heads. False: neighbouring heads share a key head.
   bool value_heads_tiled = false;
+  // A layer behind the last one (nextn_predict_layers) guesses the token after the next, as Model::head() does.
+  bool next_token_head = false;
 };
 
 // Sorted by name.

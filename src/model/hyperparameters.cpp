@@ -188,16 +188,19 @@ Result<void> read_heads(const Reader& reader, Hyperparameters& model) {
 // each n-th.
 Result<void> read_interval(const Reader& reader, Hyperparameters& model) {
   constexpr std::string_view kFlags = "attention.recurrent_layers";
+  const std::size_t ordinary = model.layers.size() - model.extra_layers;  // those that guess further have attention
   if (reader.has(kFlags)) {
     const auto flags = reader.flags(kFlags, model.layers.size());
     if (!flags) return std::unexpected(flags.error());
-    for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].recurrent = (*flags)[i];
+    for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].recurrent = (*flags)[i] && i < ordinary;
     return {};
   }
   const auto interval =
       reader.number_or("full_attention_interval", {1, kMaxLayers}, model.architecture->attention_interval);
   if (!interval) return std::unexpected(interval.error());
-  for (std::size_t i = 0; i < model.layers.size(); ++i) model.layers[i].recurrent = (i + 1) % *interval != 0;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    model.layers[i].recurrent = (i + 1) % *interval != 0 && i < ordinary;
+  }
   return {};
 }
 
@@ -438,6 +441,15 @@ Result<void> read_feed_forward(const Reader& reader, Hyperparameters& model) {
   return model.experts.count == 0 ? Result<void>() : read_expert_layers(reader, model);
 }
 
+// Files without the tensors of a layer that guesses further tokens still count it.
+bool has_tensors(const gguf::File& file, std::uint32_t layer) {
+  const std::string prefix = fmt::format("blk.{}.", layer);
+  for (std::size_t i = 0; i < file.tensor_count(); ++i) {
+    if (file.tensor(i).name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::uint32_t Hyperparameters::count(BlockKind kind) const {
@@ -469,6 +481,7 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
   model.embedding = *embedding;
   model.vocabulary = *vocabulary;
   model.layers.resize(*layers);
+  model.extra_layers = *extra;
 
   if (model.architecture->recurs() && !model.architecture->alternates()) {
     for (Layer& layer : model.layers) layer.recurrent = true;
@@ -491,8 +504,11 @@ Result<Hyperparameters> read_hyperparameters(const gguf::File& file, const Archi
   if (!*causal) return reader.refuse("attention.causal", "only models that attend backwards are supported");
   if (auto ok = read_recurrent(reader, model); !ok) return std::unexpected(ok.error());
   if (auto ok = read_feed_forward(reader, model); !ok) return std::unexpected(ok.error());
-  model.extra_layers = *extra;
-  model.layers.resize(*layers - *extra);
+  const std::uint32_t ordinary = *layers - *extra;
+  if (model.architecture->next_token_head && *extra > 0 && has_tensors(file, ordinary)) {
+    model.head = model.layers[ordinary];
+  }
+  model.layers.resize(ordinary);
   return model;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "quire/base/error.h"
@@ -109,8 +110,13 @@ struct Hyperparameters {
   RecurrentShape recurrent;  // zeros without recurrent layers
   ExpertShape experts;
   std::vector<Layer> layers;
-  // Layers in the file after those: heads that predict further tokens (nextn_predict_layers). They are not used.
+  // Layers in the file after those: heads that predict further tokens (nextn_predict_layers).
   std::uint32_t extra_layers = 0;
+  // The first of them, if the file has its tensors and Quire knows what it computes (Architecture::next_token_head).
+  // The others are not used.
+  std::optional<Layer> head;
+  // Of a head as a model of its own (Model::head()): the number of its layer in the file. 0: this is no head.
+  std::uint32_t head_layer = 0;
 
   std::uint32_t count(BlockKind kind) const;  // layers that have a block of this kind
   // Elements of a head's query and key before anything is absorbed: scores are scaled by its root.

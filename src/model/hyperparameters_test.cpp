@@ -118,12 +118,25 @@ TEST(Hyperparameters, AModelThatAttendsForwardsIsRefused) {
   EXPECT_THAT(read(TestModel::hybrid("lfm2", {0, 1}).set("attention.causal", true)).layers, SizeIs(2));
 }
 
-TEST(Hyperparameters, LayersThatPredictFurtherTokensAreNotUsed) {
+TEST(Hyperparameters, LayersThatPredictFurtherTokensAreNotCounted) {
   const Hyperparameters model = read(TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U));
   EXPECT_THAT(model.layers, SizeIs(2));
   EXPECT_EQ(model.extra_layers, 1u);
   EXPECT_THAT(refusal(TestModel::hybrid("qwen35", {1, 1}).set("nextn_predict_layers", 2U)),
               HasSubstr("'qwen35.nextn_predict_layers': 2 is out of range (0 to 1)"));
+}
+
+// Its kind does not follow from the interval, and it is there only if the file has its tensors.
+TEST(Hyperparameters, TheFirstOfThemIsTheHeadAndHasAttention) {
+  TestModel test = TestModel::hybrid("qwen35", {1, 1, 1}).set("nextn_predict_layers", 1U);
+  EXPECT_FALSE(read(test).head.has_value());
+  const Hyperparameters model = read(TestModel(test).tensor("blk.2.attn_norm.weight", {16}));
+  ASSERT_TRUE(model.head.has_value());
+  EXPECT_EQ(*model.head, model.layers[1]);
+  EXPECT_TRUE(model.head->has(BlockKind::Attention));
+  EXPECT_FALSE(read(TestModel(test).tensor("blk.1.attn_norm.weight", {16})).head.has_value());
+  TestModel llama = TestModel::attention("llama", 3).set("nextn_predict_layers", 1U);
+  EXPECT_FALSE(read(llama.tensor("blk.2.attn_norm.weight", {16})).head.has_value());
 }
 
 TEST(Hyperparameters, WindowsFollowThePatternOfTheArchitecture) {

@@ -11,6 +11,22 @@
 namespace quire::model {
 namespace {
 
+// Declares the tensors of the blocks of each layer.
+void declare_layers(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks) {
+  auto block = blocks.begin();
+  for (std::uint32_t i = 0; i < model.layers.size(); ++i) {
+    table.enter(model.head_layer + i);
+    for (const BlockSpec& spec : model.architecture->blocks) {
+      if (!model.layers[i].has(spec.kind)) continue;
+      if (!spec.norm.empty()) table.vector(spec.norm, model.embedding, block->norm);
+      if (!spec.norm_bias.empty()) table.vector(spec.norm_bias, model.embedding, block->norm_bias);
+      block->block->declare(table);
+      if (!spec.post_norm.empty()) table.vector(spec.post_norm, model.embedding, block->post_norm);
+      ++block;
+    }
+  }
+}
+
 // Declares all tensors: those of the model itself, then those of the blocks of each layer.
 void declare(TensorTable& table, const Hyperparameters& model, std::vector<JoinedBlock>& blocks, ModelTensors& own) {
   const bool tied = !table.file_has("output.weight");
@@ -30,18 +46,31 @@ void declare(TensorTable& table, const Hyperparameters& model, std::vector<Joine
     table.known("rope_factors_long.weight");
     table.known("rope_factors_short.weight");
   }
-  auto block = blocks.begin();
-  for (std::uint32_t i = 0; i < model.layers.size(); ++i) {
-    table.enter(i);
-    for (const BlockSpec& spec : model.architecture->blocks) {
-      if (!model.layers[i].has(spec.kind)) continue;
-      if (!spec.norm.empty()) table.vector(spec.norm, model.embedding, block->norm);
-      if (!spec.norm_bias.empty()) table.vector(spec.norm_bias, model.embedding, block->norm_bias);
-      block->block->declare(table);
-      if (!spec.post_norm.empty()) table.vector(spec.post_norm, model.embedding, block->post_norm);
-      ++block;
-    }
-  }
+  declare_layers(table, model, blocks);
+}
+
+// Declares the tensors of a head. What it shares with the model is not in its layer.
+void declare_head(TensorTable& table, const Hyperparameters& head, std::vector<JoinedBlock>& blocks,
+                  ModelTensors& own) {
+  table.enter(head.head_layer);
+  table.matrix("nextn.eh_proj.weight", head.embedding, 2 * std::uint64_t{head.embedding}, own.joined);
+  table.vector("nextn.enorm.weight", head.embedding, own.token_norm);
+  table.vector("nextn.hnorm.weight", head.embedding, own.hidden_norm);
+  table.matrix("nextn.embed_tokens.weight", head.vocabulary, head.embedding, own.embedding, Presence::Optional,
+               WeightUse::Lookup);
+  table.matrix("nextn.shared_head_head.weight", head.vocabulary, head.embedding, own.output, Presence::Optional);
+  table.vector("nextn.shared_head_norm.weight", head.embedding, own.norm, Presence::Optional);
+  declare_layers(table, head, blocks);
+}
+
+// The hyperparameters of a model's head.
+Hyperparameters of_head(const Hyperparameters& model) {
+  Hyperparameters head = model;
+  head.layers = {*model.head};
+  head.head_layer = static_cast<std::uint32_t>(model.layers.size());
+  head.extra_layers = 0;
+  head.head.reset();
+  return head;
 }
 
 // Every layer has a tensor. A number of layers that cannot be right is refused before memory is taken for their blocks.
@@ -89,7 +118,13 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
   ModelTensors own;
   TensorTable table(file);
   declare(table, model, blocks, own);
-  return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name, model.extra_layers);
+  const auto layers = static_cast<std::uint32_t>(model.layers.size());
+  if (!model.head) return table.check(layers, model.architecture->name, model.extra_layers);
+  const Hyperparameters head = of_head(model);
+  std::vector<JoinedBlock> head_blocks = make_blocks(head);
+  ModelTensors head_own;
+  declare_head(table, head, head_blocks, head_own);
+  return table.check(layers + 1, model.architecture->name, model.extra_layers - 1);
 }
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_t context) {
@@ -99,31 +134,48 @@ Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_
 }
 
 Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture* row, std::uint32_t context) {
-  std::unique_ptr<Model> model(new Model(std::move(file)));
-  auto hyperparameters = read_hyperparameters(model->file_, row);
+  std::unique_ptr<Model> model(new Model(std::make_shared<const gguf::File>(std::move(file))));
+  auto hyperparameters = read_hyperparameters(*model->file_, row);
   if (!hyperparameters) return std::unexpected(hyperparameters.error());
   model->hyperparameters_ = std::move(*hyperparameters);
-  auto constants = read_constants(model->file_, model->hyperparameters_, context);
+  auto constants = read_constants(*model->file_, model->hyperparameters_, context);
   if (!constants) return std::unexpected(constants.error());
   model->constants_ = std::move(*constants);
-  if (auto ok = check_layers(model->file_, model->hyperparameters_); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_layers(*model->file_, model->hyperparameters_); !ok) return std::unexpected(ok.error());
   if (const auto layout = model->layout(kDefaultBlockSize, ElementType::F16); !layout) {
     return std::unexpected(layout.error());
   }
 
+  if (auto ok = check_tensors(*model->file_, model->hyperparameters_); !ok) return std::unexpected(ok.error());
   model->blocks_ = make_blocks(model->hyperparameters_);
-  TensorTable table(model->file_);
+  TensorTable table(*model->file_);
   model->tied_ = !table.file_has("output.weight");
   declare(table, model->hyperparameters_, model->blocks_, model->tensors_);
-  const auto layers = static_cast<std::uint32_t>(model->hyperparameters_.layers.size());
-  const Hyperparameters& read = model->hyperparameters_;
-  if (auto ok = table.check(layers, read.architecture->name, read.extra_layers); !ok) {
-    return std::unexpected(ok.error());
-  }
   auto bindings = table.bind();
   if (!bindings) return std::unexpected(bindings.error());
   model->bindings_ = std::move(*bindings);
   return model;
+}
+
+Result<std::unique_ptr<Model>> Model::head() const {
+  if (!hyperparameters_.head) {
+    return fail(fmt::format("{}: has no layer that guesses further tokens ('{}.nextn_predict_layers')", file_->path(),
+                            hyperparameters_.architecture->name));
+  }
+  std::unique_ptr<Model> head(new Model(file_));
+  head->whole_ = this;
+  head->hyperparameters_ = of_head(hyperparameters_);
+  head->constants_ = constants_;
+  if (const auto layout = head->layout(kDefaultBlockSize, ElementType::F16); !layout) {
+    return std::unexpected(layout.error());
+  }
+  head->blocks_ = make_blocks(head->hyperparameters_);
+  TensorTable table(*file_);
+  declare_head(table, head->hyperparameters_, head->blocks_, head->tensors_);
+  auto bindings = table.bind();
+  if (!bindings) return std::unexpected(bindings.error());
+  head->bindings_ = std::move(*bindings);
+  return head;
 }
 
 const char* Model::arithmetic() const {
@@ -133,7 +185,7 @@ const char* Model::arithmetic() const {
 
 Result<StateLayout> Model::layout(std::uint32_t block_size, ElementType kv_type, ElementType state_type) const {
   auto layout = state_layout(hyperparameters_, block_size, kv_type, state_type);
-  if (!layout) return fail(file_.path() + ": " + layout.error().message);
+  if (!layout) return fail(file_->path() + ": " + layout.error().message);
   return layout;
 }
 
@@ -149,6 +201,8 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
                        .rank = 0,
                        .read = std::uint64_t{max_logits} * (hyperparameters_.vocabulary + hyperparameters_.embedding),
                        .sampling = sampling_limits_};
+  if (hyperparameters_.head) sizes.read += std::uint64_t{max_rows} * hyperparameters_.embedding;
+  if (whole_ != nullptr) sizes.cols = 2 * hyperparameters_.embedding;
   for (const Adapter& adapter : adapters_) sizes.rank = std::max(sizes.rank, adapter.rank());
   auto place = layout->places.begin();
   for (JoinedBlock& joined : blocks_) {
@@ -162,32 +216,45 @@ Result<void> Model::prepare(Backend& backend, std::uint32_t max_rows, std::uint3
   auto computed = compute_vectors();
   if (!computed) return std::unexpected(computed.error());
   weights_ = {};
-  auto weights = load_weights(backend, file_, bindings_, *computed);
+  auto weights = load_weights(backend, *file_, bindings_, *computed);
   if (!weights) return std::unexpected(weights.error());
   weights_ = std::move(*weights);
   if (tied_) tensors_.output = tensors_.embedding;
+  if (whole_ != nullptr) borrow();
   if (auto ok = load_adapters(); !ok) return ok;
   max_rows_ = max_rows;
   max_logits_ = max_logits;
   return {};
 }
 
+// What a head has no tensors for is the model's. Adapters are not: they are chosen for the model's rows.
+void Model::borrow() {
+  const ModelTensors& whole = whole_->tensors_;
+  if (!tensors_.embedding.valid()) tensors_.embedding = whole.embedding;
+  if (!tensors_.output.valid()) {
+    tensors_.output = whole.output;
+    tensors_.output_bias = whole.output_bias;
+  }
+  if (!tensors_.norm.valid()) tensors_.norm = whole.norm;
+  tensors_.embedding.adapters = tensors_.output.adapters = nullptr;
+}
+
 Result<std::vector<HostVector>> Model::compute_vectors() {
   std::vector<HostVector> computed = {{constants_.frequencies, &frequencies_},
                                       {constants_.window_frequencies, &window_frequencies_}};
-  const FileSources sources(file_, bindings_);
+  const FileSources sources(*file_, bindings_);
   const Tensor* norm = nullptr;  // of two blocks side by side, the first has it
   for (JoinedBlock& joined : blocks_) {
     if (joined.join == Join::After) norm = &joined.norm;
     if (auto ok = joined.block->compute(sources, *norm, constants_, computed); !ok) {
-      return fail(file_.path() + ": " + ok.error().message);
+      return fail(file_->path() + ": " + ok.error().message);
     }
   }
   return computed;
 }
 
 std::unexpected<Error> Model::refuse(const PoolError& error) const {
-  return fail(file_.path() + ": " + error.message());
+  return fail(file_->path() + ": " + error.message());
 }
 
 Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logits) {
@@ -195,11 +262,21 @@ Result<void> Model::take_buffers(std::uint32_t max_rows, std::uint32_t max_logit
   const auto angles = static_cast<std::uint32_t>(constants_.frequencies.size());
   const bool shares = std::ranges::any_of(blocks_, &JoinedBlock::shares_input);
   const bool post_norms = std::ranges::any_of(blocks_, &JoinedBlock::post_normed);
-  const std::uint32_t cols[kBuffers] = {
-      width, shares ? width : 0,         post_norms ? width : 0, angles, angles, angles, angles, width,
-      width, hyperparameters_.vocabulary};
+  const std::uint32_t cols[kBuffers] = {width,
+                                        shares ? width : 0,
+                                        post_norms ? width : 0,
+                                        angles,
+                                        angles,
+                                        angles,
+                                        angles,
+                                        width,
+                                        width,
+                                        hyperparameters_.vocabulary,
+                                        hyperparameters_.head ? width : 0,
+                                        whole_ != nullptr ? width : 0,
+                                        whole_ != nullptr ? 2 * width : 0};
   for (std::uint8_t which = 0; which < kBuffers; ++which) {
-    const std::uint64_t rows = which >= kLast ? max_logits : max_rows;
+    const std::uint64_t rows = which >= kLast && which <= kLogits ? max_logits : max_rows;
     auto memory = DeviceBuffer::create(backend_->device(), rows * cols[which] * sizeof(float));
     if (!memory) return refuse(memory.error());
     buffers_[which] = std::move(*memory);
@@ -217,9 +294,17 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
   if (auto ok = check_adapters(batch); !ok) return std::unexpected(ok.error());
   const std::uint32_t width = hyperparameters_.embedding;
   const Tensor x = buffer(kResidual, batch.rows(), width);
+  if (whole_ != nullptr) {
+    if (wants.given.size() != std::size_t{batch.rows()} * width) {
+      return std::unexpected(PoolError::invalid_argument("a head needs a hidden state for each row"));
+    }
+    const auto ok = backend_->device().upload(buffers_[kGiven].data(), wants.given.data(), wants.given.size_bytes());
+    if (!ok) return std::unexpected(ok.error());
+  }
   backend_->begin(batch);
   backend_->embed(x, tensors_.embedding, constants_.embedding_scale);
   if (tensors_.positions.valid()) backend_->add_positions(x, tensors_.positions);
+  if (whole_ != nullptr) join_inputs(x);
   walk_layers(begin_step(batch), x);
 
   const auto wanted = static_cast<std::uint32_t>(batch.wanted().size());
@@ -237,8 +322,23 @@ PoolResult<StepOutput> Model::forward(const Batch& batch, const StepWants& wants
     if (!wants.jobs.empty()) output.picked = backend_->sample(logits, wants.jobs, wants.masks);
     if (!wants.logits.empty()) output.logits = backend_->read_rows(logits, wants.logits);
   }
+  if (wants.every_hidden && hyperparameters_.head) {
+    const Tensor every = buffer(kEvery, batch.rows(), width);
+    norm(every, x, tensors_.norm, tensors_.norm_bias);
+    output.every_hidden = backend_->read(every);
+  }
   if (auto ok = backend_->finish(); !ok) return std::unexpected(ok.error());
   return output;
+}
+
+// The input of a head's layer, from the embeddings in x and the hidden states that were given.
+void Model::join_inputs(Tensor x) {
+  const std::uint32_t width = x.cols;
+  const Tensor given = buffer(kGiven, x.rows, width), joined = buffer(kJoined, x.rows, 2 * width);
+  norm(joined.columns(0, width), x, tensors_.token_norm, {});
+  norm(joined.columns(width, width), given, tensors_.hidden_norm, {});
+  const Product product{.out = x, .weight = &tensors_.joined};
+  backend_->matmul({&product, 1}, Input::plain(joined));
 }
 
 void Model::compute_logits(Tensor rows, Tensor logits) {

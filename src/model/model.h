@@ -33,6 +33,9 @@ struct ModelTensors {
   Tensor output_bias;  // [vocabulary]; not valid: none
   Tensor norm;         // [embedding], before the output matrix
   Tensor norm_bias;    // [embedding]; not valid: none
+  // Of a head: the norms of its two inputs, and the matrix that makes one of them: [embedding][2 * embedding].
+  Tensor token_norm, hidden_norm;
+  Weight joined;
 };
 
 // A layer is a list of these.
@@ -62,7 +65,17 @@ class Model {
   static Result<std::unique_ptr<Model>> create(gguf::File file, const Architecture* row = nullptr,
                                                std::uint32_t context = 0);
 
-  const gguf::File& file() const { return file_; }
+  // The head of this model: the layer behind its last one that guesses the token after the next (MTP, NextN), as a
+  // model of its own. From the hidden state h of a position (after the final norm) and the token t that follows it, it
+  // computes
+  //   x = joined [norm(embedding(t)); norm(h)],  x = layer(x),  g = norm(x),  logits = output g
+  // of which the best is the guess of the token after t. With g in the place of h and the guess in that of t it guesses
+  // on. Embedding, output and final norm are this model's where the file has none for the head, so this model must have
+  // been prepared before the head is, on a backend of the same kind, and must outlive it.
+  // Fails where there is none (Hyperparameters::head).
+  Result<std::unique_ptr<Model>> head() const;
+
+  const gguf::File& file() const { return *file_; }
   const Hyperparameters& hyperparameters() const { return hyperparameters_; }
   const Constants& constants() const { return constants_; }
   // What the bits of keys and values depend on, beside the file and the backend: part of a fingerprint (fingerprint.h).
@@ -94,11 +107,13 @@ class Model {
   PoolResult<StepOutput> forward(const Batch& batch, const StepWants& wants);
 
  private:
-  explicit Model(gguf::File file) : file_(std::move(file)) {}
+  explicit Model(std::shared_ptr<const gguf::File> file) : file_(std::move(file)) {}
   Input normed(Tensor x, Tensor weight, Tensor bias) const;
   void norm(Tensor out, Tensor x, Tensor weight, Tensor bias);
   PoolResult<void> check_positions(const Batch& batch) const;
   PoolResult<void> check_adapters(const Batch& batch) const;
+  void join_inputs(Tensor x);
+  void borrow();
   void walk_layers(const BlockStep& step, Tensor x);
   void compute_logits(Tensor rows, Tensor logits);
   BlockStep begin_step(const Batch& batch);
@@ -119,13 +134,17 @@ class Model {
     kLast,    // rows whose logits are wanted
     kHidden,  // the same after the final norm, if the host wants to see them
     kLogits,
+    kEvery,   // all rows after the final norm, for a head
+    kGiven,   // of a head: hidden states that the host gives
+    kJoined,  // of a head: both inputs
     kBuffers
   };
   Tensor buffer(Buffer which, std::uint32_t rows, std::uint32_t cols) const {
     return {buffers_[which].data(), rows, cols, cols, ElementType::F32};
   }
 
-  gguf::File file_;
+  std::shared_ptr<const gguf::File> file_;
+  const Model* whole_ = nullptr;  // the model that this is a head of; null: it is none
   Hyperparameters hyperparameters_;
   Constants constants_;
   std::vector<Binding> bindings_;  // tensors of the file and where they go

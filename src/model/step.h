@@ -16,6 +16,11 @@ struct StepWants {
   // wants only these, logits are not computed.
   std::span<const std::uint32_t> hidden = {};
   sampling::MaskGate* masks = nullptr;  // the masks of the jobs are complete after its wait(); null: now
+  // The hidden states of all rows of the batch, for a head that guesses (Model::head()). Only of models that have one.
+  bool every_hidden = false;
+  // Of a head: a hidden state for each row of the batch, [rows][embedding]. It must stay as it is until the step is
+  // done.
+  std::span<const float> given = {};
 };
 
 // Valid until the next step.
@@ -23,6 +28,7 @@ struct StepOutput {
   std::span<const sampling::Picked> picked;  // by job
   HostRows logits;                           // [wanted][vocabulary]; only the rows that were asked for may be looked at
   HostRows hidden = {};                      // [wanted][embedding], after the final norm; the same
+  HostRows every_hidden = {};                // [rows of the batch][embedding], after the final norm
 };
 
 }  // namespace quire::model
