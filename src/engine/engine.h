@@ -156,6 +156,9 @@ class Engine {
   EngineStats stats() const;
   std::vector<TenantUsage> tenants() const;
   const CostModel& cost_model() const;  // what the steps of this machine cost
+  // Somebody used the pool between two steps, waited for the device and was told that work had failed
+  // (PoolError::Code::WorkFailed). Nothing on the device can be trusted, so the state of all sequences is recomputed.
+  void device_failed();
   std::vector<SequenceInfo> sequences() const;
   SequencePool& pool() { return *pool_; }
   const SequencePool& pool() const { return *pool_; }

@@ -1,13 +1,16 @@
 // The engine with prefixes that lie in a tier.
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "quire/engine/cost_model.h"
 #include "quire/engine/engine.h"
 #include "quire/engine/engine_testing.h"
 #include "quire/engine/service.h"
+#include "quire/state/counting_device_testing.h"
 #include "quire/tiers/memory_tier_testing.h"
 
 namespace quire::engine::testing {
@@ -159,6 +162,58 @@ TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
     }
     EXPECT_TRUE(at.fixture.pool->check_integrity().has_value());
   }
+}
+
+// Work of the device fails now and then: copies for the tier, pages that come back, steps. Requests may fail. No answer
+// is wrong, and neither is what the tier has afterwards.
+TEST_P(EngineOnEachKind, WorkThatFailsOnTheWayToOrFromATierSpoilsNothing) {
+  const Request known = seeded(some_tokens(100), 5, 3), other = seeded(some_tokens(90, 4), 5, 4);
+  Store computed;
+  {
+    Server first(computed, {.kind = GetParam()});
+    first.fixture.submit(known);
+    first.run();
+  }
+  std::uint32_t failures = 0;
+  for (std::uint64_t work = 0; work < 240; work += 3) {
+    Store store = computed;
+    CountingDevice device;
+    {
+      Server server(store, {.kind = GetParam(), .device = &device});
+      server.fixture.model->before_kernels = [&] { device.settle(); };
+      device.fail_work_after(work);
+      std::vector<std::shared_ptr<Collector>> heard;
+      for (const Request& request : {known, other}) heard.push_back(server.fixture.submit(request));
+      server.run();
+      for (std::size_t i = 0; i < heard.size(); ++i) {
+        if (heard[i]->choices[0].finish == Finish::Failed) continue;
+        EXPECT_EQ(heard[i]->choices[0].answer(), server.fixture.right(i == 0 ? known : other)) << work;
+      }
+      failures += server.fixture.engine->stats().device_errors;
+      EXPECT_EQ(server.fixture.engine->device_lost(), "");
+      device.fail_work_after(UINT64_MAX);
+    }
+    Server reader(store, {.kind = GetParam()});
+    for (const Request& request : {known, other}) {
+      const auto heard = reader.fixture.submit(request);
+      reader.run();
+      EXPECT_EQ(heard->choices[0].answer(), reader.fixture.right(request)) << work;
+      EXPECT_EQ(reader.fixture.model->problem, "") << work;
+    }
+  }
+  EXPECT_GT(failures, 0u);
+}
+
+TEST_P(EngineOnEachKind, AnEngineThatIsToldOfAFailedDeviceComputesAgain) {
+  Fixture fixture({.kind = GetParam()});
+  const Request request = seeded(some_tokens(60), 20, 3);
+  const auto heard = fixture.submit(request);
+  for (int i = 0; i < 6; ++i) fixture.engine->step();
+  fixture.engine->device_failed();
+  fixture.run();
+  EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+  EXPECT_EQ(fixture.engine->stats().device_errors, 1u);
+  EXPECT_GT(fixture.model->tokens_computed, 80u);
 }
 
 // Suspended sequences and evicted pages share the host arena; suspended sequences go first.
