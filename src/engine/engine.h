@@ -71,6 +71,10 @@ struct EngineOptions {
   SuspendBy suspend_by = SuspendBy::Cheaper;
   // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
   tiers::Tiers* tiers = nullptr;
+  // With tiers: what the steps' costs depend on besides the model, in a few words. A tier of this machine keeps the
+  // costs for the next start, so that it can choose between fetching and computing from its first prompt on. Empty: not
+  // kept.
+  std::string machine;
   std::uint32_t mask_threads = 1;  // compute the masks of constraints, beside the thread that samples
   // Guesses tokens that steps compute beside the next one of each answer; those that turn out right are kept. Answers
   // are the same with any drafter and without. Null: no drafts.

@@ -126,6 +126,58 @@ TEST_P(EngineOnEachKind, TheFrontIsComputedWhileTheRestIsFetched) {
   EXPECT_GE(heard->usage.hit.tokens, from_disk(*heard));
 }
 
+// Computing is cheap here and the tier is slow. A server that does not know that would wait for the tier.
+TEST_P(EngineOnEachKind, AServerKnowsFromTheLastOneWhatComputingCosts) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  const Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .machine = "one", .check_integrity = true}};
+  std::string note;
+  {
+    Clock::time_point time = Clock::now();
+    const Weightless* model = nullptr;
+    Options timed = options;
+    timed.engine.now = [&] {  // a token takes a microsecond
+      time += std::chrono::nanoseconds(100);
+      return time + std::chrono::microseconds(model == nullptr ? 0 : model->tokens_computed);
+    };
+    Server first(store, timed);
+    model = first.fixture.model.get();
+    first.fixture.submit(request);
+    first.fixture.submit(greedy(some_tokens(60, 5), 100));
+    first.run();
+    note = first.tier->note;
+    EXPECT_TRUE(first.fixture.engine->cost_model().knows_anything());
+  }
+  ASSERT_FALSE(note.empty());
+  struct Case {
+    std::string note, machine;
+    bool knows;
+  };
+  std::string other_model = note;
+  other_model[25] = other_model[25] == '0' ? '1' : '0';
+  for (const Case& each : {Case{note, "one", true}, Case{note, "another", false}, Case{note, "", false},
+                           Case{other_model, "one", false}, Case{"", "one", false}, Case{"nonsense", "one", false}}) {
+    tiers::Tiers tiers(tiers::TiersOptions{.staging_bytes = 1 << 20});
+    auto memory = std::make_unique<MemoryTier>(TierKind::Disk, store, tiers);
+    MemoryTier* tier = memory.get();
+    tier->note = each.note;
+    tiers.add(std::move(memory));
+    Options next = options;
+    next.tiers = &tiers;
+    next.engine.machine = each.machine;
+    Fixture fixture(next);
+    EXPECT_EQ(fixture.engine->cost_model().knows_anything(), each.knows) << each.note << " on " << each.machine;
+    const auto heard = fixture.submit(request);
+    for (int i = 0; i < 1'000'000 && (!fixture.engine->idle() || tiers.busy()); ++i) {
+      fixture.engine->step();
+      tier->run();
+    }
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+    EXPECT_EQ(fixture.engine->stats().tier_waits, each.knows ? 0u : 1u) << each.note << " on " << each.machine;
+    EXPECT_EQ(from_disk(*heard) == 0, each.knows);
+  }
+}
+
 // Many requests with common prefixes, too little memory, several servers on one store that fails now and then.
 TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
   Store store;
