@@ -243,7 +243,7 @@ TEST_F(DiskFaults, ADiskThatHangsFailsJobsAfterTheTimeoutAndSubmitNeverWaits) {
 }
 
 TEST_F(DiskFaults, ReadsDoNotWaitBehindWhatADiskDoesNotTake) {
-  options_.timeout = seconds(9);
+  options_.timeout = seconds(15);  // a put waits for room for a third of it
   open();
   fill(20);
   ASSERT_TRUE(within(seconds(5), [&] { return tier_->usage().bytes > 20 * kBytes; }));  // all in files

@@ -200,8 +200,8 @@ CudaDevice::Pinned CudaDevice::pin(const void* memory, std::size_t bytes) {
     if (!area.tried[piece]) {
       area.tried[piece] = true;
       const std::size_t length = std::min(kPinned, area.bytes - piece * kPinned);
-      area.pinned[piece] =
-          cudaHostRegister(area.begin + piece * kPinned, length, cudaHostRegisterMapped) == cudaSuccess;
+      const unsigned flags = can_move_ ? cudaHostRegisterMapped : cudaHostRegisterDefault;
+      area.pinned[piece] = cudaHostRegister(area.begin + piece * kPinned, length, flags) == cudaSuccess;
       if (!area.pinned[piece]) cudaGetLastError();
     }
     return {std::min(bytes, (piece + 1) * kPinned - offset), area.pinned[piece]};
