@@ -1,4 +1,6 @@
 // What a backend promises for steps: order, what the host can see and when, errors; and how backends are created.
+#include <cstring>
+
 #include <gmock/gmock.h>
 
 #include "quire/backend/conformance_batches_testing.h"
@@ -62,6 +64,46 @@ TEST_P(Conformance, CopiesOfTheDeviceAreInOrderWithOperations) {
       EXPECT_EQ(added.values[i], 3 * x.values[i]);
     }
     EXPECT_EQ(tensors().get(b).values, Matrix(7, 30).values);
+  }
+}
+
+// A device may collect small transfers from and to its own host memory. Nobody can tell.
+TEST_P(Conformance, ManySmallTransfersAreInOrderWithOperationsAndWithEachOther) {
+  constexpr std::size_t kPiece = 64;  // bytes
+  const Matrix x = random_matrix(7, 1024, 1), y = random_matrix(7, 1024, 2), z = random_matrix(7, 1024, 3);
+  const std::size_t bytes = x.values.size() * sizeof(float);
+  Device& device = backend().device();
+  const HostBuffer host = must(HostBuffer::create(device, 4 * bytes));
+  std::byte* const twice = host.data();
+  std::byte* const four_times = twice + bytes;
+  std::byte* const of_y = four_times + bytes;
+  std::byte* const of_z = of_y + bytes;
+  for (const Batch& batch : {rows_alone(7), make_batch(std::vector<Part>(7))}) {
+    const Tensor a = tensors().put(x), b = tensors().put(z);
+    std::memset(twice, 0xAB, 2 * bytes);
+    std::memcpy(of_y, y.values.data(), bytes);
+    std::memcpy(of_z, z.values.data(), bytes);
+    auto* const at = reinterpret_cast<std::byte*>(a.data);
+    step(batch, [&] {
+      backend().cap_and_scale(a, 0, 2);
+      for (std::size_t i = 0; i < bytes; i += kPiece) must(device.download(twice + i, at + i, kPiece));
+      backend().cap_and_scale(a, 0, 2);
+      for (std::size_t i = 0; i < bytes; i += kPiece) must(device.download(four_times + i, at + i, kPiece));
+      for (std::size_t i = 0; i < bytes; i += kPiece) must(device.upload(at + i, of_z + i, kPiece));
+      for (std::size_t i = 0; i < bytes; i += kPiece) must(device.upload(at + i, of_y + i, kPiece));  // once more
+      backend().add(b, a, 1);
+      must(device.zero(a.data, bytes));
+    });
+    const Matrix sum = tensors().get(b);
+    EXPECT_EQ(tensors().get(a).values, Matrix(7, 1024).values);
+    for (std::size_t i = 0; i < x.values.size(); ++i) {
+      float first, second;
+      std::memcpy(&first, twice + i * sizeof(float), sizeof(float));
+      std::memcpy(&second, four_times + i * sizeof(float), sizeof(float));
+      ASSERT_EQ(first, 2 * x.values[i]) << i;
+      ASSERT_EQ(second, 4 * x.values[i]) << i;
+      ASSERT_EQ(sum.values[i], z.values[i] + y.values[i]) << i;
+    }
   }
 }
 

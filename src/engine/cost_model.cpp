@@ -1,8 +1,14 @@
 #include "quire/engine/cost_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "quire/base/check.h"
 
 namespace quire::engine {
 namespace {
@@ -23,6 +29,8 @@ constexpr double kContextTokens = 4096;
 // stands still where 1 of 100 steps is later.
 constexpr double kLateness = 0.05;
 constexpr double kMostLateness = 1.5;
+constexpr std::string_view kCostsBegin = "quire step costs 1: ";
+constexpr double kMostSeconds = 1e4;  // a number beyond this is no cost
 
 std::array<double, 6> features(const StepShape& shape) {
   return {1,
@@ -67,6 +75,35 @@ double default_target(double decode_seconds) {
   constexpr double kSteps = 2;
   constexpr double kLeast = 0.1;
   return std::max(kSteps * decode_seconds, kLeast);
+}
+
+std::string to_text(const StepCosts& costs, std::string_view of) {
+  StepCosts copy = costs;
+  std::string text = fmt::format("{}{}", kCostsBegin, of);
+  for (const double* number : numbers(copy)) text += fmt::format(" {:.6e}", *number);
+  return text;
+}
+
+std::optional<StepCosts> costs_from_text(std::string_view text, std::string_view of) {
+  if (!text.starts_with(kCostsBegin) || !text.substr(kCostsBegin.size()).starts_with(of)) return {};
+  text.remove_prefix(kCostsBegin.size() + of.size());
+  StepCosts costs;
+  for (double* number : numbers(costs)) {
+    if (!text.starts_with(' ')) return {};
+    const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), *number);
+    if (error != std::errc() || !(*number >= 0) || *number > kMostSeconds) return {};
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  }
+  // A step costs something, and so does a token.
+  if (!text.empty() || costs.base <= 0 || costs.prefill_row <= 0) return {};
+  return costs;
+}
+
+// The first measurement keeps the numbers: see begin().
+void CostModel::start_with(const StepCosts& costs) {
+  QUIRE_CHECK(measured_ == 0, "what was measured is better than what was told");
+  costs_ = costs;
+  told_ = true;
 }
 
 void CostModel::learn(const StepShape& shape, double seconds) {

@@ -8,11 +8,15 @@
 // apart. What has not been seen for long becomes uncertain again and is learned faster. A step that something else on
 // the machine delayed changes little; several in a row mean that the machine has become slower.
 //
-// Who may call: one thread. How it fails: it does not. Before the first measurement every prediction is 0.
+// Who may call: one thread. How it fails: it does not. Before the first measurement every prediction is 0, or what
+// start_with() was told.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace quire::engine {
 
@@ -50,14 +54,23 @@ struct StepCosts {
   std::uint32_t prefill_rows_within(double seconds, std::uint32_t position, std::uint32_t at_most) const;
 };
 
+// The numbers as one line of text, for the next server of the same model on the same machine, and back. `of`: what they
+// belong to (model, device, threads), without line ends. Nothing if the line is of something else, or is no such line.
+std::string to_text(const StepCosts& costs, std::string_view of);
+std::optional<StepCosts> costs_from_text(std::string_view text, std::string_view of);
+
 // The longest time of a step with prompts, in seconds, if none was given: twice a step that only decodes, at least 0.1.
 double default_target(double decode_seconds);
 
 class CostModel {
  public:
   void learn(const StepShape& shape, double seconds);
+  // Before the first measurement: what another server has learned on this machine. It is the best guess until steps are
+  // measured, and then as uncertain as any other first guess.
+  void start_with(const StepCosts& costs);
   const StepCosts& costs() const { return costs_; }
-  bool knows_anything() const { return measured_ > 0; }
+  bool knows_anything() const { return measured_ > 0 || told_; }
+  std::uint64_t measured() const { return measured_; }  // steps
   // 99 of 100 steps take at most this many times the predicted time. From 1 to 1.5.
   double lateness() const { return lateness_; }
 
@@ -72,6 +85,7 @@ class CostModel {
   std::array<Vector, kNumbers> covariance_{};
   Vector prior_{};  // the standard deviation of each number before anything was measured
   std::uint64_t measured_ = 0;
+  bool told_ = false;  // start_with() was called
   double lateness_ = 1.1;
   int surprises_ = 0;  // steps in a row that took much longer (or, if negative, much less) than predicted
 };

@@ -1,6 +1,7 @@
 #include "quire/engine/cost_model.h"
 
 #include <random>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,53 @@ TEST(CostModel, KnowsNothingBeforeTheFirstMeasurement) {
   EXPECT_FALSE(model.knows_anything());
   EXPECT_EQ(model.costs().seconds(decodes(8, 100)), 0);
   EXPECT_EQ(model.costs().prefill_rows_within(0.1, 0, 256), 256u);
+}
+
+TEST(CostModel, StartsWithWhatItIsToldAndLearnsFromThere) {
+  Machine machine;
+  CostModel model;
+  model.start_with(machine.truth);
+  EXPECT_TRUE(model.knows_anything());
+  expect_right(model, machine, 1e-9);
+  for (int i = 0; i < 5; ++i) {
+    const StepShape shape = machine.some_step();
+    model.learn(shape, machine.step(shape));
+  }
+  expect_right(model, machine, 0.1);
+  // It was told of another machine.
+  StepCosts slower = machine.truth;
+  slower.base *= 3, slower.decode_row *= 3, slower.prefill_row *= 3;
+  CostModel wrong;
+  wrong.start_with(slower);
+  for (int i = 0; i < 300; ++i) {
+    const StepShape shape = machine.some_step();
+    wrong.learn(shape, machine.step(shape));
+  }
+  expect_right(wrong, machine, 0.15);
+}
+
+TEST(CostModel, CostsAreALineOfText) {
+  const StepCosts costs = Machine().truth;
+  const std::string text = to_text(costs, "model 2 threads");
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto read = costs_from_text(text, "model 2 threads");
+  ASSERT_TRUE(read.has_value()) << text;
+  EXPECT_DOUBLE_EQ(read->base, costs.base);
+  EXPECT_DOUBLE_EQ(read->prefill_context, costs.prefill_context);
+  EXPECT_FALSE(costs_from_text(text, "model 3 threads"));
+  EXPECT_FALSE(costs_from_text(text, "model 2 thread"));
+  EXPECT_FALSE(costs_from_text(text + " 1", "model 2 threads"));
+  EXPECT_FALSE(costs_from_text(text + "\n", "model 2 threads"));
+  for (std::size_t length = 0; length + 13 < text.size(); ++length) {
+    EXPECT_FALSE(costs_from_text(text.substr(0, length), "model 2 threads")) << length;
+  }
+  const std::string begin = "quire step costs 1: m";
+  EXPECT_TRUE(costs_from_text(begin + " 1e-2 1e-3 1e-3 0 0 0", "m"));
+  EXPECT_FALSE(costs_from_text(begin + " 0 1e-3 1e-3 0 0 0", "m")) << "a step that costs nothing";
+  EXPECT_FALSE(costs_from_text(begin + " -1 1e-3 1e-3 0 0 0", "m"));
+  EXPECT_FALSE(costs_from_text(begin + " nan 1e-3 1e-3 0 0 0", "m"));
+  EXPECT_FALSE(costs_from_text(begin + " 1e-2 inf 1e-3 0 0 0", "m"));
+  EXPECT_FALSE(costs_from_text("", "m"));
 }
 
 TEST(CostModel, AFewStepsAreEnoughForARoughPrediction) {

@@ -71,6 +71,10 @@ struct EngineOptions {
   SuspendBy suspend_by = SuspendBy::Cheaper;
   // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
   tiers::Tiers* tiers = nullptr;
+  // With tiers: what the steps' costs depend on besides the model, in a few words. A tier of this machine keeps the
+  // costs for the next start, so that it can choose between fetching and computing from its first prompt on. Empty: not
+  // kept.
+  std::string machine;
   std::uint32_t mask_threads = 1;  // compute the masks of constraints, beside the thread that samples
   // Guesses tokens that steps compute beside the next one of each answer; those that turn out right are kept. Answers
   // are the same with any drafter and without. Null: no drafts.
@@ -156,6 +160,9 @@ class Engine {
   EngineStats stats() const;
   std::vector<TenantUsage> tenants() const;
   const CostModel& cost_model() const;  // what the steps of this machine cost
+  // Somebody used the pool between two steps, waited for the device and was told that work had failed
+  // (PoolError::Code::WorkFailed). Nothing on the device can be trusted, so the state of all sequences is recomputed.
+  void device_failed();
   std::vector<SequenceInfo> sequences() const;
   SequencePool& pool() { return *pool_; }
   const SequencePool& pool() const { return *pool_; }

@@ -30,7 +30,10 @@ void Engine::end_failed() {
 
 // Moves content to and from the tiers. What the device lost meanwhile is noticed here as well as in a step.
 void Engine::advance_tiers() {
-  if (options_.tiers->advance(!scheduler_->running().empty())) return;
+  if (!options_.tiers->advance(!scheduler_->running().empty())) device_failed();
+}
+
+void Engine::device_failed() {
   ++stats_.device_errors;
   (void)fetch_device_errors();
   device_lost_.empty() ? recover() : lose_device();

@@ -1,13 +1,16 @@
 // The engine with prefixes that lie in a tier.
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "quire/engine/cost_model.h"
 #include "quire/engine/engine.h"
 #include "quire/engine/engine_testing.h"
 #include "quire/engine/service.h"
+#include "quire/state/counting_device_testing.h"
 #include "quire/tiers/memory_tier_testing.h"
 
 namespace quire::engine::testing {
@@ -123,6 +126,58 @@ TEST_P(EngineOnEachKind, TheFrontIsComputedWhileTheRestIsFetched) {
   EXPECT_GE(heard->usage.hit.tokens, from_disk(*heard));
 }
 
+// Computing is cheap here and the tier is slow. A server that does not know that would wait for the tier.
+TEST_P(EngineOnEachKind, AServerKnowsFromTheLastOneWhatComputingCosts) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  const Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .machine = "one", .check_integrity = true}};
+  std::string note;
+  {
+    Clock::time_point time = Clock::now();
+    const Weightless* model = nullptr;
+    Options timed = options;
+    timed.engine.now = [&] {  // a token takes a microsecond
+      time += std::chrono::nanoseconds(100);
+      return time + std::chrono::microseconds(model == nullptr ? 0 : model->tokens_computed);
+    };
+    Server first(store, timed);
+    model = first.fixture.model.get();
+    first.fixture.submit(request);
+    first.fixture.submit(greedy(some_tokens(60, 5), 100));
+    first.run();
+    note = first.tier->note;
+    EXPECT_TRUE(first.fixture.engine->cost_model().knows_anything());
+  }
+  ASSERT_FALSE(note.empty());
+  struct Case {
+    std::string note, machine;
+    bool knows;
+  };
+  std::string other_model = note;
+  other_model[25] = other_model[25] == '0' ? '1' : '0';
+  for (const Case& each : {Case{note, "one", true}, Case{note, "another", false}, Case{note, "", false},
+                           Case{other_model, "one", false}, Case{"", "one", false}, Case{"nonsense", "one", false}}) {
+    tiers::Tiers tiers(tiers::TiersOptions{.staging_bytes = 1 << 20});
+    auto memory = std::make_unique<MemoryTier>(TierKind::Disk, store, tiers);
+    MemoryTier* tier = memory.get();
+    tier->note = each.note;
+    tiers.add(std::move(memory));
+    Options next = options;
+    next.tiers = &tiers;
+    next.engine.machine = each.machine;
+    Fixture fixture(next);
+    EXPECT_EQ(fixture.engine->cost_model().knows_anything(), each.knows) << each.note << " on " << each.machine;
+    const auto heard = fixture.submit(request);
+    for (int i = 0; i < 1'000'000 && (!fixture.engine->idle() || tiers.busy()); ++i) {
+      fixture.engine->step();
+      tier->run();
+    }
+    EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+    EXPECT_EQ(fixture.engine->stats().tier_waits, each.knows ? 0u : 1u) << each.note << " on " << each.machine;
+    EXPECT_EQ(from_disk(*heard) == 0, each.knows);
+  }
+}
+
 // Many requests with common prefixes, too little memory, several servers on one store that fails now and then.
 TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
   Store store;
@@ -159,6 +214,58 @@ TEST_P(EngineOnEachKind, AnswersAreRightWhateverTheTierDoes) {
     }
     EXPECT_TRUE(at.fixture.pool->check_integrity().has_value());
   }
+}
+
+// Work of the device fails now and then: copies for the tier, pages that come back, steps. Requests may fail. No answer
+// is wrong, and neither is what the tier has afterwards.
+TEST_P(EngineOnEachKind, WorkThatFailsOnTheWayToOrFromATierSpoilsNothing) {
+  const Request known = seeded(some_tokens(100), 5, 3), other = seeded(some_tokens(90, 4), 5, 4);
+  Store computed;
+  {
+    Server first(computed, {.kind = GetParam()});
+    first.fixture.submit(known);
+    first.run();
+  }
+  std::uint32_t failures = 0;
+  for (std::uint64_t work = 0; work < 240; work += 3) {
+    Store store = computed;
+    CountingDevice device;
+    {
+      Server server(store, {.kind = GetParam(), .device = &device});
+      server.fixture.model->before_kernels = [&] { device.settle(); };
+      device.fail_work_after(work);
+      std::vector<std::shared_ptr<Collector>> heard;
+      for (const Request& request : {known, other}) heard.push_back(server.fixture.submit(request));
+      server.run();
+      for (std::size_t i = 0; i < heard.size(); ++i) {
+        if (heard[i]->choices[0].finish == Finish::Failed) continue;
+        EXPECT_EQ(heard[i]->choices[0].answer(), server.fixture.right(i == 0 ? known : other)) << work;
+      }
+      failures += server.fixture.engine->stats().device_errors;
+      EXPECT_EQ(server.fixture.engine->device_lost(), "");
+      device.fail_work_after(UINT64_MAX);
+    }
+    Server reader(store, {.kind = GetParam()});
+    for (const Request& request : {known, other}) {
+      const auto heard = reader.fixture.submit(request);
+      reader.run();
+      EXPECT_EQ(heard->choices[0].answer(), reader.fixture.right(request)) << work;
+      EXPECT_EQ(reader.fixture.model->problem, "") << work;
+    }
+  }
+  EXPECT_GT(failures, 0u);
+}
+
+TEST_P(EngineOnEachKind, AnEngineThatIsToldOfAFailedDeviceComputesAgain) {
+  Fixture fixture({.kind = GetParam()});
+  const Request request = seeded(some_tokens(60), 20, 3);
+  const auto heard = fixture.submit(request);
+  for (int i = 0; i < 6; ++i) fixture.engine->step();
+  fixture.engine->device_failed();
+  fixture.run();
+  EXPECT_EQ(heard->choices[0].answer(), fixture.right(request));
+  EXPECT_EQ(fixture.engine->stats().device_errors, 1u);
+  EXPECT_GT(fixture.model->tokens_computed, 80u);
 }
 
 // Suspended sequences and evicted pages share the host arena; suspended sequences go first.

@@ -127,6 +127,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
       return fail(fmt::format("staging memory for the tiers: {}", ok.error().message()));
     }
     engine_options.tiers = host->tiers_.get();
+    engine_options.machine = fmt::format("{} threads", facts.threads);
   }
   auto engine = Engine::create(*host->executor_, *host->pool_, engine_options);
   if (!engine) return std::unexpected(engine.error());

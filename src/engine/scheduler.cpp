@@ -22,6 +22,7 @@ constexpr double kAge = 0.5;
 constexpr std::uint64_t kMeasuredCopy = 1 << 16;  // bytes
 // After so many steps the pool is told what it costs to compute a token again. Its evictions depend on it.
 constexpr std::uint64_t kTellCosts = 64;
+constexpr std::uint64_t kFirstCosts = 8;  // after so many steps they are kept for the next start, and then as often
 // Room for this many choices is reserved, so that a growing queue does not allocate.
 constexpr std::size_t kQueue = 1024;
 
@@ -56,6 +57,7 @@ Scheduler::Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, 
   blocked_.reserve(kMostBlocked);
   leaving_.reserve(max_running);
   leaving_ids_.reserve(max_running);
+  recall_costs();
   if (!options.drafter || options.draft_tokens == 0) return;
   speculation_ = std::make_unique<Speculation>(options.drafter, options.draft_tokens, max_running,
                                                pool.layout().has_recurrent(), options.draft_always);
@@ -423,8 +425,10 @@ void Scheduler::measure(double model_seconds) {
   cost_model_.learn(all, model_seconds);
   if (speculation_) speculation_->account(all, cost_model_, model_seconds);
   if (all.decode_rows > 0 && all.prefill_rows > 0) chunk_beside_decode_ = all.prefill_rows;
-  if (const StepCosts& costs = cost_model_.costs(); costs.prefill_row > 0 && ++measured_ % kTellCosts == 0) {
-    pool_->set_costs({.token = costs.prefill_row, .token_per_context = costs.prefill_context});
+  if (const StepCosts& costs = cost_model_.costs(); costs.prefill_row > 0) {
+    const bool tell = ++measured_ % kTellCosts == 0;
+    if (tell) pool_->set_costs({.token = costs.prefill_row, .token_per_context = costs.prefill_context});
+    if (tell || measured_ == kFirstCosts) keep_costs();
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     // What is computed a second time after a suspension is not charged again.

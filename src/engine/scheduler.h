@@ -19,7 +19,8 @@
 // fits alone (the engine refuses a request that does not), so there is always progress.
 //
 // Tiers. A prompt whose prefix lies in a tier waits until it is in the pool, if that is faster than computing it. If
-// both take about as long, the front is computed while the rest is fetched. Whatever a tier does, it delays a request
+// both take about as long, the front is computed while the rest is fetched. What computing costs on this machine is
+// kept beside a disk cache, so that a server knows it before its first step. Whatever a tier does, it delays a request
 // by a fraction of a second at most; then the request is computed.
 //
 // Device errors. An operation that the device refuses concerns one choice: failures() reports it. Work that failed
@@ -113,6 +114,8 @@ class Scheduler {
   bool waits_for_tiers(Choice& choice);
   bool begin_fetch(Choice& choice, const tiers::FetchStatus& status);
   double compute_seconds(std::uint32_t from, std::uint32_t to) const;
+  void recall_costs();
+  void keep_costs();
   void take_fetched();
   void end_fetch(Choice& choice);
   struct Shared {

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "quire/base/numbers.h"
 #include "quire/engine/scheduler.h"
@@ -20,10 +23,30 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
 
+// Whose costs they are.
+std::string costs_of(const SequencePool& pool, const EngineOptions& options) {
+  const auto& words = pool.config().model.words;
+  return fmt::format("{:016x}{:016x}{:016x}{:016x} {}", words[0], words[1], words[2], words[3], options.machine);
+}
+
 }  // namespace
 
-// The time to compute these tokens of a prompt. Infinite before anything was measured: then nothing speaks for
-// computing what is there already.
+// What the last server on the same disk has measured. Without it nothing is known before the first step.
+void Scheduler::recall_costs() {
+  if (options_->tiers == nullptr || options_->machine.empty()) return;
+  const auto costs = costs_from_text(options_->tiers->kept_note(), costs_of(*pool_, *options_));
+  if (!costs) return;
+  cost_model_.start_with(*costs);
+  pool_->set_costs({.token = costs->prefill_row, .token_per_context = costs->prefill_context});
+}
+
+void Scheduler::keep_costs() {
+  if (options_->tiers == nullptr || options_->machine.empty()) return;
+  options_->tiers->keep_note(to_text(cost_model_.costs(), costs_of(*pool_, *options_)));
+}
+
+// The time to compute these tokens of a prompt. Infinite if nothing was measured, by this server or by the last one:
+// then nothing speaks for computing what is there already.
 double Scheduler::compute_seconds(std::uint32_t from, std::uint32_t to) const {
   if (!cost_model_.knows_anything()) return std::numeric_limits<double>::infinity();
   const StepCosts& costs = cost_model_.costs();

@@ -82,6 +82,7 @@ void take_and_write(const std::shared_ptr<Saving>& saving) {
     auto taken = std::make_shared<PoolResult<session::Snapshot>>(
         session::take(engine.pool(), saving->turn->record.tokens, in_adapter(saving->tenant, adapter),
                       fingerprint_of(saving->context.model, adapter)));
+    if (!*taken && taken->error().code == PoolError::Code::WorkFailed) engine.device_failed();
     Loop& loop = saving->context.loop;
     if (!*taken && taken->error().code == PoolError::Code::Exhausted && engine::Clock::now() < saving->deadline) {
       return loop.post([saving, &loop] { loop.after(kRetry, [saving] { take_and_write(saving); }); });
@@ -223,6 +224,7 @@ void restore_session(const CompletionContext& context, const std::shared_ptr<Ses
       context.service.inspect([&loop = context.loop, file, name_space, print, done](engine::Engine& engine) {
         // Without room the state is left out. It is computed when it is wanted.
         const auto given = session::give(engine.pool(), file->contents(), name_space, print);
+        if (!given && given.error().code == PoolError::Code::WorkFailed) engine.device_failed();
         loop.post([done, tokens = given ? given->tokens : 0u] { done(tokens); });
       });
   if (!asked) context.loop.post([done] { done(std::unexpected(stopping())); });

@@ -95,8 +95,11 @@ PoolResult<Given> give(SequencePool& pool, const Contents& file, Namespace name_
                                                                                        : file.model;
   if (file.computed == 0) return given;
   for (const Contents::Checkpoint& each : file.checkpoints) {
-    // What is left out is computed again when it is wanted. The end of the file says what is wrong with all of it.
-    if (!give_beginning(pool, file, model, name_space, each.position, each.state)) break;
+    // What is left out is computed again when it is wanted. The end of the file says what is wrong with all of it. But
+    // a failure of the device concerns everybody.
+    const auto ok = give_beginning(pool, file, model, name_space, each.position, each.state);
+    if (!ok && ok.error().code == PoolError::Code::WorkFailed) return std::unexpected(ok.error());
+    if (!ok) break;
     ++given.checkpoints;
   }
   if (auto ok = give_beginning(pool, file, model, name_space, file.computed, file.state); !ok) {

@@ -172,6 +172,34 @@ TEST_P(Sessions, ForWhichThereIsNoRoomAreRefusedAndLeaveNoSequence) {
   EXPECT_TRUE(sound(full.pool()));
 }
 
+// Whoever waits for the device hears of everything that failed before. It must not end here.
+TEST_P(Sessions, TellOfWorkOfTheDeviceThatFailed) {
+  CountingDevice device;
+  ToyEngine engine(device, config());
+  const std::vector<Token> tokens = counting(0, 43);
+  cached(engine, tokens, 0, 4);
+  const Bytes file = bytes_of(encode(tokens, *take(engine.pool(), tokens, 0), "{}"));
+  std::uint64_t pieces = 0;
+  for (bool failed = true; failed; ++pieces) {
+    ASSERT_LT(pieces, 1000u);
+    ToyEngine twin(device, config());
+    ASSERT_TRUE(device.fence().has_value());
+    device.fail_work_after(pieces);
+    const auto given = give(twin.pool(), *parse(file), 0);
+    failed = !given;
+    if (failed) {
+      EXPECT_EQ(given.error().code, PoolError::Code::WorkFailed);
+      EXPECT_TRUE(device.fence().has_value()) << "it is told once";
+      continue;
+    }
+    // There were not so many pieces: those that come now fail.
+    const auto buffer = DeviceBuffer::create(device, 64);
+    for (std::uint64_t i = 0; i <= pieces; ++i) (void)device.zero(buffer->data(), 64);
+    EXPECT_FALSE(device.fence().has_value()) << "work failed, and nobody was told (" << pieces << ")";
+  }
+  EXPECT_GT(pieces, 2u);
+}
+
 TEST(SessionFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
   const Folder folder;
   const std::string path = folder.file("s");

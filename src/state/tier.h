@@ -17,7 +17,8 @@
 //   with growing pauses, and does not make each job wait for a timeout. No job takes longer than the tier's timeout.
 // - The destructor ends what was begun, tells Failed for the rest, and then waits for its threads.
 //
-// Who may call: submit() and usage() from any thread. done() is called on a thread of the tier, and must not block.
+// Who may call: submit(), usage() and the notes from any thread; none of them waits for a disk. done() is called on a
+// thread of the tier, and must not block.
 #pragma once
 
 #include <array>
@@ -78,6 +79,10 @@ class Tier {
   virtual std::string describe() const = 0;  // for logs: what and where, without passwords
   virtual std::size_t submit(std::span<const TierJob> jobs) = 0;
   virtual TierUsage usage() const = 0;
+  // A line that the next server on this tier can read: what computing costs on this machine. Only a tier of this
+  // machine keeps it (a disk), and the last one counts. It is a hint like everything here: it may be lost.
+  virtual void keep_note(const std::string& note) { (void)note; }
+  virtual std::string kept_note() const { return {}; }  // empty: there is none
 };
 
 }  // namespace quire

@@ -124,6 +124,22 @@ Result<void> DiskDirectory::remove_database() {
   return {};
 }
 
+bool replace_file(const fs::path& path, std::span<const std::byte> bytes) {
+  const std::string beside = path.string() + ".new";
+  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) return false;
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const auto count = ::write(file, bytes.data() + written, bytes.size() - written);
+    if (count <= 0) break;
+    written += static_cast<std::size_t>(count);
+  }
+  ::close(file);
+  if (written == bytes.size() && ::rename(beside.c_str(), path.c_str()) == 0) return true;
+  ::unlink(beside.c_str());
+  return false;
+}
+
 std::uint64_t bytes_below(const fs::path& path) {
   std::vector<std::string> files;
   std::error_code error;

@@ -2,15 +2,18 @@
 //
 //   quire-disk-cache   says that the directory is ours; the lock is on this file
 //   access             which objects were hit, and when (disk_index.h)
+//   note               a line for the next server (Tier::keep_note)
 //   db/                the database
 //   db.removed/        a database on its way out
 //
 // Who may call: one thread at a time; bytes_below() any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "quire/base/error.h"
@@ -29,6 +32,7 @@ class DiskDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path database() const { return path_ / "db"; }
   std::filesystem::path access_file() const { return path_ / "access"; }
+  std::filesystem::path note_file() const { return path_ / "note"; }
 
   // Whether the path still leads to the directory that was opened.
   bool still_there() const;
@@ -45,6 +49,9 @@ class DiskDirectory {
   std::filesystem::path path_;
   int mark_;  // file descriptor; holds the lock
 };
+
+// Writes a small file beside the one with this name and renames it. False: the old one is still there.
+bool replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // What the files take on the disk. While they change, it is at most what they took at the end of the call.
 std::uint64_t bytes_below(const std::filesystem::path& path);

@@ -28,7 +28,7 @@ constexpr std::size_t kBytes = 100'000;
 // A disk whose faults are switched on and off.
 class FaultyDisk : public rocksdb::FileSystemWrapper {
  public:
-  enum class Fault { None, Full, ReadOnly, ReadError, Hangs };
+  enum class Fault { None, Full, ReadOnly, ReadError, Hangs, WritesHang };
   std::atomic<Fault> fault = Fault::None;
 
   FaultyDisk() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
@@ -37,6 +37,7 @@ class FaultyDisk : public rocksdb::FileSystemWrapper {
   IOStatus writing() const {
     if (fault == Fault::Full) return IOStatus::NoSpace("No space left on device");
     if (fault == Fault::ReadOnly) return IOStatus::IOError("Read-only file system");
+    while (fault == Fault::WritesHang) std::this_thread::sleep_for(milliseconds(1));
     hang();
     return IOStatus::OK();
   }
@@ -239,6 +240,29 @@ TEST_F(DiskFaults, ADiskThatHangsFailsJobsAfterTheTimeoutAndSubmitNeverWaits) {
   disk_->fault = FaultyDisk::Fault::None;
   EXPECT_TRUE(recovers()) << tier_->usage().problem;
   EXPECT_FALSE(listener_.any_twice());
+}
+
+TEST_F(DiskFaults, ReadsDoNotWaitBehindWhatADiskDoesNotTake) {
+  options_.timeout = seconds(15);  // a put waits for room for a third of it
+  open();
+  fill(20);
+  ASSERT_TRUE(within(seconds(5), [&] { return tier_->usage().bytes > 20 * kBytes; }));  // all in files
+  std::this_thread::sleep_for(milliseconds(200));
+  disk_->fault = FaultyDisk::Fault::WritesHang;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<TierJob> jobs;
+  for (std::uint64_t i = 0; i < 200; ++i) {  // more than the write buffers take
+    memory.push_back(bytes_of_object(1000 + i, kBytes));
+    jobs.push_back({TierJob::Kind::Put, key_of(1000 + i), memory.back().data(), kBytes, 2'000'000 + i});
+  }
+  ASSERT_EQ(tier_->submit(jobs), jobs.size());
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(hits(20), 20);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(3));
+  EXPECT_LT(listener_.answered(), 20 + 20 + 200) << "writes were under way";
+  disk_->fault = FaultyDisk::Fault::None;
+  for (const TierJob& job : jobs) (void)listener_.wait(job.ticket);
+  EXPECT_TRUE(recovers()) << tier_->usage().problem;
 }
 
 TEST_F(DiskFaults, ADirectoryThatIsRemovedIsMadeAnew) {

@@ -11,8 +11,8 @@
 //
 // Room is reserved before anything is written: files, write buffers and reservations together stay within the limit.
 //
-// Who may call: any thread, except open(), maintain(), resume() and flush(): one thread, the tier's keeper.
-// How it fails: with a DiskFault. Reads of damaged files are no faults: they are Damaged objects.
+// Who may call: any thread, except open(), maintain(), resume(), flush() and save_note(): one thread, the tier's
+// keeper. How it fails: with a DiskFault. Reads of damaged files are no faults: they are Damaged objects.
 #pragma once
 
 #include <atomic>
@@ -126,6 +126,9 @@ class DiskStore {
   // After Full: gives back what the disk needs, and says whether writing works again.
   std::optional<DiskFault> resume(const std::atomic<bool>& stop);
   bool still_there() const { return directory_->still_there(); }
+  // A line beside the database. What cannot be saved is forgotten at the next start, like the hits.
+  void save_note(const std::string& note);
+  std::string load_note() const;
 
   struct Figures {
     std::uint64_t bytes = 0, objects = 0, evicted = 0;

@@ -4,10 +4,8 @@
 #include <iterator>
 #include <thread>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <rocksdb/db.h>
-#include <unistd.h>
 
 #include "quire/base/readable.h"
 #include "quire/tiers/disk_store.h"
@@ -19,6 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kFlushPause{5};  // until RocksDB is asked again
 
 constexpr std::chrono::seconds kCountInterval{1};
+
+constexpr std::size_t kMostNote = 4096;  // bytes
 
 }  // namespace
 
@@ -206,17 +206,19 @@ void DiskStore::save_accesses() {
     saved = index_.save_accesses();
   }
   // Hits are a hint: what cannot be saved is forgotten at the next start.
-  const std::string path = directory_->access_file().string(), beside = path + ".new";
-  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (file < 0) return;
-  std::size_t written = 0;
-  while (written < saved.size()) {
-    const auto count = ::write(file, saved.data() + written, saved.size() - written);
-    if (count <= 0) break;
-    written += static_cast<std::size_t>(count);
-  }
-  ::close(file);
-  if (written < saved.size() || ::rename(beside.c_str(), path.c_str()) != 0) ::unlink(beside.c_str());
+  (void)replace_file(directory_->access_file(), saved);
+}
+
+void DiskStore::save_note(const std::string& note) {
+  (void)replace_file(directory_->note_file(), std::as_bytes(std::span(note)));
+}
+
+std::string DiskStore::load_note() const {
+  std::ifstream in(directory_->note_file(), std::ios::binary);
+  std::string note(kMostNote, '\0');
+  in.read(note.data(), static_cast<std::streamsize>(note.size()));
+  note.resize(static_cast<std::size_t>(in.gcount()));
+  return note;
 }
 
 void DiskStore::load_accesses() {

@@ -1,19 +1,28 @@
-// The threads of a disk tier. Workers take jobs from the queue and use the store. The keeper flushes, evicts, and opens
-// the store again after an error. The watchdog answers for workers that the disk keeps waiting.
+// The threads of a disk tier. Readers and writers take jobs from a queue each and use the store: a page that somebody
+// waits for is not behind those that are written. The keeper flushes, evicts, and opens the store again after an error.
+// The watchdog answers for workers that the disk keeps waiting.
+//
+// Writers, the keeper and RocksDB's own threads have a low priority: nobody waits for what they do, and on a CPU they
+// share the cores with the threads that compute.
 #if QUIRE_DISK_TIER
 #include "quire/tiers/disk_tier.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <rocksdb/env.h>
 #include <rocksdb/slice.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "quire/base/readable.h"
 #include "quire/tiers/disk_store.h"
@@ -26,7 +35,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kBatch = 4;  // jobs that a worker takes at once
+constexpr std::size_t kBatch = 4;    // jobs that a worker takes at once
+constexpr int kBackgroundNice = 10;  // more than others have
+
+// Lets this thread run when others do not want to. That takes no rights, and there is no way back without them, so
+// threads that also do what somebody waits for must not call it. Where it is refused, nothing is lost but time.
+void give_way() {
+  const auto thread = static_cast<id_t>(::gettid());
+  (void)::setpriority(PRIO_PROCESS, thread, ::getpriority(PRIO_PROCESS, thread) + kBackgroundNice);  // at most 19
+  const sched_param none{};
+  (void)::sched_setscheduler(static_cast<pid_t>(thread), SCHED_BATCH, &none);
+}
 
 // The jobs that a worker has. Whoever takes a job out of Waiting answers it: the worker, or the watchdog.
 class Slot {
@@ -82,24 +101,42 @@ class Slot {
   std::array<State, kBatch> states_{};
 };
 
+// Jobs of one kind, and who does them.
+struct Lane {
+  Lane(std::size_t capacity, std::size_t workers) : queue(capacity), slots(workers) {}
+  JobQueue queue;
+  std::vector<Slot> slots;
+};
+
 class DiskTier final : public Tier {
  public:
   DiskTier(DiskTierOptions options, TierListener& listener, rocksdb::Env* env, std::unique_ptr<DiskStore> store)
       : options_(std::move(options)),
         listener_(listener),
         env_(env),
-        queue_(options_.queue),
-        slots_(options_.threads),
-        pause_(options_.first_pause) {
+        reads_(options_.queue, options_.threads),
+        writes_(options_.queue, (options_.threads + 1) / 2),
+        pause_(options_.first_pause),
+        note_(store->load_note()) {
     adopt(std::move(store));
-    for (Slot& slot : slots_) workers_.emplace_back([this, &slot] { work(slot); });
-    keeper_ = std::thread([this] { keep(); });
+    for (Slot& slot : reads_.slots) workers_.emplace_back([this, &slot] { work(reads_.queue, slot); });
+    for (Slot& slot : writes_.slots) {
+      workers_.emplace_back([this, &slot] {
+        if (options_.low_priority) give_way();
+        work(writes_.queue, slot);
+      });
+    }
+    keeper_ = std::thread([this] {
+      if (options_.low_priority) give_way();
+      keep();
+    });
     watchdog_ = std::thread([this] { watch(); });
   }
 
   ~DiskTier() override {
     stopping_ = true;
-    queue_.end();
+    reads_.queue.end();
+    writes_.queue.end();
     for (std::thread& worker : workers_) worker.join();
     stopped_ = true;
     wake_keeper();
@@ -121,14 +158,27 @@ class DiskTier final : public Tier {
     // Small pieces: each wakes a worker.
     std::size_t taken = 0;
     while (taken < jobs.size()) {
-      const auto piece = jobs.subspan(taken, std::min(kBatch, jobs.size() - taken));
-      const std::size_t count = queue_.push(piece);
+      JobQueue& queue = queue_of(jobs[taken]);
+      std::size_t run = 1;
+      while (run < kBatch && taken + run < jobs.size() && &queue_of(jobs[taken + run]) == &queue) ++run;
+      const std::size_t count = queue.push(jobs.subspan(taken, run));
       taken += count;
-      if (count < piece.size()) break;
+      if (count < run) break;
     }
+    if (taken == jobs.size()) return taken;
     const std::lock_guard lock(count_mutex_);
     counts_.refused += jobs.size() - taken;
     return taken;
+  }
+
+  void keep_note(const std::string& note) override {
+    const std::lock_guard lock(note_mutex_);
+    note_changed_ = note_changed_ || note != note_;
+    note_ = note;
+  }
+  std::string kept_note() const override {
+    const std::lock_guard lock(note_mutex_);
+    return note_;
   }
 
   TierUsage usage() const override {
@@ -151,6 +201,7 @@ class DiskTier final : public Tier {
  private:
   enum class Trouble : std::uint8_t { None, Puts, Full, Broken };  // Puts: the last one failed, the next may not
 
+  JobQueue& queue_of(const TierJob& job) { return job.kind == TierJob::Kind::Put ? writes_.queue : reads_.queue; }
   std::string stuck_text() const {
     return fmt::format("{}: the disk does not answer within {} s", options_.path.string(),
                        std::chrono::duration<double>(options_.timeout).count());
@@ -229,8 +280,8 @@ class DiskTier final : public Tier {
     listener_.done(job, outcome);
   }
 
-  void work(Slot& slot) {
-    while (const std::size_t count = queue_.pop(slot.jobs)) {
+  void work(JobQueue& queue, Slot& slot) {
+    while (const std::size_t count = queue.pop(slot.jobs)) {
       slot.begin(count, Clock::now() + options_.timeout);
       try {
         puts(slot, count);
@@ -349,7 +400,9 @@ class DiskTier final : public Tier {
       }
     }
     const auto store = take_store();
-    if (store && trouble_ == Trouble::None) (void)store->flush();
+    if (!store || trouble_ != Trouble::None) return;
+    (void)store->flush();
+    save_note(*store);
   }
 
   void keep_once() {
@@ -376,7 +429,20 @@ class DiskTier final : public Tier {
       if (const auto fault = store->resume(stopping_)) return fail_with(*fault);
       works_again(Trouble::Full);
     }
-    if (const auto fault = store->maintain(stopping_)) fail_with(*fault);
+    if (const auto fault = store->maintain(stopping_)) return fail_with(*fault);
+    if (Clock::now() < note_at_) return;
+    note_at_ = Clock::now() + options_.flush_interval;
+    save_note(*store);
+  }
+
+  void save_note(DiskStore& store) {
+    std::string note;
+    {
+      const std::lock_guard lock(note_mutex_);
+      if (!std::exchange(note_changed_, false)) return;
+      note = note_;
+    }
+    store.save_note(note);
   }
 
   // The store, when no worker uses it any more.
@@ -413,36 +479,41 @@ class DiskTier final : public Tier {
         if (watch_.wait_for(lock, tick, [&] { return watched_; })) return;
       }
       const auto now = Clock::now();
-      std::size_t late_workers = 0;
-      for (Slot& slot : slots_) {
-        std::array<TierJob, kBatch> taken;
-        bool late = false;
-        const std::size_t count = slot.take_late(now, taken, late);
-        late_workers += late;
-        for (std::size_t i = 0; i < count; ++i) answer(taken[i], TierOutcome::Failed);
-      }
+      const bool reads_late = answer_late(reads_, now), writes_late = answer_late(writes_, now);
+      const bool late = reads_late || writes_late;
       bool changed;
       {
         const std::lock_guard lock(mutex_);
-        changed = stuck_ != (late_workers > 0);
-        stuck_ = late_workers > 0;
+        changed = stuck_ != late;
+        stuck_ = late;
       }
-      if (changed) log("disk cache " + (late_workers > 0 ? stuck_text() : options_.path.string() + ": answers again"));
-      // If nobody works, the queue is answered here.
-      std::array<TierJob, kBatch> waiting;
-      while (late_workers == slots_.size()) {
-        const std::size_t count = queue_.try_pop(waiting);
-        if (count == 0) break;
-        for (std::size_t i = 0; i < count; ++i) answer(waiting[i], TierOutcome::Failed);
-      }
+      if (changed) log("disk cache " + (late ? stuck_text() : options_.path.string() + ": answers again"));
     }
+  }
+
+  // Answers for workers that are late. If all are, nobody works, and the queue is answered here. Returns whether any
+  // is.
+  bool answer_late(Lane& lane, Clock::time_point now) {
+    std::size_t late_workers = 0;
+    std::array<TierJob, kBatch> jobs;
+    for (Slot& slot : lane.slots) {
+      bool late = false;
+      const std::size_t count = slot.take_late(now, jobs, late);
+      late_workers += late;
+      for (std::size_t i = 0; i < count; ++i) answer(jobs[i], TierOutcome::Failed);
+    }
+    while (late_workers == lane.slots.size()) {
+      const std::size_t count = lane.queue.try_pop(jobs);
+      if (count == 0) break;
+      for (std::size_t i = 0; i < count; ++i) answer(jobs[i], TierOutcome::Failed);
+    }
+    return late_workers > 0;
   }
 
   const DiskTierOptions options_;
   TierListener& listener_;
   rocksdb::Env* const env_;
-  JobQueue queue_;
-  std::vector<Slot> slots_;
+  Lane reads_, writes_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<DiskStore> store_;  // null while it is closed
@@ -456,6 +527,11 @@ class DiskTier final : public Tier {
 
   mutable std::mutex count_mutex_;
   TierUsage counts_;
+
+  mutable std::mutex note_mutex_;
+  std::string note_;
+  bool note_changed_ = false;
+  Clock::time_point note_at_{};  // the keeper's
 
   std::atomic<bool> stopping_ = false;  // no new work
   std::atomic<bool> stopped_ = false;   // workers have ended
@@ -476,6 +552,10 @@ Result<std::unique_ptr<Tier>> open_disk_tier_on(rocksdb::Env* env, DiskTierOptio
   options.queue = std::max<std::size_t>(options.queue, 1);
   auto store = DiskStore::open(options, env);
   if (!store) return std::unexpected(store.error());
+  // Flushes and deletions. RocksDB is used for nothing else in this process.
+  for (const auto pool : {rocksdb::Env::HIGH, rocksdb::Env::LOW, rocksdb::Env::BOTTOM}) {
+    if (options.low_priority) (void)env->LowerThreadPoolCPUPriority(pool, rocksdb::CpuPriority::kLow);
+  }
   return std::make_unique<DiskTier>(std::move(options), listener, env, std::move(*store));
 }
 

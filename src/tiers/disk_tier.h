@@ -11,7 +11,8 @@
 // - After an error the tier answers Failed at once, and tries again by itself after `first_pause`, then twice that,
 //   and so on until `longest_pause`. On a full disk it still reads.
 //
-// Memory: three write buffers, for each thread up to four objects, and about 64 bytes for each object on the disk.
+// Memory: three write buffers, an object for each reader, four for each writer, and about 64 bytes for each object on
+// the disk.
 //
 // Who may call: any thread. One process at a time can use a directory.
 #pragma once
@@ -34,8 +35,9 @@ namespace quire::tiers {
 struct DiskTierOptions {
   std::filesystem::path path;     // made if it is missing; its parent must be there
   std::uint64_t limit_bytes = 0;  // at least kSmallestDiskLimit
-  std::size_t queue = 1024;       // jobs that wait
-  std::size_t threads = 4;        // how many read and write at the same time
+  std::size_t queue = 1024;       // jobs that wait: so many reads, and so many writes
+  std::size_t threads = 4;        // how many read at the same time; half as many write
+  bool low_priority = true;       // threads that write give way to all others: nobody waits for them
 
   std::uint64_t write_buffer_bytes = std::uint64_t{64} << 20;  // less if the limit is small
   std::uint64_t max_objects = 2'000'000;                       // bounds the memory for the index

@@ -1,6 +1,8 @@
 // The disk tier keeps what it is given, over restarts, within its limit.
 #include "quire/tiers/disk_tier.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <random>
 
@@ -8,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "quire/tiers/disk_index.h"
@@ -16,8 +19,10 @@
 namespace quire::tiers {
 namespace {
 
+namespace fs = std::filesystem;
 using namespace testing;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 200'000;
@@ -321,6 +326,49 @@ TEST(DiskIndex, KeepsWhatHasMostHitsWithinTheBytes) {
   EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 200), (std::vector<std::uint64_t>{3, 4}));
   EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 1000), (std::vector<std::uint64_t>{3, 4, 2}));
   EXPECT_TRUE(index.worth_keeping(hashes, 10, 20, 99).empty());
+}
+
+TEST_F(DiskTierTest, ANoteIsThereForTheNextServer) {
+  open();
+  EXPECT_EQ(tier_->kept_note(), "");
+  tier_->keep_note("first");
+  EXPECT_EQ(tier_->kept_note(), "first");
+  const fs::path file = options_.path / "note";
+  ASSERT_TRUE(within(seconds(5), [&] { return fs::exists(file); })) << "also if this process is killed";
+  tier_->keep_note("a longer line");
+  tier_.reset();
+  open();
+  EXPECT_EQ(tier_->kept_note(), "a longer line");
+  tier_.reset();
+  // A file of another kind is a short text that nobody understands.
+  std::ofstream(file, std::ios::binary) << std::string(1 << 20, 'x');
+  open();
+  EXPECT_LE(tier_->kept_note().size(), 1u << 12);
+  EXPECT_EQ(client().put(1, 1000), TierOutcome::Done);
+}
+
+// By their nice value, which others can read: the threads that write, the keeper's, and RocksDB's.
+TEST_F(DiskTierTest, ThreadsThatWriteHaveALowerPriorityThanThoseThatRead) {
+  const auto nice_of_threads = [] {
+    std::vector<int> all;
+    for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+      errno = 0;
+      const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoul(task.path().filename().string())));
+      if (errno == 0) all.push_back(nice);
+    }
+    return all;
+  };
+  const int usual = ::getpriority(PRIO_PROCESS, 0);
+  if (usual > 18) GTEST_SKIP() << "there is no lower priority than that of this process";
+  options_.threads = 4;
+  options_.low_priority = true;
+  const auto before = nice_of_threads().size();
+  open();
+  const auto lower = [&] { return std::ranges::count_if(nice_of_threads(), [&](int nice) { return nice > usual; }); };
+  EXPECT_TRUE(within(seconds(5), [&] { return lower() >= 3; })) << "two writers and the keeper";
+  const auto all = nice_of_threads();
+  EXPECT_GE(all.size() - before, 4u + 2u + 2u) << "readers, writers, keeper and watchdog";
+  EXPECT_GE(std::ranges::count(all, usual), 1 + 4 + 1) << "this one, the readers and the watchdog";
 }
 
 }  // namespace

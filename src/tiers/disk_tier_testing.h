@@ -146,6 +146,7 @@ inline DiskTierOptions small_options(const std::filesystem::path& path) {
   options.path = path;
   options.limit_bytes = kSmallestDiskLimit;
   options.threads = 2;
+  options.low_priority = false;  // tests wait for every put
   options.keep_free_bytes = 0;
   options.flush_interval = std::chrono::milliseconds(20);
   options.access_interval = std::chrono::milliseconds(50);

@@ -1,7 +1,8 @@
 #include "quire/tiers/host_tier.h"
 
 #include <algorithm>
-#include <utility>
+
+#include "quire/base/check.h"
 
 namespace quire::tiers {
 
@@ -27,25 +28,17 @@ void HostTier::unlink(std::uint32_t place) {
 void HostTier::remove(std::uint32_t place) {
   Entry& entry = entries_[place];
   unlink(place);
-  places_.erase(entry.key);
+  if (!entry.abandoned) places_.erase(entry.key);
   used_cells_ -= entry.cells.size();
   usage_.bytes -= entry.bytes;
   entry = {};
   free_.push_back(place);
 }
 
-bool HostTier::is_fenced(std::uint32_t place) const { return std::ranges::find(unfenced_, place) == unfenced_.end(); }
-
-std::uint64_t HostTier::pinned_cells() const {
-  std::uint64_t cells = 0;
-  for (const Entry& entry : entries_) cells += entry.pins > 0 ? entry.cells.size() : 0;
-  return cells;
-}
-
 // The copy into a cell must be done before the cell can be another's.
 bool HostTier::evict_one() {
   for (std::uint32_t place = first_; place != UINT32_MAX; place = entries_[place].next) {
-    if (entries_[place].pins > 0 || !is_fenced(place)) continue;
+    if (entries_[place].pins > 0 || !entries_[place].fenced) continue;
     remove(place);
     ++usage_.evicted;
     return true;
@@ -80,19 +73,18 @@ bool HostTier::put(const ObjectKey& key, std::uint32_t cls, std::uint32_t block,
   entry.key = key;
   entry.cells = HostArena::List(*arena_);
   entry.bytes = bytes;
-  entry.used = true;
   const auto stored = entry.cells.store({cls, block}, from, bytes);
   entry.cells.for_each([&](HostArena::Object, std::uint32_t cell) { entry.first_cell = cell; });
   used_cells_ += entry.cells.size();
   usage_.bytes += bytes;
   link_last(place);
-  places_.emplace(key, place);
   unfenced_.push_back(place);
-  if (!stored) {  // part of it may have been submitted: its cells wait for the next fence
-    places_.erase(key);
+  if (!stored) {  // part of it may have been submitted
+    entry.abandoned = true;
     ++usage_.failed;
     return false;
   }
+  places_.emplace(key, place);
   ++usage_.puts;
   usage_.bytes_written += bytes;
   return true;
@@ -106,10 +98,20 @@ std::uint32_t HostTier::find(const ObjectKey& key) {
   return at->second;
 }
 
-void HostTier::distrust() {
-  for (const std::uint32_t place : std::exchange(unfenced_, {})) {
-    if (entries_[place].used) remove(place);
+void HostTier::fenced() {
+  for (const std::uint32_t place : unfenced_) {
+    entries_[place].fenced = true;
+    if (entries_[place].abandoned) remove(place);
   }
+  unfenced_.clear();
+}
+
+void HostTier::distrust() {
+  for (const std::uint32_t place : unfenced_) {
+    QUIRE_CHECK(entries_[place].pins == 0, "nobody uses what cannot be trusted");
+    remove(place);
+  }
+  unfenced_.clear();
 }
 
 TierUsage HostTier::usage() const {

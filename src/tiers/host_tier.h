@@ -29,20 +29,24 @@ class HostTier {
   // The place of an object, or UINT32_MAX. It counts as used.
   std::uint32_t find(const ObjectKey& key);
   // While it is pinned, an object does not give way.
-  void pin(std::uint32_t place) { ++entries_[place].pins; }
-  void unpin(std::uint32_t place) { --entries_[place].pins; }
+  void pin(std::uint32_t place) {
+    if (entries_[place].pins++ == 0) pinned_cells_ += entries_[place].cells.size();
+  }
+  void unpin(std::uint32_t place) {
+    if (--entries_[place].pins == 0) pinned_cells_ -= entries_[place].cells.size();
+  }
   const HostArena::List& cells(std::uint32_t place) const { return entries_[place].cells; }
   std::uint32_t first_cell(std::uint32_t place) const { return entries_[place].first_cell; }
 
   // The copies submitted so far are done.
   bool has_copies() const { return !unfenced_.empty(); }  // that may not be done yet
-  void fenced() { unfenced_.clear(); }
-  // The copies submitted since fenced() cannot be trusted. To be called after a fence.
+  void fenced();
+  // The copies submitted since fenced() cannot be trusted. To be called after a fence, and with none of them pinned.
   void distrust();
   // Gives up objects until so many cells of the arena are free. Returns whether they are.
   bool make_room(std::uint64_t cells);
   // Cells that make_room() could free.
-  std::uint64_t cells_to_give() const { return used_cells_ - pinned_cells(); }
+  std::uint64_t cells_to_give() const { return used_cells_ - pinned_cells_; }
 
   TierUsage usage() const;
   void count_hit(std::uint64_t bytes) { ++usage_.gets, ++usage_.hits, usage_.bytes_read += bytes; }
@@ -55,10 +59,9 @@ class HostTier {
     std::uint32_t prev = UINT32_MAX, next = UINT32_MAX;  // the least recently used first
     std::uint32_t pins = 0;
     std::uint64_t bytes = 0;
-    bool used = false;
+    bool fenced = false;     // the copy into its cells is done
+    bool abandoned = false;  // the device refused a part: it is no object, and its cells wait for the fence
   };
-  std::uint64_t pinned_cells() const;
-  bool is_fenced(std::uint32_t place) const;
   bool evict_one();
   void remove(std::uint32_t place);
   void link_last(std::uint32_t place);
@@ -66,7 +69,7 @@ class HostTier {
 
   HostArena* arena_;
   std::uint64_t limit_cells_;
-  std::uint64_t used_cells_ = 0;
+  std::uint64_t used_cells_ = 0, pinned_cells_ = 0;
   std::deque<Entry> entries_;  // their addresses stay: cells() is used while others are put
   std::vector<std::uint32_t> free_;
   std::unordered_map<ObjectKey, std::uint32_t, ObjectKeyHash> places_;

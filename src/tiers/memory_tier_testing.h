@@ -39,6 +39,11 @@ class MemoryTier final : public Tier {
     return usage;
   }
 
+  void keep_note(const std::string& text) override {
+    if (kind_ == TierKind::Disk) note = text;
+  }
+  std::string kept_note() const override { return note; }
+
   // Ends all jobs, or the first ones.
   void run(std::size_t most = SIZE_MAX) {
     for (std::size_t i = 0; i < most && !jobs_.empty(); ++i) {
@@ -49,6 +54,7 @@ class MemoryTier final : public Tier {
     }
   }
 
+  std::string note;
   std::size_t capacity = SIZE_MAX;
   bool down = false;                 // everything fails
   std::function<bool()> fails = {};  // whether the next job fails

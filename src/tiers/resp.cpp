@@ -154,11 +154,13 @@ Reply ReplyParser::finish(Reply reply) {
   return reply;
 }
 
-// The reader is fed line by line. A reply ends with a line, so the reader never has bytes of the next one.
+// The reader is fed line by line. A reply ends with a line, so the reader never has bytes of the next one. It does not
+// look at the two bytes behind a string. If they are others, what follows would be understood as something else.
 Result<std::optional<Reply>> ReplyParser::parse_small(std::span<const std::byte>& input) {
   while (!input.empty()) {
     const auto* const newline = static_cast<const std::byte*>(std::memchr(input.data(), '\n', input.size()));
     const std::size_t length = newline == nullptr ? input.size() : static_cast<std::size_t>(newline - input.data()) + 1;
+    const bool line_ends = newline != nullptr;
     fed_ += length;
     if (fed_ > kLongestReply) return fail("a reply of over 4 MiB");
     redisReaderFeed(reader_.get(), reinterpret_cast<const char*>(input.data()), length);
@@ -169,6 +171,9 @@ Result<std::optional<Reply>> ReplyParser::parse_small(std::span<const std::byte>
     }
     if (complete != nullptr) {
       const std::unique_ptr<Reply> reply(static_cast<Reply*>(complete));
+      if (!line_ends || reader_->pos != reader_->len) {
+        return fail("not the Redis protocol: no end of line behind a string");
+      }
       return finish(std::move(*reply));
     }
   }

@@ -147,6 +147,19 @@ TEST(Resp, WhatIsNotTheProtocolIsAnError) {
   }
 }
 
+// Otherwise the rest of the line would be taken for the beginning of the next reply.
+TEST(Resp, AStringWithoutItsEndOfLineIsAnErrorHoweverItComes) {
+  for (const std::string text : {"$2\r\nidx!:1\r\n", "*1\r\n$2\r\nidx!:1\r\n", "$0\r\nab\r\n"}) {
+    for (std::size_t step = 1; step <= text.size(); ++step) {
+      ReplyParser parser;
+      parser.expect(std::nullopt);
+      const auto reply = parse(parser, text, step);
+      ASSERT_FALSE(reply) << text << " in steps of " << step;
+      EXPECT_THAT(reply.error().message, HasSubstr("no end of line behind a string"));
+    }
+  }
+}
+
 TEST(Resp, AReplyThatAnnouncesTooMuchIsAnErrorBeforeItsMemoryIsTaken) {
   ReplyParser many;
   EXPECT_FALSE(parse(many, "*2000000000\r\n", 100));

@@ -35,6 +35,7 @@ void Tiers::detach() {
   // Staging memory belongs to the device until downloads into it are done.
   if (!copying_.empty()) (void)device_->fence();
   copying_.clear();
+  to_offer_.clear();
   host_.reset();
   staging_.reset();
   pool_ = nullptr;
@@ -67,6 +68,7 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   leaving_.resize(cells);
   for (std::uint32_t i = cells; i > 0; --i) free_leaving_.push_back(i - 1);
   copying_.reserve(cells);
+  to_offer_.reserve(cells);
   return {};
 }
 
@@ -99,9 +101,9 @@ PoolResult<void> Tiers::advance(bool bounded) {
   for (const Arrived& arrived : arrived_now_) take(arrived);
   arrived_now_.clear();
 
-  auto copied = finish_copies();
+  auto fenced = finish_copies();
   offer_leaving();
-  if (copied) copy_pending();
+  if (fenced) copy_pending();
 
   moved_bytes_ = 0;
   for (std::size_t i = 0; i < fetches_.size(); ++i) {
@@ -117,12 +119,23 @@ PoolResult<void> Tiers::advance(bool bounded) {
     if (fetch.phase != FetchStatus::Phase::Fetching) continue;
     load(fetch);
     while (fetch.phase == FetchStatus::Phase::Fetching && (!bounded || moved_bytes_ < options_.step_bytes) &&
-           promote(fetch)) {
+           promote(fetch, fenced)) {
       load(fetch);
     }
   }
   std::erase_if(fetches_, [](const auto& fetch) { return fetch->ended && fetch->open == 0; });
-  return copied;
+  return fenced;
+}
+
+void Tiers::keep_note(const std::string& note) {
+  for (const auto& tier : tiers_) tier->keep_note(note);
+}
+
+std::string Tiers::kept_note() const {
+  for (const auto& tier : tiers_) {
+    if (std::string note = tier->kept_note(); !note.empty()) return note;
+  }
+  return {};
 }
 
 bool Tiers::busy() const { return pending_count_ > 0 || free_leaving_.size() < leaving_.size() || !fetches_.empty(); }
@@ -140,7 +153,6 @@ void Tiers::take(const Arrived& arrived) {
   close_ticket(arrived.ticket);
   if (arrived.kind == TierJob::Kind::Put) {
     Leaving& object = leaving_[ticket.leaving];
-    --open_puts_;
     if (--object.open == 0 && object.to == 0) {
       staging_->give_back(object.cell);
       free_leaving_.push_back(ticket.leaving);

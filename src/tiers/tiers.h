@@ -132,6 +132,10 @@ class Tiers final : public ContentObserver, public TierListener {
 
   TiersStats stats() const;
 
+  // A line for the next server on the same tiers; see Tier::keep_note().
+  void keep_note(const std::string& note);
+  std::string kept_note() const;  // of the first tier that has one; empty: there is none
+
   // --- ContentObserver, TierListener
   void stored(std::uint32_t node, std::uint32_t cls) noexcept override;
   void dropping(std::uint32_t node, std::uint32_t cls) noexcept override;
@@ -232,7 +236,7 @@ class Tiers final : public ContentObserver, public TierListener {
   template <typename Visit>
   bool each_needed(const Fetch& fetch, std::uint32_t first, std::uint32_t end, Visit visit) const;
   void load(Fetch& fetch);
-  bool promote(Fetch& fetch);
+  bool promote(Fetch& fetch, PoolResult<void>& fenced);
   void finish(Fetch& fetch);
   void give_back(Wanted& object);
   void take(const Arrived& arrived);
@@ -254,12 +258,12 @@ class Tiers final : public ContentObserver, public TierListener {
   std::size_t pending_first_ = 0, pending_count_ = 0;
   std::vector<Leaving> leaving_;  // by place; open and to are 0: free
   std::vector<std::uint32_t> free_leaving_;
-  std::vector<std::uint32_t> copying_;  // leaving objects whose download was submitted since the last fence
+  std::vector<std::uint32_t> copying_;   // leaving objects whose download was submitted since the last fence
+  std::vector<std::uint32_t> to_offer_;  // leaving objects that some tier did not take yet
   std::vector<std::unique_ptr<Fetch>> fetches_;
   FetchId last_fetch_ = 0;
   std::vector<Ticket> tickets_;
   std::uint64_t free_ticket_ = UINT64_MAX;
-  std::uint64_t open_puts_ = 0;
   bool promoting_ = false;  // stored() is told of content that came from `promoting_from_`
   TierSet promoting_from_ = 0;
   std::uint64_t moved_bytes_ = 0;  // promoted in this call of advance()

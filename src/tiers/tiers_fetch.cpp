@@ -316,8 +316,9 @@ void Tiers::answer(Fetch& fetch, const Ticket& ticket, const Arrived& arrived) {
   if (fetch.end <= fetch.promoted || fetch.goal == 0) finish(fetch);
 }
 
-// Promotes what is complete. Returns whether anything was.
-bool Tiers::promote(Fetch& fetch) {
+// Promotes what is complete. Returns whether anything was. The pool waits for the device then: `fenced` becomes the
+// error, if anything failed that was submitted since the last fence.
+bool Tiers::promote(Fetch& fetch, PoolResult<void>& fenced) {
   std::uint32_t upto = fetch.goal;
   bool complete = true;
   std::uint64_t bytes = 0;
@@ -371,6 +372,10 @@ bool Tiers::promote(Fetch& fetch) {
     ++counters_.promotions_refused;
     fetch.no_room = sequence.error().code == PoolError::Code::Exhausted;
     if (sequence.error().code != PoolError::Code::Exhausted) finish(fetch);
+    if (sequence.error().code == PoolError::Code::WorkFailed) {
+      distrust();
+      fenced = std::unexpected(sequence.error());
+    }
     return false;  // without room it is tried again, until whoever waits gives up
   }
   counters_.promoted += objects.size();

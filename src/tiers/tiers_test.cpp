@@ -420,5 +420,87 @@ TEST_P(TiersOfAPool, NothingIsWrittenThatADeviceErrorMayHaveSpoiled) {
   EXPECT_FALSE(store.empty());
 }
 
+// A promotion waits for the device, and so hears of everything that failed before: also of copies for the tiers, which
+// would otherwise be stored with a right checksum.
+TEST_P(TiersOfAPool, AFailureOfTheDeviceThatAPromotionMeetsIsPassedOn) {
+  const auto prompt = counting(0, 41), other = counting(5000, 41);
+  Store computed;
+  Server(GetParam().model, {&computed}).compute(prompt);
+  int told_of = 0;
+  for (std::uint64_t pieces = 0; pieces < 30; ++pieces) {
+    Store store = computed;
+    Server server(GetParam().model, {&store}, {.staging_bytes = 1 << 16});
+    const FetchId id = server.tiers.look(prompt, 0);
+    server.settle();
+    server.tiers.fetch(id, 0);
+    server.memory[0]->run();
+    auto sequence = server.engine->create(other).value();
+    ASSERT_TRUE(done(server.engine->append(sequence, std::vector(sequence.pending))));
+    ASSERT_TRUE(done(server.engine->pool().release(sequence.id)));
+    ASSERT_TRUE(done(server.device.fence()));
+    server.device.fail_work_after(pieces);
+    bool told = false;
+    for (int i = 0; i < 20 && !told; ++i) {
+      told = !server.tiers.advance();
+      server.memory[0]->run();
+    }
+    told_of += told;
+    if (!told) {  // there were not so many pieces, so a later one fails
+      const auto buffer = DeviceBuffer::create(server.device, 64);
+      ASSERT_TRUE(buffer.has_value());
+      for (std::uint64_t i = 0; i <= pieces; ++i) (void)server.device.zero(buffer->data(), 64);
+      EXPECT_FALSE(server.device.fence()) << "work failed, and nobody was told (" << pieces << ")";
+    }
+    server.tiers.end(id);
+    ASSERT_TRUE(done(server.engine->pool().recover()));
+    server.settle();
+    EXPECT_FALSE(server.tiers.busy());
+    for (const auto& each : {prompt, other}) {
+      Server reader(GetParam().model, {&store});
+      (void)reader.bring(each);
+      reader.verify(each);
+    }
+  }
+  EXPECT_GT(told_of, 0);
+}
+
+// What was copied to the host since the last fence is not trusted after an error, also if a fetch has it already.
+TEST_P(TiersOfAPool, AFetchFromTheHostEndsWhenTheDeviceCannotBeTrusted) {
+  Server server(GetParam().model, {}, {}, 1 << 14);
+  auto arena = server.engine->pool().create_host_arena(1 << 18).value();
+  server.tiers.use_host(*arena, 1 << 17);
+  const auto prompt = counting(0, 41);
+  const auto compute = [&](const std::vector<Token>& tokens) {  // without advance(), so that nothing is fenced
+    auto sequence = server.engine->create(tokens).value();
+    for (const Token token : std::vector(sequence.pending)) {
+      ASSERT_TRUE(done(server.engine->append(sequence, {token})));
+    }
+    ASSERT_TRUE(done(server.engine->pool().release(sequence.id)));
+  };
+  compute(prompt);
+  for (int i = 1; server.engine->pool().lookup(prompt).tokens > 8 && i < 60; ++i) compute(counting(1000 * i, 41));
+  ASSERT_TRUE(server.tiers.host()->has_copies());
+  const FetchId id = server.tiers.look(prompt, 0);
+  ASSERT_EQ(server.tiers.status(id).phase, Phase::Found);
+  EXPECT_LT(server.tiers.host()->cells_to_give() * arena->cell_bytes(), arena->used_bytes()) << "it is pinned";
+  ASSERT_TRUE(done(server.engine->pool().recover()));
+  EXPECT_EQ(server.tiers.status(id).phase, Phase::Done);
+  server.tiers.end(id);
+  server.settle();
+  EXPECT_EQ(arena->used_bytes(), 0u);
+  EXPECT_EQ(server.tiers.host()->cells_to_give(), 0u);
+  server.compute(prompt);
+  server.verify(prompt);
+  server.tiers.leave_host();
+}
+
+TEST_P(TiersOfAPool, ANoteIsKeptByTheTierOfThisMachine) {
+  Store disk, shared;
+  Server server(GetParam().model, {&disk, &shared});
+  EXPECT_EQ(server.tiers.kept_note(), "");
+  server.tiers.keep_note("a line");
+  EXPECT_EQ(server.tiers.kept_note(), "a line");
+}
+
 }  // namespace
 }  // namespace quire::tiers::testing

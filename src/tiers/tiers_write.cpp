@@ -1,5 +1,6 @@
 // Content that leaves the pool for the tiers.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "quire/base/check.h"
@@ -10,6 +11,7 @@ namespace {
 
 // A tier that does not take an object for so long goes without it. Others need the cell.
 constexpr std::chrono::seconds kPatience{1};
+constexpr std::size_t kOffered = 32;  // objects at a time
 
 // By default a tenant is called by its number.
 TenantName name_of_number(Namespace name_space) {
@@ -89,7 +91,16 @@ void Tiers::distrust() noexcept {
     free_leaving_.push_back(place);
   }
   copying_.clear();
-  if (host_) host_->distrust();
+  if (host_) {
+    // What was copied to the host since the last fence is gone, and nobody may still wait to use it.
+    for (const auto& fetch : fetches_) {
+      const auto on_host = [](const Wanted& object) {
+        return object.state == Wanted::State::Ready && object.host != UINT32_MAX;
+      };
+      if (std::ranges::any_of(fetch->wanted, on_host)) finish(*fetch);
+    }
+    host_->distrust();
+  }
   for (NodeInfo& known : infos_) known.copied = 0;
 }
 
@@ -144,37 +155,58 @@ PoolResult<void> Tiers::finish_copies() {
     distrust();
     return fenced;
   }
+  to_offer_.insert(to_offer_.end(), copying_.begin(), copying_.end());
   copying_.clear();
   if (host_) host_->fenced();
   return {};
 }
 
+// Hands what was copied to the tiers, many objects at a time: each call of submit() takes locks and wakes a thread.
 void Tiers::offer_leaving() {
+  if (to_offer_.empty()) return;
   const auto now = Clock::now();
-  if (free_leaving_.size() == leaving_.size()) return;
-  for (std::uint32_t place = 0; place < leaving_.size(); ++place) {
-    Leaving& object = leaving_[place];
-    if (object.to == 0 || std::ranges::find(copying_, place) != copying_.end()) continue;
-    const auto tiers = static_cast<std::uint8_t>(tiers_.size());
-    for (std::uint8_t tier = 0; tier < tiers; ++tier) {
-      if ((object.to >> tier & 1) == 0) continue;
-      const std::uint64_t ticket = open_ticket({.leaving = place, .tier = tier, .since = now});
-      const bool taken = submit(tier, {.kind = TierJob::Kind::Put,
-                                       .key = object.key,
-                                       .data = staging_->data(object.cell),
-                                       .bytes = staging_->bytes(object.cell),
-                                       .ticket = ticket});
-      if (!taken) close_ticket(ticket);
-      if (!taken && now - object.since < kPatience) continue;
-      object.to = static_cast<TierSet>(object.to & ~(1u << tier));
-      object.open = static_cast<std::uint8_t>(object.open + (taken ? 1 : 0));
-      open_puts_ += taken ? 1 : 0;
+  std::array<TierJob, kOffered> jobs;
+  std::array<std::uint32_t, kOffered> places;
+  for (std::uint8_t tier = 0; tier < tiers_.size(); ++tier) {
+    bool takes = true;
+    for (std::size_t next = 0; takes && next < to_offer_.size();) {
+      std::size_t count = 0;
+      for (; next < to_offer_.size() && count < kOffered; ++next) {
+        const Leaving& object = leaving_[to_offer_[next]];
+        if ((object.to >> tier & 1) == 0) continue;
+        places[count] = to_offer_[next];
+        jobs[count++] = {.kind = TierJob::Kind::Put,
+                         .key = object.key,
+                         .data = staging_->data(object.cell),
+                         .bytes = staging_->bytes(object.cell),
+                         .ticket = open_ticket({.leaving = to_offer_[next], .tier = tier, .since = now})};
+      }
+      const std::size_t taken = count == 0 ? 0 : tiers_[tier]->submit(std::span(jobs).first(count));
+      for (std::size_t i = 0; i < count; ++i) {
+        Leaving& object = leaving_[places[i]];
+        if (i < taken) {
+          object.to = static_cast<TierSet>(object.to & ~(1u << tier));
+          ++object.open;
+        } else {
+          close_ticket(jobs[i].ticket);
+        }
+      }
+      takes = taken == count;
     }
+    if (takes) continue;
+    for (const std::uint32_t place : to_offer_) {
+      Leaving& object = leaving_[place];
+      if (now - object.since >= kPatience) object.to = static_cast<TierSet>(object.to & ~(1u << tier));
+    }
+  }
+  std::erase_if(to_offer_, [&](std::uint32_t place) {
+    const Leaving& object = leaving_[place];
     if (object.to == 0 && object.open == 0) {
       staging_->give_back(object.cell);
       free_leaving_.push_back(place);
     }
-  }
+    return object.to == 0;
+  });
 }
 
 }  // namespace quire::tiers

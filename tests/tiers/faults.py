@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Faults of the tiers while 32 clients ask: Redis killed, paused, flushed, answering garbage, cutting connections; the
 disk full, read-only, gone, corrupted. No answer may be wrong and no request may fail. The longest time between two
-tokens is told beside the one without a fault.
+tokens of an answer is told beside the one without a fault ("of usual"): at least as long as the longest step. In the
+long form it must not be more than twice the usual one.
 
     tests/tiers/faults.py            at least two seconds of each fault
-    tests/tiers/faults.py --long     at least ten seconds of each
+    tests/tiers/faults.py --long     at least ten seconds of each; for a machine that does nothing else
 Some faults of the disk need root (a small file system, another user). Otherwise the script skips them, and says so.
 """
 import asyncio
@@ -20,7 +21,9 @@ from lib import Broken, Redis, Server, arguments, ask, at_end, folder_bytes, mil
 from lib import tokens_of, verdict, wait_until
 
 OPTIONS = arguments(__doc__, seconds=(0.0, "of each fault (default: 2; --long: 10)"), clients=(32, "at once"),
-                    only=("", "redis or disk: only these faults"), threads=(1, "of the server"))
+                    only=("", "redis or disk: only these faults"), threads=(1, "of the server"),
+                    most_longer=(0.0, "fails above so many times the usual time (default: never; --long: 2)"))
+MOST_LONGER = OPTIONS.most_longer or (2 if OPTIONS.long else 0)
 SECONDS = OPTIONS.seconds or (10 if OPTIONS.long else 2)
 PROMPTS, LENGTH, ANSWER = 100, 240, 24
 # The pool has room for the sequences that run and for few others: 12,288 tokens, and 32 of them take 8,448. All prompts
@@ -162,6 +165,11 @@ def experiment(label, server, expected, faults, filled):
         found = sum(each[3] for each in done) / max(1, sum(each[2] for each in done))
         ROWS.append((label, name, len(done), wrong, len(failed), f"{100 * found:.0f}%", milliseconds(often),
                      milliseconds(longest), f"{longest / usual:.2f}" if usual else "-"))
+        # A line as soon as it is known: the long form takes minutes.
+        print(f"{label}, {name}: {len(done)} answers, {wrong} wrong, {len(failed)} failed, {100 * found:.0f}% found, longest "
+              f"{milliseconds(longest)} ms ({longest / usual if usual else 0:.2f} of usual)", flush=True)
+        if MOST_LONGER and usual and longest > MOST_LONGER * usual:
+            PROBLEMS.append(f"{label}, {name}: {longest / usual:.2f} times the usual time between two tokens")
         if not done:
             PROBLEMS.append(f"{label}, {name}: no request was answered")
         if wrong:

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "quire/backend/cuda/move_kernels.h"
 #include "quire/backend/cuda/row_kernels.h"
 #include "quire/base/numbers.h"
 
@@ -88,6 +89,10 @@ Result<void> CudaDevice::start() {
     return fail(fmt::format("GPU {} ({}): {}", facts_.number, facts_.name, describe(error)));
   };
   if (auto ok = attempt(cudaSetDevice(static_cast<int>(facts_.number))); !ok) return ok;
+  int same_address = 0;
+  can_move_ = cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem,
+                                     static_cast<int>(facts_.number)) == cudaSuccess &&
+              same_address != 0;
   if (auto ok = attempt(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); !ok) return ok;
   for (cudaEvent_t& event : words_done_) {
     if (auto ok = attempt(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); !ok) return ok;
@@ -150,6 +155,7 @@ PoolResult<void*> CudaDevice::allocate(std::size_t bytes, std::size_t alignment)
 
 void CudaDevice::deallocate(void* memory, std::size_t) noexcept {
   if (memory == nullptr) return;
+  submit_moves();
   note(cudaStreamSynchronize(stream_));
   const auto moved = std::ranges::find(moved_, memory, &std::pair<void*, void*>::first);
   cudaFree(moved == moved_.end() ? memory : moved->second);
@@ -168,6 +174,7 @@ PoolResult<void*> CudaDevice::allocate_host(std::size_t bytes) {
 void CudaDevice::deallocate_host(void* memory, std::size_t bytes) noexcept {
   const auto area = std::ranges::find(areas_, memory, &HostArea::begin);
   if (area != areas_.end()) {
+    submit_moves();
     note(cudaStreamSynchronize(stream_));
     for (std::size_t i = 0; i < area->pinned.size(); ++i) {
       if (area->pinned[i]) cudaHostUnregister(area->begin + i * kPinned);
@@ -179,12 +186,12 @@ void CudaDevice::deallocate_host(void* memory, std::size_t bytes) noexcept {
 
 void CudaDevice::prepare_host(void* memory, std::size_t bytes) noexcept {
   if (lost_) return;
-  for (std::size_t done = 0; done < bytes;) done += pin(static_cast<std::byte*>(memory) + done, bytes - done);
+  for (std::size_t done = 0; done < bytes;) done += pin(static_cast<std::byte*>(memory) + done, bytes - done).bytes;
 }
 
 // How many bytes from here on one transfer may take: a transfer must not go over the end of a pinned piece, since each
 // piece is pinned by itself. Pins the first piece. Where that fails, the transfer is slower and nothing else.
-std::size_t CudaDevice::pin(const void* memory, std::size_t bytes) {
+CudaDevice::Pinned CudaDevice::pin(const void* memory, std::size_t bytes) {
   const auto* const at = static_cast<const std::byte*>(memory);
   for (HostArea& area : areas_) {
     if (at < area.begin || at >= area.begin + area.bytes) continue;
@@ -193,63 +200,77 @@ std::size_t CudaDevice::pin(const void* memory, std::size_t bytes) {
     if (!area.tried[piece]) {
       area.tried[piece] = true;
       const std::size_t length = std::min(kPinned, area.bytes - piece * kPinned);
-      area.pinned[piece] =
-          cudaHostRegister(area.begin + piece * kPinned, length, cudaHostRegisterDefault) == cudaSuccess;
+      const unsigned flags = can_move_ ? cudaHostRegisterMapped : cudaHostRegisterDefault;
+      area.pinned[piece] = cudaHostRegister(area.begin + piece * kPinned, length, flags) == cudaSuccess;
       if (!area.pinned[piece]) cudaGetLastError();
     }
-    return std::min(bytes, (piece + 1) * kPinned - offset);
+    return {std::min(bytes, (piece + 1) * kPinned - offset), area.pinned[piece]};
   }
-  return bytes;
+  return {bytes, false};
+}
+
+// Whether the transfer is one of those that are submitted together, later.
+bool CudaDevice::collect(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction) {
+  if (!can_move_ || !cuda::MoveList::suits(to, from, bytes)) return false;
+  if (moves_direction_ != direction) submit_moves();
+  moves_direction_ = direction;
+  if (moves_.add(to, from, bytes)) return true;
+  submit_moves();
+  return moves_.add(to, from, bytes);
+}
+
+void CudaDevice::submit_moves() {
+  if (moves_.count == 0) return;
+  if (!lost_) {
+    cuda::launch_moves(stream_, moves_, facts_.multiprocessors);
+    note_launches();
+  }
+  moves_.count = moves_.chunks = 0;
+}
+
+PoolResult<void> CudaDevice::transfer(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction,
+                                      const char* what) {
+  if (before_work_) before_work_();
+  if (lost_) return std::unexpected(PoolError::device_failure(what, bytes));
+  for (std::size_t done = 0; done < bytes;) {
+    auto* const part_to = static_cast<std::byte*>(to) + done;
+    const auto* const part_from = static_cast<const std::byte*>(from) + done;
+    const Pinned part = pin(direction == cudaMemcpyHostToDevice ? part_from : part_to, bytes - done);
+    done += part.bytes;
+    if (part.pinned && collect(part_to, part_from, part.bytes, direction)) continue;
+    submit_moves();
+    if (auto ok = submitted(cudaMemcpyAsync(part_to, part_from, part.bytes, direction, stream_), what, bytes); !ok) {
+      return ok;
+    }
+  }
+  return {};
 }
 
 PoolResult<void> CudaDevice::upload(void* to, const void* from_host, std::size_t bytes) {
-  if (before_work_) before_work_();
-  if (lost_) return std::unexpected(PoolError::device_failure("upload", bytes));
-  for (std::size_t done = 0; done < bytes;) {
-    const auto* const from = static_cast<const std::byte*>(from_host) + done;
-    const std::size_t some = pin(from, bytes - done);
-    if (auto ok =
-            submitted(cudaMemcpyAsync(static_cast<std::byte*>(to) + done, from, some, cudaMemcpyHostToDevice, stream_),
-                      "upload", bytes);
-        !ok) {
-      return ok;
-    }
-    done += some;
-  }
-  return {};
+  return transfer(to, from_host, bytes, cudaMemcpyHostToDevice, "upload");
 }
 
 PoolResult<void> CudaDevice::download(void* to_host, const void* from, std::size_t bytes) {
-  if (before_work_) before_work_();
-  if (lost_) return std::unexpected(PoolError::device_failure("download", bytes));
-  for (std::size_t done = 0; done < bytes;) {
-    auto* const to = static_cast<std::byte*>(to_host) + done;
-    const std::size_t some = pin(to, bytes - done);
-    if (auto ok = submitted(
-            cudaMemcpyAsync(to, static_cast<const std::byte*>(from) + done, some, cudaMemcpyDeviceToHost, stream_),
-            "download", bytes);
-        !ok) {
-      return ok;
-    }
-    done += some;
-  }
-  return {};
+  return transfer(to_host, from, bytes, cudaMemcpyDeviceToHost, "download");
 }
 
 PoolResult<void> CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
   if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("copy", bytes));
+  submit_moves();
   return submitted(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy", bytes);
 }
 
 PoolResult<void> CudaDevice::zero(void* to, std::size_t bytes) {
   if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("zero", bytes));
+  submit_moves();
   return submitted(cudaMemsetAsync(to, 0, bytes, stream_), "zero", bytes);
 }
 
 PoolResult<void> CudaDevice::fence() {
   if (before_work_) before_work_();
+  submit_moves();
   note(cudaStreamSynchronize(stream_));
   note(cudaGetLastError());
   if (lost_ || std::exchange(failed_, false)) return std::unexpected(PoolError::failed_at_fence(why_));
@@ -259,6 +280,7 @@ PoolResult<void> CudaDevice::fence() {
 PoolResult<void> CudaDevice::upload_words(void* to, std::span<const Word> words) {
   if (before_work_) before_work_();
   if (lost_) return std::unexpected(PoolError::device_failure("upload", words.size_bytes()));
+  submit_moves();
   while (!words.empty()) {
     const auto some = words.first(std::min(words.size(), kWords));
     const std::uint32_t half = next_half_;

@@ -1,5 +1,8 @@
 // Memory of one NVIDIA GPU, and the stream on which everything for it runs in order: copies and kernels.
 //
+// Small transfers to or from pinned memory are collected until something else is submitted, or somebody waits. Then one
+// kernel does all of them (moves.h).
+//
 // Host memory for transfers is pinned piece by piece, when a transfer first touches a piece: a large area that is never
 // used takes no room, and the first use of a piece costs some milliseconds.
 //
@@ -18,6 +21,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "quire/backend/cuda/moves.h"
 #include "quire/base/error.h"
 #include "quire/state/device.h"
 
@@ -43,7 +47,11 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   const CudaFacts& facts() const { return facts_; }
-  cudaStream_t stream() const { return stream_; }
+  // For work that is submitted directly. What was collected goes first, so ask for it each time.
+  cudaStream_t stream() {
+    submit_moves();
+    return stream_;
+  }
   // Kernels were submitted directly: takes note of an error at their launch. The next fence reports it.
   void note_launches() { note(cudaGetLastError()); }
   // Called before the device submits anything, so that work which the backend has collected goes first.
@@ -79,7 +87,14 @@ class CudaDevice final : public Device {
   explicit CudaDevice(CudaFacts facts);
   Result<void> start();
   PoolResult<void> submitted(cudaError_t error, const char* what, std::size_t bytes);
-  std::size_t pin(const void* memory, std::size_t bytes);
+  struct Pinned {
+    std::size_t bytes = 0;  // from here on, of one piece
+    bool pinned = false;
+  };
+  Pinned pin(const void* memory, std::size_t bytes);
+  PoolResult<void> transfer(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction, const char* what);
+  bool collect(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction);
+  void submit_moves();
 
   CudaFacts facts_;
   std::string name_;
@@ -89,6 +104,9 @@ class CudaDevice final : public Device {
   bool lost_ = false;
   std::function<void()> before_work_;
   std::vector<HostArea> areas_;
+  cuda::MoveList moves_;  // not submitted yet
+  cudaMemcpyKind moves_direction_ = cudaMemcpyHostToDevice;
+  bool can_move_ = false;                       // kernels can use pinned memory at its own address
   std::vector<std::pair<void*, void*>> moved_;  // allocations with an alignment of their own, and where CUDA has them
   // Words on their way: two halves, each free again when its event has passed.
   Word* words_host_ = nullptr;
