@@ -17,6 +17,7 @@
 #include "quire/cli/options.h"
 #include "quire/cli/printable.h"
 #include "quire/engine/hosted_model.h"
+#include "quire/jinja/template.h"
 #include "quire/journal/journal_writer.h"
 #include "quire/server/keys.h"
 
@@ -129,6 +130,11 @@ Result<std::string> serve(ServeOptions options, const Console& console) {
     if (keys.empty()) return fail(fmt::format("{}: there is no key in this file", file));
     options.server.keys.insert(options.server.keys.end(), keys.begin(), keys.end());
   }
+  if (!options.template_path.empty()) {
+    auto source = read_input(options.template_path, jinja::Template::kMaxSourceBytes);
+    if (!source) return std::unexpected(source.error());
+    options.server.chat_template = {.source = std::move(*source), .name = input_name(options.template_path)};
+  }
   std::optional<std::chrono::microseconds> target_itl;
   if (options.target_itl >= 0) target_itl = std::chrono::milliseconds(options.target_itl);
   const auto journal = open_journal(options.journal, console);  // outlives the pool
@@ -196,6 +202,8 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
   command->add_flag(
       "--any-model", server.any_model,
       "Answer whatever model a request names, with this one (default: an\nunknown name is refused with 404)");
+  command->add_option("--chat-template-file", options->template_path, "Use the chat template in this file")
+      ->type_name("FILE");
   command
       ->add_option_function<std::string>(
           "--pooling",

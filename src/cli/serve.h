@@ -30,6 +30,7 @@ struct ServeOptions {
   ModelOptions model;
   server::ServerOptions server;
   std::vector<std::string> key_files;
+  std::string template_path;  // a file with another chat template; empty: the model's
   ServeLog::Format log_format = ServeLog::Format::Text;
   std::uint32_t max_sequences = 64;
   std::uint32_t step_tokens = 256;
@@ -41,7 +42,8 @@ struct ServeOptions {
 };
 
 Result<std::string> serve(ServeOptions options, const Console& console);
-// The same with a model that is loaded. The key files and the journal are ready too: their options are not read.
+// The same with a model that is loaded. The files of keys and of the template, and the journal, are ready too: their
+// options are not read.
 Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOptions options, const Console& console);
 
 // Adds the command to the program's command line; see model_commands.h.

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "quire/cli/program_testing.h"
+#include "quire/cli/serving_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -53,6 +54,28 @@ TEST(Serve, RefusesKeyFilesWithoutAKey) {
   EXPECT_THAT(outcome.err, HasSubstr("there is no key in this file"));
   expect_refusal(call({"serve", "--port", "0", "--api-key-file", folder / "absent"}));
   expect_refusal(call({"serve", "--port", "0", "--api-key", "two words"}));
+}
+
+TEST(Serve, AnotherTemplateCanBeUsed) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "shout.jinja",
+                      "{%- for m in messages -%}<|im_start|>{{ m.role }}\nRepeat: {{ m.content }}<|im_end|>\n"
+                      "{% endfor %}<|im_start|>assistant{{ '\\n' }}");
+  testing::write_file(folder / "config.toml", "chat-template-file = \"" + (folder / "shout.jinja") + "\"\n");
+  const std::string body = R"({"messages": [{"role": "user", "content": "red kite owl"}], "temperature": 0})";
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"--chat-template-file", folder / "shout.jinja"}, {"--config", folder / "config.toml"}}) {
+    const testing::ServingProgram server(options);
+    EXPECT_THAT(server.ask("POST /v1/chat/completions", body), HasSubstr("\"content\":\"red kite owl\""));
+    EXPECT_THAT(server.ask("GET /props"), HasSubstr("Repeat: {{ m.content }}"));
+  }
+  testing::write_file(folder / "broken.jinja", "{% for %}");
+  const auto broken = call({"serve", "--port", "0", "--chat-template-file", folder / "broken.jinja"});
+  expect_refusal(broken);
+  EXPECT_THAT(broken.err, HasSubstr("broken.jinja: line 1: "));
+  const auto absent = call({"serve", "--port", "0", "--chat-template-file", folder / "absent.jinja"});
+  expect_refusal(absent);
+  EXPECT_THAT(absent.err, HasSubstr("absent.jinja"));
 }
 
 TEST(Serve, NamesTheTlsFileThatIsMissing) {

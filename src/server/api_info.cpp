@@ -117,7 +117,11 @@ void Api::delete_response(Call&& call) {
 }
 
 void Api::input_items(Call&& call) {
-  if (const auto found = find_response(call, kInputItems)) send(call.reply, {.body = input_items_json(*found)});
+  const auto found = find_response(call, kInputItems);
+  if (!found) return;
+  auto items = input_items_json(*found, call.request.query);
+  if (!items) return refuse(call, items.error());
+  send(call.reply, {.body = std::move(*items)});
 }
 
 // --- inspection of the engine

@@ -9,6 +9,7 @@
 
 #include "quire/server/api.h"
 #include "quire/server/fields.h"
+#include "quire/server/query.h"
 #include "quire/server/session_calls.h"
 #include "quire/server/session_requests.h"
 

@@ -9,6 +9,7 @@
 
 #include "quire/server/completion_format.h"
 #include "quire/server/fields.h"
+#include "quire/server/grammar_constraints.h"
 #include "quire/server/json_text.h"
 #include "quire/tools/answer_grammar.h"
 
@@ -36,6 +37,26 @@ void append_call(std::string& out, const tools::Call& call) {
   out += R"(,"arguments":)";
   append_json_string(out, call.arguments);
   out += '}';
+}
+
+class MatcherCheck final : public tools::CallCheck {
+ public:
+  explicit MatcherCheck(std::shared_ptr<grammar::Compiled> calls) : matcher_(std::move(calls)) {}
+  bool push(std::string_view text) override { return matcher_.accept_bytes(text) == text.size(); }
+  bool complete() const override { return matcher_.may_end(); }
+
+ private:
+  grammar::Matcher matcher_;
+};
+
+// A text that could be read as a call is one only if it fits the grammar of calls.
+std::optional<Error> add_check(tools::Reading& reading, const std::string& key, tools::AnswerGrammar grammar,
+                               const TextModel& model) {
+  grammar.controls = {};  // the parser sees text
+  auto made = model.constraints().compiled("calls " + key, [&] { return tools::calls_grammar(grammar); });
+  if (!made) return made.error();
+  reading.check = [calls = std::move(*made)] { return std::make_unique<MatcherCheck>(calls); };
+  return std::nullopt;
 }
 
 }  // namespace
@@ -72,7 +93,9 @@ std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedC
                                   const TextModel& model, engine::Request& options) {
   const bool required = style.tools && style.choice.kind != ToolChoice::Kind::Auto;
   const bool strict = style.tools && std::ranges::any_of(style.tools->all(), &tools::Tool::strict);
-  if (!asked && !required && !strict) return std::nullopt;
+  // Calls that the model begins by itself are enforced too, so that they are well-formed and can be streamed.
+  const bool auto_only = !asked && !required && !strict;
+  if (auto_only && (!style.tools || !tools::leaves_text_free(*style.format))) return std::nullopt;
   const std::vector<std::string> controls = model.mark_tokens();
   tools::AnswerGrammar grammar{.format = style.format,
                                .shape = model.style().shape,
@@ -98,10 +121,13 @@ std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedC
   }
   if (style.tools) {
     for (const tools::Tool& tool : style.tools->all()) {
-      key += fmt::format("\n{:?} {} {}", tool.name, tool.strict, json::serialize(tool.parameters));
+      key += fmt::format("\n{:?} {}", tool.name, tool.strict);
+      if (!auto_only) key += json::serialize(tool.parameters);
     }
   }
-  auto made = model.constraints().make(key, [&] { return tools::answer_grammar(grammar); });
+  auto made = model.constraints().make(
+      key, [&] { return tools::answer_grammar(grammar); }, !auto_only);
+  if (!made && auto_only) return std::nullopt;  // the calls are read all the same
   if (!made) {
     const std::string& why = made.error().message;
     if (shape_fails || !style.tools) {
@@ -111,6 +137,11 @@ std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedC
   }
   options.constraint = std::move(*made);
   style.reading = tools::reading(grammar);
+  if (tools::needs_check(grammar)) {
+    if (const auto error = add_check(style.reading, key, grammar, model)) {
+      return invalid(fmt::format("'tools': {}", error->message), "tools");
+    }
+  }
   return std::nullopt;
 }
 

@@ -37,9 +37,9 @@ struct AnswerStyle {
 // Reads "tools", "tool_choice" and "parallel_tool_calls". Fails with the error for the client.
 std::expected<AnswerStyle, ApiError> answer_style(const boost::json::object& body, const TextModel& model);
 
-// Makes the answers follow a grammar if a shape was asked for, a call is required, or a tool is strict. Then an answer
-// is calls, or a text of that shape, or a free text if none was asked for. Needs the primer. Fails with the error for
-// the client.
+// Makes the answers follow a grammar if a shape was asked for, a call is required, a tool is strict, or the model may
+// call tools and its format leaves other text free (tools::leaves_text_free). Then an answer is calls, or a text of
+// that shape, or a free text if none was asked for. Needs the primer. Fails with the error for the client.
 std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedConstraint>& asked,
                                   const TextModel& model, engine::Request& options);
 

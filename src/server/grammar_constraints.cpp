@@ -7,11 +7,13 @@ namespace {
 
 class GrammarConstraint final : public engine::Constraint {
  public:
-  explicit GrammarConstraint(std::shared_ptr<grammar::Compiled> compiled) : matcher_(std::move(compiled)) {}
+  GrammarConstraint(std::shared_ptr<grammar::Compiled> compiled, bool forces)
+      : matcher_(std::move(compiled)), forces_(forces) {}
 
   void mask(std::span<std::uint32_t> bits) override { matcher_.mask(bits); }
   bool accept(Token token) override { return matcher_.accept(token); }
   void forced(std::vector<Token>& out) override {
+    if (!forces_) return;
     const std::vector<grammar::TokenId> tokens = matcher_.forced();
     out.insert(out.end(), tokens.begin(), tokens.end());
   }
@@ -23,6 +25,7 @@ class GrammarConstraint final : public engine::Constraint {
 
  private:
   grammar::Matcher matcher_;
+  bool forces_;
 };
 
 }  // namespace
@@ -40,16 +43,22 @@ Result<ConstraintFactory> GrammarConstraints::make(const grammar::ConstraintSpec
 }
 
 Result<ConstraintFactory> GrammarConstraints::make(const std::string& key,
-                                                   const std::function<Result<grammar::Grammar>()>& build) {
-  auto compiled = cache_.get(key, [&]() -> Result<std::shared_ptr<grammar::Compiled>> {
+                                                   const std::function<Result<grammar::Grammar>()>& build,
+                                                   bool forces) {
+  auto made = compiled(key, build);
+  if (!made) return std::unexpected(made.error());
+  return [shared = std::move(*made), forces]() -> std::unique_ptr<engine::Constraint> {
+    return std::make_unique<GrammarConstraint>(shared, forces);
+  };
+}
+
+Result<std::shared_ptr<grammar::Compiled>> GrammarConstraints::compiled(
+    const std::string& key, const std::function<Result<grammar::Grammar>()>& build) {
+  return cache_.get(key, [&]() -> Result<std::shared_ptr<grammar::Compiled>> {
     auto grammar = build();
     if (!grammar) return std::unexpected(grammar.error());
     return grammar::compile(std::move(*grammar), trie());
   });
-  if (!compiled) return std::unexpected(compiled.error());
-  return [shared = std::move(*compiled)]() -> std::unique_ptr<engine::Constraint> {
-    return std::make_unique<GrammarConstraint>(shared);
-  };
 }
 
 }  // namespace quire::server

@@ -4,7 +4,7 @@
 // Who may call: any number of threads at the same time.
 // What holds: constraints that are written alike share their compiled grammar. The tokenizer outlives it; a factory and
 //   its constraints may outlive it.
-// How it fails: make() with one line that names what cannot be enforced.
+// How it fails: make() and compiled() with one line that names what cannot be enforced.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,13 @@ class GrammarConstraints {
   GrammarConstraints(const text::Tokenizer& tokenizer, std::uint32_t vocabulary);
 
   Result<ConstraintFactory> make(const grammar::ConstraintSpec& spec);
-  // A grammar that is built in another way. `key`: equal for grammars that are the same.
-  Result<ConstraintFactory> make(const std::string& key, const std::function<Result<grammar::Grammar>()>& build);
+  // A grammar that is built in another way. `key`: equal for grammars that are the same. Without `forces` every token
+  // is sampled, also where there is only one text to go on with: an answer that fits has the tokens that it has without
+  // the constraint.
+  Result<ConstraintFactory> make(const std::string& key, const std::function<Result<grammar::Grammar>()>& build,
+                                 bool forces = true);
+  Result<std::shared_ptr<grammar::Compiled>> compiled(const std::string& key,
+                                                      const std::function<Result<grammar::Grammar>()>& build);
 
  private:
   std::shared_ptr<const grammar::TokenTrie> trie();

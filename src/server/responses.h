@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <expected>
 #include <string>
+#include <string_view>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -25,8 +26,11 @@ std::expected<AnswerRequest, ApiError> parse_response(boost::json::object&& body
 // Items as they are stored, with ids. A text is one message of the user.
 std::expected<boost::json::array, ApiError> items_of(const boost::json::value& input);
 
-// The items of its request, the last one first, as a list.
-std::string input_items_json(const StoredResponse& response);
+// The items of its request as a list: the page that the query asks for (limit, after, order).
+std::expected<std::string, ApiError> input_items_json(const StoredResponse& response, std::string_view query);
+
+// The id of an item of the request: the client's, or one that names the response and the place.
+std::string input_item_id(const StoredResponse& response, std::size_t index);
 
 // What a response says about its request, and where it is kept.
 struct ResponseFrame {

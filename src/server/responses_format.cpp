@@ -1,13 +1,18 @@
 // Answers of OpenAI's Responses API.
+#include <algorithm>
 #include <ctime>
+#include <numeric>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
 #include "quire/base/utf8.h"
+#include "quire/server/fields.h"
+#include "quire/server/query.h"
 #include "quire/server/responses.h"
 
 namespace quire::server {
@@ -38,18 +43,45 @@ json::object usage_of(const UsageSum& usage, const AnswerEnd& end) {
 
 }  // namespace
 
-std::string input_items_json(const StoredResponse& response) {
+std::string input_item_id(const StoredResponse& response, std::size_t index) {
+  const json::object* const item = response.input[index].if_object();
+  const json::value* const id = item != nullptr ? item->if_contains("id") : nullptr;
+  return id != nullptr && id->is_string() ? std::string(id->get_string()) : fmt::format("{}_in_{}", response.id, index);
+}
+
+std::expected<std::string, ApiError> input_items_json(const StoredResponse& response, std::string_view query) {
+  constexpr std::uint64_t kUsual = 20, kMost = 100;
+  const auto limit = number_in_query(query, "limit");
+  if (!limit) return std::unexpected(limit.error());
+  if (*limit && (**limit < 1 || **limit > kMost)) return wrong("limit", "must be a whole number from 1 to 100");
+  const std::string order = text_in_query(query, "order").value_or("desc");
+  if (order != "asc" && order != "desc") return wrong("order", "must be \"asc\" or \"desc\"");
+  const auto after = text_in_query(query, "after");
+
+  std::vector<std::size_t> places(response.input.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  if (order == "desc") std::ranges::reverse(places);
+  auto from = places.begin();
+  if (after) {
+    from = std::ranges::find(places, *after, [&](std::size_t i) { return input_item_id(response, i); });
+    if (from == places.end())
+      return wrong("after", fmt::format("is {}, and the response has no such item", quoted(*after)));
+    ++from;
+  }
   json::array data;
-  for (std::size_t i = response.input.size(); i-- > 0;) {
-    json::object item = response.input[i].is_object() ? response.input[i].get_object() : json::object();
+  for (; from != places.end() && data.size() < limit->value_or(kUsual); ++from) {
+    json::object item = response.input[*from].is_object() ? response.input[*from].get_object() : json::object();
     if (!item.contains("type")) item["type"] = "message";
-    if (!item.contains("id")) item["id"] = fmt::format("{}_in_{}", response.id, i);
+    item["id"] = input_item_id(response, *from);
     data.push_back(std::move(item));
   }
   const json::value first = data.empty() ? json::value() : data.front().at("id");
   const json::value last = data.empty() ? json::value() : data.back().at("id");
-  return json::serialize(json::object{
-      {"object", "list"}, {"data", std::move(data)}, {"first_id", first}, {"last_id", last}, {"has_more", false}});
+  return json::serialize(json::object{{"object", "list"},
+                                      {"data", std::move(data)},
+                                      {"first_id", first},
+                                      {"last_id", last},
+                                      {"has_more", from != places.end()}});
 }
 
 ResponsesShape::ResponsesShape(const TextModel& model, ResponseFrame frame)

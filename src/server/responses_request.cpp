@@ -83,6 +83,53 @@ Checked add_item(ChatBuilder& chat, const json::value& item, const std::string& 
   return {};
 }
 
+// The item with this id: of a response that this one continues, or of one that is kept. The server's ids name their
+// response: msg_RESPONSE_2 is item 2 of its output, resp_RESPONSE_in_0 item 0 of its input. Null: there is none.
+const json::value* find_item(std::string_view id, const StoredResponse* previous, const StoredResponseRef& named) {
+  const auto in = [&](const StoredResponse& response) -> const json::value* {
+    for (const json::value& item : response.output) {
+      if (item.at("id").as_string() == id) return &item;
+    }
+    for (std::size_t i = 0; i < response.input.size(); ++i) {
+      if (input_item_id(response, i) == id) return &response.input[i];
+    }
+    return nullptr;
+  };
+  for (; previous != nullptr; previous = previous->previous.get()) {
+    if (const json::value* const found = in(*previous)) return found;
+  }
+  return named ? in(*named) : nullptr;
+}
+
+// Puts items in the place of references to them.
+Checked replace_references(json::array& items, const StoredResponse* previous, ResponseStore& store, Namespace tenant) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const json::object* const item = items[i].if_object();
+    const json::value* const type = item != nullptr ? item->if_contains("type") : nullptr;
+    // The type may be left out.
+    const bool untyped = type == nullptr || type->is_null();
+    const bool reference =
+        untyped ? item != nullptr && item->size() - (type != nullptr ? 1 : 0) == 1 && item->contains("id")
+                : *type == "item_reference";
+    if (!reference) continue;
+    const std::string at = fmt::format("input[{}]", i);
+    Fields fields(*item, at + ".");
+    const auto id = fields.string("id");
+    if (fields.error()) return std::unexpected(*fields.error());
+    if (!id) return wrong(at + ".id", "is missing");
+    const std::size_t begin = id->find('_') + 1;
+    const std::string_view response = id->substr(begin, id->find('_', begin) - begin);
+    const StoredResponseRef named = store.find(tenant, fmt::format("resp_{}", response));
+    const json::value* const found = find_item(*id, previous, named);
+    if (found == nullptr) {
+      return wrong(at,
+                   fmt::format("refers to the item {}, and no response that is kept has one of this id", quoted(*id)));
+    }
+    items[i] = json::value(*found);
+  }
+  return {};
+}
+
 std::expected<json::array, ApiError> tools_of(const json::array& tools) {
   json::array out;
   for (std::size_t i = 0; i < tools.size(); ++i) {
@@ -250,6 +297,9 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
           .code = "previous_response_not_found"});
     }
   }
+
+  if (auto ok = replace_references(*items, frame.previous.get(), store, tenant); !ok)
+    return std::unexpected(ok.error());
 
   // Instructions are those of this request alone. Items of earlier responses come before its own.
   ChatBuilder builder;

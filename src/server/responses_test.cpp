@@ -144,6 +144,64 @@ TEST_F(Responses, CanBeReadAgainWithTheirItems) {
   EXPECT_EQ(server_->get("/v1/responses/" + unkept).parsed().at("error").at("code"), "response_not_found");
 }
 
+TEST_F(Responses, GiveTheirInputPageByPage) {
+  json::array input;
+  for (int i = 0; i < 25; ++i) {
+    input.push_back(json::object{{"role", "user"}, {"content", fmt::format("plain {}", i)}});
+    if (i == 7) input.back().as_object()["id"] = "my/7";
+  }
+  const std::string path = "/v1/responses/" + id_of(ask(input)) + "/input_items";
+  const auto page = [&](const std::string& query) {
+    const Reply reply = server_->get(path + query);
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    return reply.parsed();
+  };
+  const json::value newest = page("");
+  EXPECT_EQ(newest.at("data").as_array().size(), 20u);
+  EXPECT_EQ(newest.at("has_more"), json::value(true));
+  EXPECT_EQ(newest.at("data").at(0).at("content"), "plain 24");
+  EXPECT_EQ(newest.at("first_id"), newest.at("data").at(0).at("id"));
+  // All pages together are all items.
+  for (const char* const order : {"asc", "desc"}) {
+    std::vector<std::string> all;
+    std::string after;
+    for (bool more = true; more && all.size() < 100;) {
+      const json::value next = page(fmt::format("?limit=4&order={}{}", order, after));
+      for (const json::value& item : next.at("data").as_array()) all.emplace_back(item.at("content").as_string());
+      more = next.at("has_more").as_bool();
+      after = fmt::format("&after={}", std::string_view(next.at("last_id").as_string()));
+    }
+    ASSERT_EQ(all.size(), 25u) << order;
+    EXPECT_EQ(all[0], std::string_view(order) == "asc" ? "plain 0" : "plain 24");
+  }
+  EXPECT_EQ(page("?order=asc&after=my%2F7&limit=1").at("data").at(0).at("content"), "plain 8");
+  for (const char* const wrong : {"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=nothing"}) {
+    EXPECT_EQ(server_->get(path + wrong).status, 400u) << wrong;
+  }
+}
+
+TEST_F(Responses, ItemsCanBeReferredTo) {
+  const Reply first = ask("weather?", kTools);
+  const json::value output = first.parsed().at("output");
+  const json::value items = server_->get("/v1/responses/" + id_of(first) + "/input_items").parsed().at("data");
+  json::array refers = {json::object{{"type", "item_reference"}, {"id", items.at(0).at("id")}}};
+  for (const json::value& item : output.as_array()) refers.push_back(json::object{{"id", item.at("id")}});
+  const json::object result{
+      {"type", "function_call_output"}, {"call_id", output.at(1).at("call_id")}, {"output", "sunny"}};
+  refers.push_back(result);
+  const Reply second = ask(refers, kTools);
+  ASSERT_EQ(second.status, 200u) << second.body;
+  EXPECT_EQ(second.parsed().at("output").at(0).at("content").at(0).at("text"), "It is sunny in Rome, 24 degrees.");
+  json::array all = {json::object{{"role", "user"}, {"content", "weather?"}}};
+  for (const json::value& item : output.as_array()) all.push_back(item);
+  all.push_back(result);
+  EXPECT_EQ(ask(all, kTools).parsed().at("usage").at("input_tokens"), second.parsed().at("usage").at("input_tokens"));
+  // What is kept are the items themselves.
+  send_delete("/v1/responses/" + id_of(first));
+  EXPECT_EQ(ask(refers, kTools).status, 400u);
+  EXPECT_EQ(ask("plain", fmt::format(R"("previous_response_id": "{}")", id_of(second))).status, 200u);
+}
+
 TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
   const struct {
     const char* body;
@@ -155,7 +213,8 @@ TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
        "'input[0].role' must be one of user, assistant, system, developer"},
       {R"({"input": [{"type": "function_call_output", "output": "x"}]})", "'input[0].call_id' is missing"},
       {R"({"input": [{"type": "item_reference", "id": "x"}]})",
-       "'input[0]' is of type 'item_reference', which this server does not take"},
+       "'input[0]' refers to the item 'x', and no response that is kept has one of this id"},
+      {R"({"input": [{"type": "item_reference"}]})", "'input[0].id' is missing"},
       {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
        "'input[0].content[0]' is of type 'input_image', and this server takes text only"},
       {R"({"input": "x", "tools": [{"type": "web_search"}]})",

@@ -107,12 +107,18 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   impl->grace = options.grace;
   std::vector<AdapterName> adapters;
   for (const auto& adapter : host->model().adapters()) adapters.push_back({adapter.name(), adapter.fingerprint()});
+  TextModelOptions text_options{.alias = options.alias,
+                                .any_name = options.any_model,
+                                .pooling = options.pooling,
+                                .adapters = std::move(adapters)};
+  if (auto& given = options.chat_template) {
+    text_options.chat_template = {.source = std::move(given->source), .name = std::move(given->name)};
+  }
   auto text = TextModel::create(host->model().file(), host->context(), host->model().hyperparameters().vocabulary,
-                                {.alias = options.alias,
-                                 .any_name = options.any_model,
-                                 .pooling = options.pooling,
-                                 .adapters = std::move(adapters)});
+                                text_options);
   if (!text) return std::unexpected(text.error());
+  // A model without a template is served, but a template that was asked for is used or refused.
+  if (text_options.chat_template && (*text)->chat() == nullptr) return fail((*text)->why_no_chat());
   impl->text = std::move(*text);
   impl->host = std::move(host);
 

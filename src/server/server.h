@@ -7,9 +7,9 @@
 // What holds: stop() refuses new requests. Running requests have the grace time to finish. Then they are cut off, with
 //   an error that says so. A second stop() does not wait. After run() no request is left.
 // How it fails: create() returns one line: the address is not available, the tokenizer is not supported, or a key, the
-//   file of keys or a certificate is invalid. run() returns one line if the device is lost: HttpOptions::on_note is
-//   told at once, every request gets that error, and the server stops by itself. Only a new process can use the device
-//   again.
+//   file of keys, a certificate or a chat template is invalid. run() returns one line if the device is lost:
+//   HttpOptions::on_note is told at once, every request gets that error, and the server stops by itself. Only a new
+//   process can use the device again.
 #pragma once
 
 #include <chrono>
@@ -33,6 +33,10 @@ struct ServerOptions {
   std::string alias;                       // the model's name; empty: its file's
   bool any_model = false;                  // answer whatever model a request names
   std::optional<engine::Pooling> pooling;  // of embeddings; empty: as the model's file says
+  struct ChatTemplate {
+    std::string source, name;  // the name is for error messages
+  };
+  std::optional<ChatTemplate> chat_template;  // instead of the model's own
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds stream_keep_alive{10'000};  // a comment in a stream that is silent this long; 0: none

@@ -132,11 +132,12 @@ TEST_F(ServerTools, ContentIsNullIfThereAreOnlyCalls) {
 }
 
 TEST_F(ServerTools, StreamedTheDeltasMakeTheSame) {
+  const std::string more = std::string(kTools) + R"(, "seed": 7, "max_tokens": 100)";
   for (const char* const content : {"weather?", "two", "broken", "think"}) {
-    const json::value whole = ask(content, kTools);
+    const json::value whole = ask(content, more);
     const Gathered streamed = gather(server_->post(
         "/v1/chat/completions",
-        fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}], {}, "stream": true}})", content, kTools)));
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}], {}, "stream": true}})", content, more)));
     EXPECT_EQ(streamed.finish, whole.at("finish_reason").as_string());
     const json::object& message = whole.at("message").as_object();
     EXPECT_EQ(streamed.content, message.at("content").is_null() ? "" : message.at("content").as_string());
@@ -160,10 +161,76 @@ TEST_F(ServerTools, WithoutToolsOrWithToolChoiceNoneTheTextIsContent) {
   }
 }
 
-TEST_F(ServerTools, ABrokenCallIsContent) {
-  const json::value choice = ask("broken", kTools);
+// Arguments with few values, so that a model that would write something else soon comes to an end.
+std::string few_values(std::string_view more = "") {
+  return fmt::format(
+      R"("tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
+    "properties": {{"city": {{"enum": ["Rome", "Oslo"]}}, "days": {{"enum": [3, 5]}}}}, "required": ["city", "days"],
+    "additionalProperties": false}}{}}}}}, {{"type": "function", "function": {{"name": "get_time", "parameters": {{"type": "object",
+    "properties": {{}}, "additionalProperties": false}}{}}}}}], "max_tokens": 2000)",
+      more, more);
+}
+void expect_weather(const json::value& call) {
+  EXPECT_EQ(call.at("function").at("name"), "get_weather");
+  const json::value arguments = json::parse(call.at("function").at("arguments").as_string());
+  EXPECT_TRUE(arguments.at("city") == "Rome" || arguments.at("city") == "Oslo") << arguments;
+  EXPECT_TRUE(arguments.at("days") == 3 || arguments.at("days") == 5) << arguments;
+}
+
+// What a model writes behind the mark of a call is a call of one of the tools, whatever it would write.
+TEST_F(ServerTools, ACallThatTheModelBeginsByItselfIsWellFormed) {
+  for (int seed = 0; seed < 4; ++seed) {
+    const json::value choice =
+        ask("broken", fmt::format(R"({}, "seed": {}, "max_tokens": 60, "parallel_tool_calls": false)", kTools, seed));
+    const json::object& message = choice.at("message").as_object();
+    EXPECT_TRUE(message.at("content").is_null() || message.at("content") == "") << choice;
+    if (!message.contains("tool_calls")) continue;
+    EXPECT_EQ(message.at("tool_calls").at(0).at("function").at("name"), "get_weather");
+    const std::string_view arguments = message.at("tool_calls").at(0).at("function").at("arguments").as_string();
+    EXPECT_TRUE(arguments.empty() || arguments.starts_with('{')) << arguments;
+    EXPECT_TRUE(choice.at("finish_reason") == "length" || json::parse(arguments).is_object()) << choice;
+  }
+}
+
+// A client sees the arguments while they are written.
+TEST_F(ServerTools, ArgumentsAreStreamedPieceByPiece) {
+  const Reply reply = server_->post(
+      "/v1/chat/completions",
+      fmt::format(R"({{"messages": [{{"role": "user", "content": "weather?"}}], {}, "stream": true}})", kTools));
+  std::vector<std::string> pieces;
+  for (const std::string& event : testing::events(reply.body)) {
+    if (event == "[DONE]") continue;
+    const json::value chunk = json::parse(event);
+    const json::value* const calls = chunk.at("choices").at(0).at("delta").as_object().if_contains("tool_calls");
+    if (calls == nullptr) continue;
+    const std::string_view piece = calls->at(0).at("function").at("arguments").as_string();
+    if (!piece.empty()) pieces.emplace_back(piece);
+  }
+  EXPECT_GT(pieces.size(), 5u) << reply.body;
+  EXPECT_LT(pieces.front().size(), 5u) << pieces.front();
+}
+
+// Calls without a mark cannot be told from other text before they are complete.
+TEST_F(ServerTools, ABrokenCallWithoutAMarkIsContent) {
+  const std::string text = R"({"name": "get_weather", "parameters": {city: 3}} Sorry?)";
+  const auto server = serve({{"<|go|>", text}},
+                            "{{ tools|tojson }}{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}{% for c in "
+                            "m.tool_calls %}{{ '{\"name\": \"' + c.function.name + '\", \"parameters\": ' + "
+                            "c.function.arguments|tojson + '}' }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% "
+                            "endfor %}<|go|>");
+  const json::value choice = ask("weather?", kTools, server.get());
   EXPECT_EQ(choice.at("finish_reason"), "stop");
-  EXPECT_EQ(choice.at("message").at("content"), script("<|broken|>"));
+  EXPECT_EQ(choice.at("message").at("content"), json::value(text));
+  // A strict tool is enforced at the beginning of an answer, also beside another shape.
+  for (const char* const shape :
+       {"", R"(, "response_format": {"type": "json_object"})", R"(, "guided_regex": "[a-z{]{1,9}")"}) {
+    const json::value strict =
+        ask("weather?", few_values(R"(, "strict": true)") + R"(, "parallel_tool_calls": false, "seed": 3)" + shape,
+            server.get());
+    if (!strict.at("message").as_object().contains("tool_calls")) continue;
+    const json::value& call = strict.at("message").at("tool_calls").at(0);
+    if (call.at("function").at("name") == "get_weather") expect_weather(call);
+  }
 }
 
 TEST_F(ServerTools, ACallCutAtTheLimitIsToldWithWhatIsKnown) {
@@ -228,22 +295,6 @@ TEST_F(ServerTools, ReasoningEffortReachesTheTemplate) {
             without + 6);
 }
 
-// Arguments with few values, so that a model that would write something else soon comes to an end.
-std::string few_values(std::string_view more = "") {
-  return fmt::format(
-      R"("tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
-    "properties": {{"city": {{"enum": ["Rome", "Oslo"]}}, "days": {{"enum": [3, 5]}}}}, "required": ["city", "days"],
-    "additionalProperties": false}}{}}}}}, {{"type": "function", "function": {{"name": "get_time", "parameters": {{"type": "object",
-    "properties": {{}}, "additionalProperties": false}}{}}}}}], "max_tokens": 2000)",
-      more, more);
-}
-void expect_weather(const json::value& call) {
-  EXPECT_EQ(call.at("function").at("name"), "get_weather");
-  const json::value arguments = json::parse(call.at("function").at("arguments").as_string());
-  EXPECT_TRUE(arguments.at("city") == "Rome" || arguments.at("city") == "Oslo") << arguments;
-  EXPECT_TRUE(arguments.at("days") == 3 || arguments.at("days") == 5) << arguments;
-}
-
 TEST_F(ServerTools, ANamedToolIsCalledWhateverTheModelWouldWrite) {
   const std::string named =
       few_values() +
@@ -291,11 +342,6 @@ TEST_F(ServerTools, WhatCannotBeEnforcedIsRefused) {
   EXPECT_EQ(strict.status, 400u);
   EXPECT_TRUE(strict.error_message().starts_with("'tools': the schema of the function 'f' cannot be enforced: "))
       << strict.body;
-  const Reply both =
-      server_->post("/v1/chat/completions",
-                    fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "guided_regex": "a"}})",
-                                few_values(R"(, "strict": true)")));
-  EXPECT_EQ(both.status, 400u) << both.body;
   const Reply shape = server_->post(
       "/v1/chat/completions",
       fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}, "guided_regex": "(a)\\1"}})", kTools));
@@ -330,7 +376,8 @@ TEST_F(ServerTools, BesideAShapeCallsGetThroughAndTextHasTheShape) {
       EXPECT_EQ(called.at("finish_reason"), "tool_calls") << called;
       EXPECT_TRUE(called.at("message").at("content").is_null()) << called;
       const json::array& calls = called.at("message").at("tool_calls").as_array();
-      EXPECT_TRUE(strict || calls.size() == 2) << called;
+      // Tokens that are forced lead the model away from its script: there may be more calls than it has.
+      EXPECT_TRUE(strict || calls.size() >= 2) << called;
       for (const json::value& call : calls) {
         if (strict && call.at("function").at("name") == "get_weather") expect_weather(call);
       }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -262,23 +261,6 @@ CompletionResult parse_session_chat(std::shared_ptr<SessionTurn> turn, json::obj
   turn->begin_answer(request->prompts.front(), true, {}, false);
   request->session = std::move(turn);
   return request;
-}
-
-std::expected<std::optional<std::uint64_t>, ApiError> number_in_query(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view each = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(each.size() + 1, query.size()));
-    if (!each.starts_with(name) || each.size() <= name.size() || each[name.size()] != '=') continue;
-    const std::string_view text = each.substr(name.size() + 1);
-    std::uint64_t number = 0;
-    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || rest != text.data() + text.size()) {
-      return std::unexpected(
-          invalid(fmt::format("'{}' must be a whole number, not {}", name, quoted(text)), std::string(name)));
-    }
-    return number;
-  }
-  return std::nullopt;
 }
 
 std::expected<std::string, ApiError> file_name(const json::object& body, const std::string& otherwise) {

@@ -32,8 +32,6 @@ CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, boost::json::
 CompletionResult parse_session_chat(std::shared_ptr<SessionTurn> turn, boost::json::object body, const TextModel& model,
                                     std::uint64_t room);
 
-// The whole number of `name=number` in a query. Empty: it is not there.
-std::expected<std::optional<std::uint64_t>, ApiError> number_in_query(std::string_view query, std::string_view name);
 // A name of a file: letters, digits, '.', '_' and '-', not '.' first.
 std::expected<std::string, ApiError> file_name(const boost::json::object& body, const std::string& otherwise);
 

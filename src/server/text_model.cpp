@@ -88,6 +88,7 @@ Result<std::unique_ptr<TextModel>> TextModel::create(const gguf::File& file, std
   model->adapters_ = options.adapters;
   model->facts_ = facts_of(file);
   if (options.pooling) model->facts_.pooling = *options.pooling;
+  if (options.chat_template) model->facts_.chat_template = repaired(options.chat_template->source);
   model->infill_ = text::find_infill_tokens(file, model->tokenizer_);
   model->context_ = context;
   model->vocabulary_ = vocabulary;

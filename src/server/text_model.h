@@ -33,7 +33,7 @@ struct ModelFacts {
   std::uint32_t embedding = 0;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;    // of its tensors
-  std::string chat_template;  // as the file has it
+  std::string chat_template;  // as the file has it, or the one that is used instead
   // How a text becomes a vector: as the file says, or else that of the last position. None: it has no embeddings.
   engine::Pooling pooling = engine::Pooling::Last;
 };

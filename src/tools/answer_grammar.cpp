@@ -23,6 +23,7 @@ using grammar::SymbolId;
 using Symbols = std::vector<SymbolId>;
 
 constexpr std::uint32_t kMostSpace = 8;
+constexpr std::uint32_t kMostKeyBytes = 128;
 
 const Shape& written(const AnswerGrammar& asked) {
   return asked.shape != nullptr ? *asked.shape : asked.format->shapes.front();
@@ -48,19 +49,38 @@ class Builder {
 
   Result<grammar::Grammar> build() {
     if (!calls_possible() && !asked_.text) return fail("there is nothing to constrain");
-    if (auto error = unreadable()) return std::unexpected(std::move(*error));
     if (asked_.text && !asked_.required) {
       const auto text = asked_.text(grammar_);
       if (!text) return std::unexpected(text.error());
       text_ = *text;
     }
-    grammar_.set_start(header_.empty() ? flat() : headed());
+    return finish(header_.empty() ? flat() : headed());
+  }
+
+  Result<grammar::Grammar> build_calls() {
+    Symbols ways;
+    if (asked_.format->header.empty()) {
+      for (const Shape* const shape : shapes_beside_text()) {
+        ways.push_back(grammar_.sequence({sections(*shape), space_}));
+      }
+    } else {
+      Symbols calls;
+      for (const Shape& shape : asked_.format->shapes) calls.push_back(any_call(shape));
+      const SymbolId next = grammar_.sequence({space_, grammar_.optional(literal(header_))});
+      const std::uint32_t most = asked_.several ? grammar::kUnbounded : 1;
+      ways.push_back(grammar_.sequence({grammar_.repeat(grammar_.choice(std::move(calls)), 1, most, next), space_}));
+    }
+    return finish(grammar_.choice(std::move(ways)));
+  }
+
+ private:
+  Result<grammar::Grammar> finish(SymbolId start) {
+    grammar_.set_start(start);
     if (error_) return std::unexpected(*error_);
     if (const auto checked = grammar_.check(); !checked) return std::unexpected(checked.error());
     return std::move(grammar_);
   }
 
- private:
   // Text of the format: its control tokens are tokens.
   void add_text(Symbols& to, std::string_view text) {
     while (!text.empty()) {
@@ -84,33 +104,14 @@ class Builder {
     return grammar_.sequence(std::move(parts));
   }
 
-  // The parser must not take a text that was asked for as a call of a strict tool.
-  std::optional<Error> unreadable() const {
-    if (!calls_possible() || asked_.required || !asked_.text) return std::nullopt;
-    if (std::ranges::none_of(asked_.tools->all(), &Tool::strict)) return std::nullopt;
-    if (is_bare(asked_)) {
-      return Error{fmt::format(
-          "this model's calls (format '{}') have no mark of their own, so that those of strict functions cannot be "
-          "enforced beside another shape of the answer",
-          asked_.format->name)};
-    }
-    if (!asked_.text_is_json) {
-      return Error{"calls of strict functions can be enforced beside a JSON Schema, but beside no other constraint"};
-    }
-    return std::nullopt;
-  }
-
   // --- the parts of an answer
 
   // An answer whose sections have no headers. Marks of text may be left out.
   SymbolId flat() {
-    Symbols start;
-    if (asked_.reasoning != nullptr) {
-      const SymbolId whole = grammar_.sequence({thought(opened()), space_});
-      start.push_back(opened() ? whole : grammar_.optional(whole));
-    }
-    start.push_back(content());
-    return grammar_.sequence(std::move(start));
+    const SymbolId rest = content();
+    if (asked_.reasoning == nullptr) return rest;
+    const SymbolId reasoned = thought_and(opened(), grammar_.sequence({space_, rest}));
+    return opened() ? reasoned : grammar_.choice({reasoned, rest});
   }
 
   SymbolId content() {
@@ -124,13 +125,20 @@ class Builder {
       if (header_.empty() && !marks.aside) ways.push_back(between(marks, *text_));
     }
     if (calls_possible()) {
-      for (const Shape& shape : asked_.format->shapes) {
-        if (is_bare(asked_) || shape.where == Shape::Where::Anywhere) {
-          ways.push_back(grammar_.sequence({sections(shape), space_}));
-        }
+      for (const Shape* const shape : shapes_beside_text()) {
+        ways.push_back(grammar_.sequence({sections(*shape), space_}));
       }
     }
     return grammar_.choice(std::move(ways));
+  }
+
+  // The shapes of calls that an answer may have instead of a text that was asked for.
+  std::vector<const Shape*> shapes_beside_text() const {
+    std::vector<const Shape*> out;
+    for (const Shape& shape : asked_.format->shapes) {
+      if (is_bare(asked_) || shape.where == Shape::Where::Anywhere) out.push_back(&shape);
+    }
+    return out;
   }
 
   // Text up to the mark of a call. Where calls have no mark, the answer begins with one, or has none.
@@ -165,7 +173,7 @@ class Builder {
     const SymbolId next = grammar_.sequence({space_, header, rest});
     const bool headless = asked_.reasoning != nullptr && asked_.reasoning->header.empty();
     const SymbolId after_thought = headless ? grammar_.sequence({space_, rest}) : next;
-    if (asked_.reasoning != nullptr) grammar_.add(rest, {thought(false), after_thought});
+    if (asked_.reasoning != nullptr) grammar_.add(rest, {thought_and(false, after_thought)});
     if (calls_too) grammar_.add(rest, {headed_calls(header)});
     const std::string end[] = {std::string(header_)};
     const SymbolId free = grammar_.free_text(end);
@@ -176,7 +184,7 @@ class Builder {
       grammar_.add(rest, {section});
       if (!text_ && !asked_.required) grammar_.add(rest, {section, next});
     }
-    if (opened()) return grammar_.sequence({thought(true), after_thought});
+    if (opened()) return thought_and(true, after_thought);
     if (asked_.primer == header_) return rest;
     // The prompt ends inside a text, which the answer continues.
     if (only_calls) return next;
@@ -201,11 +209,17 @@ class Builder {
     return grammar_.sequence(std::move(parts));
   }
 
-  // `open`: the prompt has written its first mark.
-  SymbolId thought(bool open) {
+  // Reasoning and what follows it. `open`: the prompt has written its first mark. Where nothing is asked of an answer,
+  // it may end inside of its reasoning, as it may without a grammar.
+  SymbolId thought_and(bool open, SymbolId rest) {
     const std::string end[] = {std::string(asked_.reasoning->end)};
-    return between({.begin = open ? std::string_view() : asked_.reasoning->begin, .end = asked_.reasoning->end},
-                   grammar_.free_text(end));
+    const SymbolId after = grammar_.sequence({literal(asked_.reasoning->end), rest});
+    const bool free = !text_ && !asked_.required;
+    Symbols parts;
+    if (!open) add_text(parts, asked_.reasoning->begin);
+    parts.push_back(grammar_.free_text(end));
+    parts.push_back(free ? grammar_.optional(after) : after);
+    return grammar_.sequence(std::move(parts));
   }
 
   bool opened() const { return asked_.reasoning != nullptr && asked_.primer == asked_.reasoning->begin; }
@@ -249,13 +263,26 @@ class Builder {
     bool arguments = false;  // they have come
     for (const Part& part : parts) {
       switch (part.kind) {
-        case Part::Kind::Mark:
-        case Part::Kind::Skip: add_text(to, part.text); break;
+        case Part::Kind::Mark: add_text(to, part.text); break;
+        case Part::Kind::Skip:
+          if (has_schema(*tool)) {
+            add_text(to, part.text);
+          } else {
+            to.push_back(grammar_.optional(literal(part.text)));
+          }
+          break;
         case Part::Kind::Space: to.push_back(space_); break;
         case Part::Kind::Maybe:
           if (tool != nullptr && !arguments) to.push_back(grammar_.optional(literal(part.text)));
           break;
-        case Part::Kind::MaybeId: break;
+        case Part::Kind::MaybeId:
+          if (!has_schema(*tool)) {
+            Symbols id;
+            add_text(id, part.text);
+            id.push_back(grammar_.terminal(short_text(name_bytes())));
+            to.push_back(grammar_.optional(grammar_.sequence(std::move(id))));
+          }
+          break;
         case Part::Kind::Name:
           to.push_back(grammar_.text(tool->name));
           if (!shape.numbered.empty()) {
@@ -273,32 +300,60 @@ class Builder {
     }
   }
 
+  // Bytes of ids and of keys between tags.
+  static grammar::ByteSet name_bytes() {
+    grammar::ByteSet bytes;
+    for (char c = '!'; c <= '~'; ++c) {
+      if (!std::string_view("<>[]\"\\").contains(c)) bytes.add(static_cast<std::uint8_t>(c));
+    }
+    return bytes;
+  }
+  RegexId short_text(const grammar::ByteSet& bytes) {
+    return grammar_.regexes().repeat(grammar_.regexes().bytes(bytes), 1, kMostKeyBytes);
+  }
+
   void add_object(Symbols& to, const Keys& keys, const Tool& tool) {
-    const auto member = [&](std::string_view key, SymbolId value) {
+    const auto add_member = [&](Symbols& parts, std::string_view key, SymbolId value) {
       for (const SymbolId part : {grammar_.text(json_string(key)), space_, grammar_.text(":"), space_, value, space_}) {
-        to.push_back(part);
+        parts.push_back(part);
       }
+    };
+    const auto member = [&](std::string_view key, SymbolId value) { add_member(to, key, value); };
+    const SymbolId comma = grammar_.sequence({grammar_.text(","), space_});
+    // Some models write an id, before the name or behind the arguments. A call that is only kept well-formed may.
+    const auto maybe_id = [&](bool first) {
+      if (has_schema(tool) || keys.name_is_key) return;
+      RegexSet& regexes = grammar_.regexes();
+      const RegexId quote = regexes.text("\"");
+      Symbols id;
+      if (!first) id.push_back(comma);
+      add_member(id, keys.id, grammar_.terminal(regexes.concat({quote, short_text(name_bytes()), quote})));
+      if (first) id.push_back(comma);
+      to.push_back(grammar_.optional(grammar_.sequence(std::move(id))));
     };
     to.push_back(grammar_.text("{"));
     to.push_back(space_);
+    maybe_id(true);
     if (keys.name_is_key) {
       member(tool.name, arguments_of(tool));
     } else {
       member(keys.name, grammar_.text(json_string(tool.name)));
-      to.push_back(grammar_.text(","));
-      to.push_back(space_);
+      to.push_back(comma);
       member(keys.arguments, arguments_of(tool));
     }
+    maybe_id(false);
     to.push_back(grammar_.text("}"));
   }
 
   // --- arguments
 
+  bool has_schema(const Tool& tool) const { return tool.strict || asked_.required; }
+
   // The arguments as JSON.
   SymbolId arguments_of(const Tool& tool) {
     const auto [found, is_new] = arguments_.try_emplace(&tool, 0);
     if (!is_new) return found->second;
-    json::object schema = tool.parameters;
+    json::object schema = has_schema(tool) ? tool.parameters : json::object();
     if (!schema.empty()) schema.emplace("type", "object");
     const auto symbol = schema.empty() ? std::nullopt : value_of(std::move(schema), tool);
     return found->second = symbol ? *symbol : grammar::add_any_json_object(grammar_);
@@ -347,13 +402,22 @@ class Builder {
     return symbol ? *symbol : grammar::add_any_json_object(grammar_);
   }
 
+  void add_middle(Symbols& to, const Tags& tags) {
+    const std::size_t line = tags.space_inside ? tags.middle.find('\n') : std::string_view::npos;
+    add_text(to, tags.middle.substr(0, line));
+    if (line == std::string_view::npos) return;
+    to.push_back(space_);
+    add_text(to, tags.middle.substr(line + 1));
+  }
+
   SymbolId tagged(const Tags& tags, const Tool& tool) {
+    if (!has_schema(tool)) return any_tagged(tags);
     Symbols all;
     for (const Property& property : properties_of(tool)) {
       Symbols parts;
       add_text(parts, tags.open);
       parts.push_back(grammar_.text(property.name));
-      add_text(parts, tags.middle);
+      add_middle(parts, tags);
       if (tags.trims_line) parts.push_back(grammar_.text("\n"));
       parts.push_back(tagged_value(tags, tool, property));
       if (tags.trims_line) parts.push_back(grammar_.text("\n"));
@@ -363,6 +427,25 @@ class Builder {
       all.push_back(property.required ? one : grammar_.optional(one));
     }
     return grammar_.sequence(std::move(all));
+  }
+
+  // Any parameters in any order. The parser reads whatever stands between the tags.
+  SymbolId any_tagged(const Tags& tags) {
+    Symbols parts;
+    add_text(parts, tags.open);
+    parts.push_back(grammar_.terminal(short_text(name_bytes())));
+    add_middle(parts, tags);
+    parts.push_back(text_before(tags.close));
+    add_text(parts, tags.close);
+    return grammar_.repeat(grammar_.sequence(std::move(parts)), 0, grammar::kUnbounded, space_);
+  }
+
+  // Any text without this mark.
+  SymbolId text_before(std::string_view mark) {
+    RegexSet& regexes = grammar_.regexes();
+    const RegexId any = regexes.repeat(regexes.characters(0, 0x10FFFF), 0);
+    const RegexId marked = regexes.concat({RegexSet::kEverything, regexes.text(mark), RegexSet::kEverything});
+    return grammar_.terminal(regexes.minus(any, marked));
   }
 
   SymbolId tagged_value(const Tags& tags, const Tool& tool, const Property& property) {
@@ -387,9 +470,7 @@ class Builder {
                               tool.name, key, property.name)};
       }
     }
-    const RegexId any = regexes.repeat(regexes.characters(0, 0x10FFFF), 0);
-    const RegexId closing = regexes.concat({RegexSet::kEverything, regexes.text(tags.close), RegexSet::kEverything});
-    return grammar_.terminal(regexes.minus(any, closing));
+    return text_before(tags.close);
   }
 
   // Keyword arguments in the order of the schema, with commas between those that are there.
@@ -426,6 +507,22 @@ class Builder {
 
 Result<grammar::Grammar> answer_grammar(const AnswerGrammar& asked, const grammar::Limits& limits) {
   return Builder(asked, limits).build();
+}
+
+Result<grammar::Grammar> calls_grammar(const AnswerGrammar& asked, const grammar::Limits& limits) {
+  return Builder(asked, limits).build_calls();
+}
+
+bool needs_check(const AnswerGrammar& asked) {
+  if (asked.format == nullptr || asked.tools == nullptr || asked.required || !asked.text) return false;
+  return std::ranges::any_of(asked.tools->all(), &Tool::strict) && (is_bare(asked) || !asked.text_is_json);
+}
+
+bool leaves_text_free(const Format& format) {
+  return std::ranges::all_of(format.shapes, [](const Shape& shape) {
+    return shape.where == Shape::Where::Anywhere &&
+           std::ranges::none_of(shape.call, [](const Part& part) { return part.kind == Part::Kind::Keywords; });
+  });
 }
 
 Reading reading(const AnswerGrammar& asked) {

@@ -3,10 +3,12 @@
 //
 // Who may call: any thread; there is no state.
 // What holds: the parser (answer_parser.h), with reading(), reads the calls of every answer that the grammar admits as
-//   calls of these tools, with arguments that fit their schemas, and the rest as reasoning and text. A tool that is not
-//   strict, and whose schema cannot be enforced, takes any object. Reasoning is free text.
-// How it fails: with one line if the schema of a strict tool cannot be enforced; if there are strict tools, and a text
-//   that was asked for could be read as a call of one; or as `text` fails.
+//   calls of these tools, and the rest as reasoning and text. The arguments fit the tool's schema if the tool is strict
+//   or the answer must be calls. Otherwise they are an object with any members in any order, since a schema has an
+//   order of its own, which would make a model leave out what it writes too late. (Keyword arguments follow the schema
+//   always.) A tool that is not strict, and whose schema cannot be enforced, takes any object too. Reasoning is free
+//   text.
+// How it fails: with one line if the schema of a strict tool cannot be enforced, or as `text` fails.
 #pragma once
 
 #include <functional>
@@ -42,5 +44,15 @@ Result<grammar::Grammar> answer_grammar(const AnswerGrammar& asked, const gramma
 
 // How the answers of this grammar are to be read.
 Reading reading(const AnswerGrammar& asked);
+
+// Whether a text that was asked for could be read as a call of a strict tool, whose schema it does not fit. The reading
+// must have a check then: of calls_grammar().
+bool needs_check(const AnswerGrammar& asked);
+// The calls alone, from the mark of the first to the end of the answer.
+Result<grammar::Grammar> calls_grammar(const AnswerGrammar& asked, const grammar::Limits& limits = {});
+
+// Whether calls of this format can be enforced while all other text stays as free as it is without a grammar: each
+// begins with a mark, and none has keyword arguments (models write their values in more ways than a grammar knows).
+bool leaves_text_free(const Format& format);
 
 }  // namespace quire::tools

@@ -54,6 +54,7 @@ void AnswerParser::push(std::string_view text, std::vector<Delta>& out) {
 }
 
 void AnswerParser::finish(bool cut, std::vector<Delta>& out) {
+  cut_ = cut;
   pump(true, out);
   if (mode_ == Mode::Section) finish_section(cut, out);
   if (mode_ == Mode::Content && !drops_space_ && !space_.empty()) {
@@ -67,6 +68,7 @@ void AnswerParser::pump(bool last, std::vector<Delta>& out) {
     switch (mode_) {
       case Mode::Content: more = read_content(last, out); break;
       case Mode::Reasoning: more = read_reasoning(last, out); break;
+      case Mode::Check: more = read_check(last); break;
       case Mode::Section: more = read_section(out); break;
       case Mode::Over: more = false; break;
     }
@@ -147,7 +149,7 @@ bool AnswerParser::read_content(bool last, std::vector<Delta>& out) {
     if (!open && longest->kind == Trigger::Kind::Shape) {
       for (const Trigger& each : triggers_) {
         if (each.kind == Trigger::Kind::Shape && from.starts_with(each.text) && may_begin(each, i)) {
-          matchers.emplace_back(*each.shape, *options_.tools);
+          matchers.emplace_back(*each.shape, *options_.tools, !options_.reading.progressive);
         }
       }
     }
@@ -162,6 +164,12 @@ bool AnswerParser::read_content(bool last, std::vector<Delta>& out) {
         mode_ = Mode::Reasoning;
         break;
       case Trigger::Kind::Shape:
+        if (options_.reading.check && !passed_) {
+          check_ = options_.reading.check();
+          checked_ = 0;
+          mode_ = Mode::Check;
+          break;
+        }
         matchers_ = std::move(matchers);
         emitted_ = 0;
         mode_ = Mode::Section;
@@ -172,6 +180,19 @@ bool AnswerParser::read_content(bool last, std::vector<Delta>& out) {
   add_text(Delta::Kind::Content, text, out);
   at_ = buffer_.size();
   return false;
+}
+
+// Nothing is passed on before it is known what it is. Then it is read again.
+bool AnswerParser::read_check(bool last) {
+  const bool possible = check_->push(rest().substr(checked_));
+  checked_ = rest().size();
+  if (possible && !last) return false;
+  passed_ = possible && (cut_ || check_->complete());
+  // Calls come only before the first text.
+  has_text_ |= !passed_;
+  check_.reset();
+  mode_ = Mode::Content;
+  return true;
 }
 
 bool AnswerParser::read_reasoning(bool last, std::vector<Delta>& out) {

@@ -168,6 +168,22 @@ TEST_P(EveryFormat, PassedOnAsItComesIsTheSame) {
   read_in_all_cuts(progressive, GetParam().broken + " And more.");
 }
 
+// Where arguments are JSON, they are passed on byte by byte.
+TEST_P(EveryFormat, ArgumentsArePassedOnWhileTheyCome) {
+  ParserOptions progressive = options_;
+  progressive.reading.progressive = true;
+  AnswerParser parser(progressive);
+  std::vector<Delta> deltas;
+  for (const char c : GetParam().one) parser.push(std::string_view(&c, 1), deltas);
+  parser.finish(false, deltas);
+  const auto pieces = std::ranges::count(deltas, Delta::Kind::Arguments, &Delta::kind);
+  const bool json = GetParam().one.find(R"({"city": "Rome", "days": 3})") != std::string::npos;
+  const bool one_shape = std::ranges::count_if(progressive.format->shapes, [](const Shape& shape) {
+                           return GetParam().one.starts_with(trigger(shape));
+                         }) == 1;
+  EXPECT_GT(pieces, json && one_shape ? 20 : 0);
+}
+
 TEST_P(EveryFormat, AfterTheFirstCallNothingMoreIfOneIsWanted) {
   ParserOptions one = options_;
   one.one_call = true;
@@ -329,6 +345,13 @@ TEST_F(Single, TaggedValuesAreTypedByTheSchema) {
 TEST_F(Single, IdsAreKeptWhereTemplatesWantThemBack) {
   EXPECT_EQ(read_as("mistral", R"([TOOL_CALLS] [{"name": "f", "arguments": {}, "id": "abcdefghi"}])").calls.at(0).id,
             "abcdefghi");
+  const ToolList tools = testing::example_tools();
+  const ParserOptions progressive{.format = &format_of("mistral"), .tools = &tools, .reading = {.progressive = true}};
+  for (const auto& [id, text] :
+       {std::pair("", R"([TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}, "id": "abcdefghi"}])"),
+        std::pair("abcdefghi", R"([TOOL_CALLS] [{"id": "abcdefghi", "name": "f", "arguments": {"a": 1}}])")}) {
+    EXPECT_EQ(read_in_all_cuts(progressive, text).calls.at(0).id, id);
+  }
   EXPECT_EQ(read_as("kimi", testing::examples()[12].one).calls.at(0).id, "functions.get_weather:0");
   EXPECT_EQ(read_as("command-r7b", testing::examples()[17].one).calls.at(0).id, "");
 }

@@ -305,7 +305,7 @@ bool CallMatcher::take_members(std::string_view object) {
     auto name = unquoted(value);
     return name && set_name(std::move(*name));
   }
-  if (key == keys.id && keys.keeps_id) call_.id = unquoted(value).value_or("");
+  if (key == keys.id && keys.keeps_id && (late_ids_ || !has_arguments_)) call_.id = unquoted(value).value_or("");
   return true;
 }
 

@@ -28,7 +28,9 @@ class CallMatcher {
  public:
   enum class Status : std::uint8_t { More, Done, Failed };
 
-  CallMatcher(const Shape& shape, const ToolList& tools) : shape_(&shape), tools_(&tools), parts_(shape.begin) {}
+  // `late_ids`: an id that comes behind the arguments is the call's. Then the call is known only when it is complete.
+  CallMatcher(const Shape& shape, const ToolList& tools, bool late_ids = true)
+      : shape_(&shape), tools_(&tools), late_ids_(late_ids), parts_(shape.begin) {}
 
   // Reads on. `text` begins where the section begins, and is the text of the last call with more behind it.
   Status run(std::string_view text);  // after Failed: Failed
@@ -47,7 +49,9 @@ class CallMatcher {
   const Call* open() const { return named_ ? &call_ : nullptr; }
 
   // Whether the open call has begun with its arguments, and nothing but arguments of it is still to come.
-  bool streams() const { return named_ && !call_.arguments.empty() && (!shape_->keys.keeps_id || !call_.id.empty()); }
+  bool streams() const {
+    return named_ && !call_.arguments.empty() && (!late_ids_ || !shape_->keys.keeps_id || !call_.id.empty());
+  }
 
   // How far it has read. After Done: where the section ends. After Failed: from where on the text may be read again.
   std::size_t position() const { return position_; }
@@ -78,6 +82,7 @@ class CallMatcher {
 
   const Shape* shape_;
   const ToolList* tools_;
+  bool late_ids_;
   Phase phase_ = Phase::Begin;
   std::span<const Part> parts_;
   std::size_t index_ = 0;  // of the part that is being read

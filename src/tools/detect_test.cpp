@@ -106,6 +106,15 @@ TEST(Detect, WithoutCallsInTheTemplateTokensOfTheVocabularyDecide) {
   EXPECT_EQ(detect_in(turns(testing::examples()[0].calls), {"[TOOL_CALLS]"}).format->name, "hermes");
 }
 
+// As that of Kimi K2 does: it changes a list, which the sandbox of templates forbids.
+TEST(Detect, ATemplateThatFailsOnCallsIsHelpedByTheVocabulary) {
+  const Detected found = detect_in(turns("{% set _ = m.tool_calls.append(1) %}"), {"<|tool_calls_section_begin|>"});
+  EXPECT_EQ(found.format->name, "kimi");
+  EXPECT_FALSE(found.reads_back);
+  EXPECT_FALSE(found.writes_calls) << "the server tells them in words";
+  EXPECT_TRUE(found.writes_results);
+}
+
 TEST(Detect, ReasoningOfAMessage) {
   const std::string kept =
       "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>\n{{ m.reasoning_content "

@@ -15,15 +15,18 @@ const chatTemplate = (calls) => `{% for t in tools or [] %}{{ t|tojson }}\n{% en
   + "{% elif last.content.startswith('think') %}<|think|>{% else %}<|ask|>{% endif %}{% endif %}";
 const each = '{% for c in m.tool_calls %}{% set f = c.function %}';
 
-// One way to write calls each: how a template writes them, and how the model does.
+// One way to write calls each: how a template writes them, and how the model does. Enforced: what follows the mark of a call is one.
 const formats = {
   hermes: {
+    enforced: true,
+    pieces: true,
     template: `${each}<tool_call>\n{{ '{"name": "' + f.name + '", "arguments": ' + f.arguments|tojson + '}' }}\n</tool_call>\n{% endfor %}`,
     ask: 'I will look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>',
     both: '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>  <tool_call>{ "name" : "get_weather" , "arguments" : { "city" : "Cairo" } }  </tool_call>',
     broken: '<tool_call>  {name: get_weather, city: Rome} </tool_call>, I think',
   },
   'qwen3-coder': {
+    enforced: true,
     template: `${each}<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>\n{% endfor %}`,
     ask: 'I will look.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>',
     both: '<tool_call><function=get_weather><parameter=city>Oslo</parameter></function></tool_call>  <tool_call> <function=get_weather> <parameter=city>Cairo</parameter> </function>  </tool_call>',
@@ -40,7 +43,7 @@ const result = 'Sunny in Rome: 24 degrees, no clouds at all.';
 const thought = '<think>\nIs it warm in Rome? Yes, always!\n</think>\n\nIt will be warm there, be sure.';
 
 async function gather(stream) {
-  const out = { content: '', reasoning: '', calls: [], finish: null };
+  const out = { content: '', reasoning: '', calls: [], pieces: 0, finish: null };
   for await (const chunk of stream) {
     for (const { delta, finish_reason: finish } of chunk.choices) {
       out.content += delta.content ?? '';
@@ -48,6 +51,7 @@ async function gather(stream) {
       for (const call of delta.tool_calls ?? []) {
         if (call.id) out.calls[call.index] = { id: call.id, type: call.type, function: { name: call.function.name, arguments: '' } };
         out.calls[call.index].function.arguments += call.function.arguments ?? '';
+        if (call.function.arguments) ++out.pieces;
       }
       out.finish = finish ?? out.finish;
     }
@@ -88,6 +92,7 @@ function cases(OpenAI, format) {
     const first = await gather(await client.chat.completions.create({ model: 'default', messages, tools: [weather], stream: true }));
     assert.equal(first.finish, 'tool_calls');
     assert.equal(first.content, 'I will look.');
+    if (format.pieces) assert.ok(first.pieces > 3, 'the arguments come while they are written');
     assert.deepEqual(JSON.parse(first.calls[0].function.arguments), { city: 'Rome', days: 3 });
     messages.push({ role: 'assistant', content: first.content, tool_calls: first.calls }, { role: 'tool', tool_call_id: first.calls[0].id, content: '24 degrees' });
     const last = await gather(await client.chat.completions.create({ model: 'default', messages, tools: [weather], stream: true }));
@@ -119,13 +124,19 @@ function cases(OpenAI, format) {
     }
   });
 
-  test('what is no call is content', async () => {
-    const whole = (await client.chat.completions.create(asked('broken'))).choices[0];
-    assert.equal(whole.message.content, format.broken);
-    assert.equal(whole.finish_reason, 'stop');
-    const streamed = await gather(await client.chat.completions.create(asked('broken', { stream: true })));
-    assert.equal(streamed.content, format.broken);
-    assert.equal(streamed.calls.length, 0);
+  test(format.enforced ? 'what begins like a call becomes one' : 'what is no call is content', async () => {
+    const whole = (await client.chat.completions.create(asked('broken', { max_tokens: 200 }))).choices[0];
+    const streamed = await gather(await client.chat.completions.create(asked('broken', { max_tokens: 200, stream: true })));
+    if (format.enforced) {
+      // The model would write something else, and writes at random instead: the call may not end within the limit.
+      for (const calls of [whole.message.tool_calls ?? [], streamed.calls]) assert.ok(calls.every((call) => call.function.name === 'get_weather'));
+      assert.ok(!(whole.message.content ?? '').includes('I think'));
+    } else {
+      assert.equal(whole.message.content, format.broken);
+      assert.equal(whole.finish_reason, 'stop');
+      assert.equal(streamed.content, format.broken);
+      assert.equal(streamed.calls.length, 0);
+    }
     const off = (await client.chat.completions.create(asked('What?', { tool_choice: 'none' }))).choices[0];
     assert.equal(off.message.content, format.ask);
   });
