@@ -18,7 +18,7 @@
 // - The destructor ends what was begun, tells Failed for the rest, and then waits for its threads.
 //
 // Who may call: submit(), usage() and the notes from any thread; none of them waits for a disk. done() is called on a
-// thread of the tier, and must not block.
+// thread of the tier, or by submit() for what is known at once. It must not block.
 #pragma once
 
 #include <array>

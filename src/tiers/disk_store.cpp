@@ -95,6 +95,12 @@ bool DiskStore::has(const ObjectKey& key) const {
   return index_.find(DiskIndex::hash(key)) != nullptr;
 }
 
+std::optional<bool> DiskStore::has_at_once(const ObjectKey& key) const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return {};
+  return index_.find(DiskIndex::hash(key)) != nullptr;
+}
+
 DiskStore::Figures DiskStore::figures() const {
   const std::lock_guard lock(mutex_);
   return {disk_bytes_, index_.size(), evicted_};

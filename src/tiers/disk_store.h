@@ -70,6 +70,8 @@ class DiskStore {
   DiskStore& operator=(const DiskStore&) = delete;
 
   bool has(const ObjectKey& key) const;
+  // The same without waiting: nothing if somebody else has the index.
+  std::optional<bool> has_at_once(const ObjectKey& key) const;
 
   struct Read {
     TierOutcome outcome = TierOutcome::Missing;

@@ -158,6 +158,10 @@ class DiskTier final : public Tier {
     // Small pieces: each wakes a worker.
     std::size_t taken = 0;
     while (taken < jobs.size()) {
+      if (answer_at_once(jobs[taken])) {
+        ++taken;
+        continue;
+      }
       JobQueue& queue = queue_of(jobs[taken]);
       std::size_t run = 1;
       while (run < kBatch && taken + run < jobs.size() && &queue_of(jobs[taken + run]) == &queue) ++run;
@@ -255,6 +259,22 @@ class DiskTier final : public Tier {
       problem_.clear();
     }
     log(fmt::format("disk cache {}: works again", options_.path.string()));
+  }
+
+  // Whether an object is there is known from the index in memory. Waking a thread for that would cost far more.
+  bool answer_at_once(const TierJob& job) {
+    if (job.kind != TierJob::Kind::Find) return false;
+    std::shared_ptr<DiskStore> store;
+    {
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock || !store_ || trouble_ == Trouble::Broken || stopping_) return false;
+      store = store_;
+    }
+    const auto there = store->has_at_once(job.key);
+    store.reset();
+    if (!there) return false;
+    answer(job, *there ? TierOutcome::Done : TierOutcome::Missing);
+    return true;
   }
 
   // --- workers

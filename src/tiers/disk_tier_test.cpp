@@ -328,6 +328,23 @@ TEST(DiskIndex, KeepsWhatHasMostHitsWithinTheBytes) {
   EXPECT_TRUE(index.worth_keeping(hashes, 10, 20, 99).empty());
 }
 
+// The index is in memory: no thread has to be woken to know whether an object is there.
+TEST_F(DiskTierTest, QuestionsAreAnsweredAtOnce) {
+  open();
+  ASSERT_EQ(client().put(1, kBytes), TierOutcome::Done);
+  int at_once = 0;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    const std::size_t before = listener_.answered();
+    const TierJob job{TierJob::Kind::Find, key_of(1 + i % 2), nullptr, 0, 5'000'000 + i};
+    ASSERT_EQ(tier_->submit({&job, 1}), 1u);
+    at_once += listener_.answered() > before;
+    EXPECT_EQ(listener_.wait(job.ticket), i % 2 == 0 ? TierOutcome::Done : TierOutcome::Missing);
+  }
+  EXPECT_GT(at_once, 10) << "the others found the index locked";
+  EXPECT_EQ(tier_->usage().finds, 20u);
+  EXPECT_FALSE(listener_.any_twice());
+}
+
 TEST_F(DiskTierTest, ANoteIsThereForTheNextServer) {
   open();
   EXPECT_EQ(tier_->kept_note(), "");

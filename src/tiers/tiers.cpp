@@ -94,13 +94,7 @@ void Tiers::done(const TierJob& job, TierOutcome outcome) noexcept {
 
 PoolResult<void> Tiers::advance(bool bounded) {
   if (pool_ == nullptr) return {};
-  {
-    const std::lock_guard lock(arrival_);
-    arrived_now_.swap(arrived_);
-  }
-  for (const Arrived& arrived : arrived_now_) take(arrived);
-  arrived_now_.clear();
-
+  take_arrived();
   auto fenced = finish_copies();
   offer_leaving();
   if (fenced) copy_pending();
@@ -146,6 +140,15 @@ bool Tiers::flush(Clock::time_point deadline) {
     std::this_thread::sleep_for(kFlushPause);
   }
   return true;
+}
+
+void Tiers::take_arrived() {
+  {
+    const std::lock_guard lock(arrival_);
+    arrived_now_.swap(arrived_);
+  }
+  for (const Arrived& arrived : arrived_now_) take(arrived);
+  arrived_now_.clear();
 }
 
 void Tiers::take(const Arrived& arrived) {

@@ -239,6 +239,7 @@ class Tiers final : public ContentObserver, public TierListener {
   bool promote(Fetch& fetch, PoolResult<void>& fenced);
   void finish(Fetch& fetch);
   void give_back(Wanted& object);
+  void take_arrived();
   void take(const Arrived& arrived);
   void answer(Fetch& fetch, const Ticket& ticket, const Arrived& arrived);
 

@@ -62,7 +62,12 @@ FetchId Tiers::look(std::span<const Token> prompt, Namespace name_space) {
   }
   ++counters_.looks;
   fetches_.push_back(std::move(fetch));
-  if (fetches_.back()->behind == 0) ask(*fetches_.back());
+  Fetch& made = *fetches_.back();
+  if (made.behind == 0) {
+    ask(made);
+    take_arrived();  // a tier may have answered at once
+    if (made.phase == Phase::Looking) ask(made);
+  }
   return last_fetch_;
 }
 
