@@ -49,7 +49,7 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --build --preset asan -j $(JOBS)
 	@QUIRE_PROPERTY_PERCENT=10 ctest --preset asan
 
-tsan: deps ## the tests of modules with threads under ThreadSanitizer
+tsan: deps ## the tests of modules whose threads share something, under ThreadSanitizer
 	$(call configure,tsan)
 	@cmake --build --preset tsan -j $(JOBS)
 	@QUIRE_PROPERTY_PERCENT=10 ctest --preset tsan

@@ -93,7 +93,8 @@ function(quire_test_options)
                             <vector> <gmock/gmock.h> <gtest/gtest.h>)
 endfunction()
 
-# The preset tsan leaves out modules that know no threads: nothing in them can race.
+# The preset tsan has the modules whose threads share something. The others start none, or (backend, model) only give the
+# parts of a job to a team of threads, as the tests of engine do with real models and 1 to 16 threads.
 set(QUIRE_TEST_MODULES "" CACHE STRING "Build the tests of these modules only; empty: of all")
 
 # quire_test(<module> SOURCES <x_test.cpp>... [LABELS ...] [DEPS ...] [TIMEOUT seconds]): one program per test file, one
