@@ -232,13 +232,13 @@ class Builder {
     const SymbolId call = any_call(shape);
     if (!shape.several) return grammar_.repeat(call, 1, most, space_);
     Symbols between;
-    add_parts(between, shape.between, shape, nullptr);
+    add_marks(between, shape.between);
     between.push_back(space_);
     Symbols parts;
-    add_parts(parts, shape.begin, shape, nullptr);
+    add_marks(parts, shape.begin);
     parts.push_back(grammar_.repeat(call, 1, most, grammar_.sequence(std::move(between))));
     parts.push_back(space_);
-    add_parts(parts, shape.end, shape, nullptr);
+    add_marks(parts, shape.end);
     return grammar_.sequence(std::move(parts));
   }
 
@@ -253,19 +253,27 @@ class Builder {
         add_text(parts, rest.front().text.substr(header.size()));
         rest = rest.subspan(1);
       }
-      add_parts(parts, rest, shape, &tool);
+      add_parts(parts, rest, shape, tool);
       calls.push_back(grammar_.sequence(std::move(parts)));
     }
     return grammar_.choice(std::move(calls));
   }
 
-  void add_parts(Symbols& to, std::span<const Part> parts, const Shape& shape, const Tool* tool) {
+  // What stands around calls. What may be left out there is.
+  void add_marks(Symbols& to, std::span<const Part> parts) {
+    for (const Part& part : parts) {
+      if (part.kind == Part::Kind::Mark) add_text(to, part.text);
+      if (part.kind == Part::Kind::Space) to.push_back(space_);
+    }
+  }
+
+  void add_parts(Symbols& to, std::span<const Part> parts, const Shape& shape, const Tool& tool) {
     bool arguments = false;  // they have come
     for (const Part& part : parts) {
       switch (part.kind) {
         case Part::Kind::Mark: add_text(to, part.text); break;
         case Part::Kind::Skip:
-          if (has_schema(*tool)) {
+          if (has_schema(tool)) {
             add_text(to, part.text);
           } else {
             to.push_back(grammar_.optional(literal(part.text)));
@@ -273,10 +281,10 @@ class Builder {
           break;
         case Part::Kind::Space: to.push_back(space_); break;
         case Part::Kind::Maybe:
-          if (tool != nullptr && !arguments) to.push_back(grammar_.optional(literal(part.text)));
+          if (!arguments) to.push_back(grammar_.optional(literal(part.text)));
           break;
         case Part::Kind::MaybeId:
-          if (!has_schema(*tool)) {
+          if (!has_schema(tool)) {
             Symbols id;
             add_text(id, part.text);
             id.push_back(grammar_.terminal(short_text(name_bytes())));
@@ -284,17 +292,17 @@ class Builder {
           }
           break;
         case Part::Kind::Name:
-          to.push_back(grammar_.text(tool->name));
+          to.push_back(grammar_.text(tool.name));
           if (!shape.numbered.empty()) {
             RegexSet& regexes = grammar_.regexes();
             const RegexId digit = regexes.bytes(grammar::ByteSet::range('0', '9'));
             to.push_back(grammar_.terminal(regexes.concat({regexes.text(":"), regexes.repeat(digit, 1, 4)})));
           }
           break;
-        case Part::Kind::Object: add_object(to, shape.keys, *tool); break;
-        case Part::Kind::Json: to.push_back(arguments_of(*tool)); break;
-        case Part::Kind::Tagged: to.push_back(tagged(shape.tags, *tool)); break;
-        case Part::Kind::Keywords: to.push_back(keywords(*tool)); break;
+        case Part::Kind::Object: add_object(to, shape.keys, tool); break;
+        case Part::Kind::Json: to.push_back(arguments_of(tool)); break;
+        case Part::Kind::Tagged: to.push_back(tagged(shape.tags, tool)); break;
+        case Part::Kind::Keywords: to.push_back(keywords(tool)); break;
       }
       arguments |= part.kind >= Part::Kind::Object;
     }
