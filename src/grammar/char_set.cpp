@@ -160,6 +160,7 @@ RegexId pair_escape(RegexSet& regexes, const CharSet& set) {
     }
   }
   std::vector<RegexId> parts;
+  parts.reserve(high_by_low.size());
   for (const auto& [low, high] : high_by_low) {
     parts.push_back(
         regexes.concat({hexadecimal(regexes, Runs(high), 0, 4), regexes.bytes(one('\\')), unit_escape(regexes, low)}));

@@ -47,7 +47,8 @@ SymbolId Grammar::free_text(std::span<const std::string> marks, std::span<const 
 SymbolId Grammar::rule() { return append({.kind = Symbol::Kind::Rule}); }
 
 void Grammar::add(SymbolId rule, std::vector<SymbolId> alternative) {
-  if (!budget_->take(4 + alternative.size(), sizeof(alternative) + alternative.size() * sizeof(SymbolId))) return;
+  if (!budget_->take(4 + alternative.size(), sizeof(std::vector<SymbolId>) + alternative.size() * sizeof(SymbolId)))
+    return;
   symbols_[rule].alternatives.push_back(std::move(alternative));
 }
 

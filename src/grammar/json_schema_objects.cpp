@@ -121,6 +121,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
   std::vector<RegexId> all = {texts_.key_content()};
   if (!names.empty()) {
     std::vector<RegexId> taken;
+    taken.reserve(names.size());
     for (const std::string& name : names) taken.push_back(texts_.name_content(name));
     all.push_back(regexes_.complement(regexes_.any_of(taken)));
   }

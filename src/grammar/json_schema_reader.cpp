@@ -221,6 +221,7 @@ std::vector<Option> SchemaReader::one_of_options(const Facts& facts, const json:
     if ((quick_types(branch, 0) & facts.types) != 0) possible.push_back(&branch);
   }
   std::vector<Option> options;
+  options.reserve(possible.size());
   for (const json::value* branch : possible) options.push_back({{.schema = {.schema = branch}}});
   if (possible.size() < 2) return options;
   const json::value* types = types_schema(facts.types);
