@@ -110,13 +110,13 @@ std::optional<ApiError> constrain(AnswerStyle& style, const std::optional<AskedC
   std::string key = fmt::format("answer {} {} {:?} {:?}", required, style.one_call, style.primer, style.choice.name);
   bool shape_fails = false;
   if (asked && !required) {
-    using Kind = grammar::ConstraintSpec::Kind;
+    using Asked = grammar::ConstraintSpec::Kind;
     grammar.text = [&](grammar::Grammar& to) {
       auto start = grammar::add_constraint(to, asked->spec);
       shape_fails = !start;
       return start;
     };
-    grammar.text_is_json = asked->spec.kind == Kind::JsonSchema || asked->spec.kind == Kind::JsonObject;
+    grammar.text_is_json = asked->spec.kind == Asked::JsonSchema || asked->spec.kind == Asked::JsonObject;
     key += grammar::content_key(asked->spec);
   }
   if (style.tools) {

@@ -174,7 +174,7 @@ void ResponsesShape::block_ends(std::string& out) {
     const bool text = block.kind == Kind::Content;
     json::object done = part_event({{"text", block.text}});
     if (text) done["logprobs"] = json::array();
-    event(out, text ? "response.output_text.done" : "response.reasoning_text.done", std::move(done));
+    event(out, text ? "response.output_text.done" : "response.reasoning_text.done", done);
     event(out, "response.content_part.done",
           part_event({{"part", text ? text_part(block.text) : reasoning_part(block.text)}}));
   }
