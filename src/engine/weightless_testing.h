@@ -384,7 +384,18 @@ struct Fixture {
       EXPECT_TRUE(options.tiers->attach(*pool).has_value());
     }
     engine = *Engine::create(*model, *pool, engine_options);
+    tiers = options.tiers;
   }
+  // The tiers are the test's, and live longer than the device.
+  ~Fixture() {
+    engine.reset();
+    model.reset();
+    pool.reset();
+    if (tiers != nullptr) tiers->detach();
+  }
+  Fixture(const Fixture&) = delete;
+  Fixture& operator=(const Fixture&) = delete;
+
   std::shared_ptr<Collector> submit(Request request) {
     auto collector = std::make_shared<Collector>();
     auto id = engine->submit(std::move(request), collector);
@@ -409,6 +420,7 @@ struct Fixture {
   std::unique_ptr<SequencePool> pool;
   std::unique_ptr<Weightless> model;
   std::unique_ptr<Engine> engine;
+  tiers::Tiers* tiers = nullptr;
   RequestId last = 0;
   Refusal refusal;
 };
