@@ -167,7 +167,8 @@ void Tiers::offer_leaving() {
   const auto now = Clock::now();
   std::array<TierJob, kOffered> jobs;
   std::array<std::uint32_t, kOffered> places;
-  for (std::uint8_t tier = 0; tier < tiers_.size(); ++tier) {
+  const auto tiers = static_cast<std::uint8_t>(tiers_.size());
+  for (std::uint8_t tier = 0; tier < tiers; ++tier) {
     bool takes = true;
     for (std::size_t next = 0; takes && next < to_offer_.size();) {
       std::size_t count = 0;
