@@ -27,6 +27,7 @@ export build
 # shellcheck disable=SC2016
 cut -f1 "$build/clean/commands" | sort -u | while read -r unit; do
   case $unit in
+    *_test.cpp | *_bench.cpp | *_fuzz.cpp) ;;
     */Unity/*) grep -qFf <(sed 's/.*/"&"/' "$build/clean/wanted") "$unit" && echo "0 $unit" || true ;;
     "$PWD"/src/*) grep -qFx "$unit" "$build/clean/wanted" && echo "1 $unit" || true ;;
   esac
