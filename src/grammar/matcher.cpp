@@ -84,6 +84,7 @@ class Compiled {
     auto budget = std::make_unique<Budget>(Limits{.steps = ~std::uint64_t{0} >> 1, .bytes = ~std::uint64_t{0} >> 1});
     RegexSet regexes(*budget);
     std::vector<RegexId> terminals;
+    terminals.reserve(regexes_.size());
     for (const RegexId regex : regexes_) terminals.push_back(regexes.import(grammar_.regexes(), regex));
     cache = std::make_shared<Cache>(prepared_, std::move(budget), std::move(regexes), std::move(terminals),
                                     vocabulary_->impl(), limit_);

@@ -51,6 +51,7 @@ class Builder {
       case Kind::Set: return set(node.set);
       case Kind::Sequence: {
         std::vector<RegexId> parts;
+        parts.reserve(node.parts.size());
         for (const auto& part : node.parts) parts.push_back(plain(*part));
         return regexes_.concat(parts);
       }
