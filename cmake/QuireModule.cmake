@@ -41,7 +41,7 @@ endfunction()
 # quire_module(<name> [DEPS <modules or libraries>...] [PRIVATE_DEPS ...] [SEPARATE <source>...]): a library of every *.cpp
 # of the folder, except tests, benchmarks and fuzzers (x_test.cpp, x_bench.cpp, x_fuzz.cpp). Its headers include DEPS; only
 # its sources include PRIVATE_DEPS. Users of the module see the headers of DEPS, and link both. SEPARATE sources are never
-# compiled in a group: they have a name of their own for which another source has another meaning.
+# compiled in a group: they define a name that another source of the module defines differently.
 function(quire_module name)
   cmake_parse_arguments(M "" "" "DEPS;PRIVATE_DEPS;SEPARATE" ${ARGN})
   file(GLOB_RECURSE M_SOURCES CONFIGURE_DEPENDS *.cpp)

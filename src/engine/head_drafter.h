@@ -1,6 +1,5 @@
 // Guesses with the model's own head (model::Model::head()): a layer that computes the token after the next from the
-// model's last hidden state and the next token. Its guesses are right more often than those of any smaller model, and
-// cost one layer and the output matrix each.
+// model's last hidden state and the next token. A guess costs one layer and the output matrix.
 //
 // The head has a backend and a pool of its own for its keys and values. The engine shows the hidden states of every
 // step (Drafter::observe). Each of them makes a pair with the token that follows it, and the pairs of a choice, in
