@@ -137,7 +137,7 @@ void measure_many(gguf::Type type, const Kernels& kernels, std::uint32_t threads
       } else if (type == gguf::Type::F32 || type == gguf::Type::F16) {
         kernels.multiply_float(matrix, tile, end, x.data(), kCols, rows, out, scratch);
       } else {
-        kernels.multiply_quant(matrix, tile, end, quants.row(0), kCols, rows, out, scratch);
+        kernels.multiply_quant(matrix, tile, end, quants.row(0), quants.stride(), rows, out, scratch);
       }
     }
   };

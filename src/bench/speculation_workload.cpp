@@ -184,6 +184,11 @@ Result<void> speculation(const WorkloadOptions& options, const MakeHost& make, c
                  .overhead = measured->overhead};
         }
       }
+      if (rows[0].tokens_per_second == 0 || rows[1].tokens_per_second == 0) {
+        tell.note(
+            fmt::format("speculation ({}): batch {} left out, an answer ended before all had begun", task.name, batch));
+        continue;
+      }
       rows[1].speedup = rows[1].tokens_per_second / rows[0].tokens_per_second;
       for (const BenchRow& row : rows) tell.row(row);
     }

@@ -136,6 +136,7 @@ json::object info_json(const ModelFacts& facts) {
   out["rope_scaling"] = rope_scaling_json(facts.rope_scaling);
   out["recurrent"] = recurrent_json(model);
   out["next_token_heads"] = model.head ? 1 : 0;
+  out["next_token_head_problem"] = facts.head_problem.empty() ? json::value() : json::value(facts.head_problem);
   out["layers_not_used"] = model.extra_layers - (model.head ? 1 : 0);
   out["tensors"] = facts.tensors;
   out["types"] = std::move(types);

@@ -115,6 +115,15 @@ TEST(Info, EachKindOfRecurrentLayerIsDescribed) {
   EXPECT_THAT(text_of(TestModel::hybrid("falcon-h1", {1, 1})), HasSubstr("% attention beside recurrent (2)"));
 }
 
+TEST(Info, AHeadThatCannotBeUsedIsNamedAndTheModelIsDescribed) {
+  const auto image = model::testing::HeadModel("qwen35").remove("nextn.enorm.weight").image();
+  const auto file = gguf::File::from_memory(image, "test");
+  const auto facts = model_facts(*file);
+  ASSERT_TRUE(facts) << facts.error().message;
+  EXPECT_THAT(info_text(*facts, {}), HasSubstr("1 layer after the last, which cannot be used: test: "));
+  EXPECT_THAT(info_text(*facts, {}), HasSubstr("nextn.enorm.weight"));
+}
+
 TEST(Info, JsonHasTheStateInBytesAndALayerForEachLayer) {
   const auto outcome = call({"info", "--json", demo_model("hybrid")});
   ASSERT_EQ(outcome.exit_code, kSuccess) << outcome.err;

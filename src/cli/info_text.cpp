@@ -142,7 +142,11 @@ void add_model(Page& page, const ModelFacts& facts) {
   if (feed_forward != "0") page.line("feed-forward", feed_forward);
   add_experts(page, model);
   const std::uint32_t unused = model.extra_layers - (model.head ? 1 : 0);
-  if (model.head) page.line("head", "1 layer after the last guesses further tokens (--speculate heads)");
+  if (model.head && facts.head_problem.empty()) {
+    page.line("head", "1 layer after the last guesses further tokens (--speculate heads)");
+  } else if (model.head) {
+    page.line("head", "1 layer after the last, which cannot be used: " + page.shown(facts.head_problem));
+  }
   if (unused > 0) {
     page.line("not used", fmt::format("{} layer{} after the last that predict{} further tokens", unused,
                                       unused == 1 ? "" : "s", unused == 1 ? "s" : ""));

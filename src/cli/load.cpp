@@ -117,6 +117,12 @@ Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, e
     return fail(fmt::format("--speculate heads: {} has no next-token head; auto takes what there is",
                             printable((*model)->file().path())));
   }
+  if (host.heads) {
+    // Before the weights are loaded.
+    if (const auto head = (*model)->head(); !head) {
+      return fail(head.error().message + " (of its next-token head; '--speculate ngram' does without)");
+    }
+  }
   host.engine.draft_tokens = options.draft_tokens;
   if (options.speculate != Speculate::Off && !host.heads) {
     auto drafter = make_drafter(options, **model, host.max_sequences, console);

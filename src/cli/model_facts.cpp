@@ -129,6 +129,9 @@ Result<ModelFacts> model_facts(const gguf::File& file, std::uint32_t block_size)
   if (!model) return std::unexpected(model.error());
   facts.model = std::move(*model);
   if (auto ok = model::check_tensors(file, facts.model); !ok) return std::unexpected(ok.error());
+  if (facts.model.head) {
+    if (auto ok = model::check_head(file, facts.model); !ok) facts.head_problem = std::move(ok.error().message);
+  }
   // A model that is described but cannot be run has no constants.
   if (const auto constants = model::read_constants(file, facts.model)) facts.rope_scaling = constants->rope_scaling;
   count_tensors(file, facts);

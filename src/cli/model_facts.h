@@ -49,6 +49,7 @@ struct ModelFacts {
 
   std::string name;  // empty if the file names none
   model::Hyperparameters model;
+  std::string head_problem;         // why its next-token head cannot be used; empty: it can, or there is none
   model::RopeScaling rope_scaling;  // with the trained context
   std::uint64_t parameters = 0;
   std::uint64_t tensors = 0;

@@ -171,6 +171,27 @@ TEST(Run, AModelsOwnHeadChangesNoText) {
   }
 }
 
+TEST(Run, AHeadThatIsBrokenIsRefusedOnlyWhereItIsUsed) {
+  const std::string file = ::testing::TempDir() + "broken_head.gguf";
+  const auto image = model::testing::HeadModel("qwen35").remove("nextn.enorm.weight").image();
+  testing::write_file(file, {reinterpret_cast<const char*>(image.data()), image.size()});
+  const std::vector<std::string> asked = {"run", "-m", file, "-p", kPrompt, "-n", "3"};
+  for (const char* way : {"off", "ngram"}) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), {"--speculate", way});
+    const auto outcome = call(arguments);
+    EXPECT_EQ(outcome.exit_code, kSuccess) << outcome.err;
+  }
+  for (const char* way : {"auto", "heads"}) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), {"--speculate", way});
+    const auto outcome = call(arguments);
+    EXPECT_EQ(outcome.exit_code, kFailure);
+    EXPECT_THAT(outcome.err, HasSubstr("nextn.enorm.weight"));
+    EXPECT_THAT(outcome.err, HasSubstr("'--speculate ngram' does without"));
+  }
+}
+
 TEST(Run, SpeculationChangesNoTextAndSaysHowOftenItWasRight) {
   for (const char* model : {"llama", "mamba2", "hybrid"}) {
     for (const char* temperature : {"0", "1"}) {

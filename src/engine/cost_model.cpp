@@ -25,6 +25,8 @@ constexpr double kDrift = 0.003;
 // kContextTokens for as much as the rest of it costs.
 constexpr double kBaseRows = 8;
 constexpr double kContextTokens = 4096;
+// A step takes some time, and so does a row: their numbers stay above this fraction of the first guess.
+constexpr double kLeast = 1e-3;
 // The lateness rises by kLateness after a step that was later, and falls by a 99th of it after one that was not. So it
 // stands still where 1 of 100 steps is later.
 constexpr double kLateness = 0.05;
@@ -139,7 +141,8 @@ void CostModel::learn(const StepShape& shape, double seconds) {
   }
   const double believed = std::clamp(error, -far, far);
   const auto all = numbers(costs_);
-  for (std::size_t i = 0; i < kNumbers; ++i) *all[i] = std::max(0.0, *all[i] + spread[i] / variance * believed);
+  for (std::size_t i = 0; i < kNumbers; ++i)
+    *all[i] = std::max(least_[i], *all[i] + spread[i] / variance * believed);
   for (std::size_t i = 0; i < kNumbers; ++i) {
     for (std::size_t j = 0; j < kNumbers; ++j) covariance_[i][j] -= spread[i] * spread[j] / variance;
   }
@@ -149,6 +152,7 @@ void CostModel::learn(const StepShape& shape, double seconds) {
 void CostModel::begin(const StepShape& shape, double seconds) {
   const double row = seconds / (kBaseRows + shape.decode_rows + shape.prefill_rows + shape.draft_rows);
   prior_ = {kBaseRows * row, row, row, row / kContextTokens, row / kContextTokens, row};
+  least_ = {kLeast * prior_[0], kLeast * prior_[1], kLeast * prior_[2]};
   for (std::size_t i = 0; i < kNumbers; ++i) {
     covariance_[i] = {};
     covariance_[i][i] = prior_[i] * prior_[i];

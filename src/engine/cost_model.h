@@ -84,6 +84,7 @@ class CostModel {
   StepCosts costs_;
   std::array<Vector, kNumbers> covariance_{};
   Vector prior_{};  // the standard deviation of each number before anything was measured
+  Vector least_{};  // what each number is at least
   std::uint64_t measured_ = 0;
   bool told_ = false;  // start_with() was called
   double lateness_ = 1.1;

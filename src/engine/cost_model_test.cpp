@@ -124,6 +124,22 @@ TEST(CostModel, LearnsWhatEachPartCostsFromMixedSteps) {
   expect_right(model, machine, 0.1);
 }
 
+// Steps whose time says nothing about a base, as those of a tiny model on a busy machine: without a floor the base
+// fell to 0, and what was learned was then no costs for `quire simulate` nor for the next server.
+TEST(CostModel, AStepAndARowNeverCostNothing) {
+  Machine machine;
+  machine.truth = {.prefill_row = 1e-5, .prefill_context = 1e-6};
+  CostModel model;
+  for (int i = 0; i < 2000; ++i) {
+    const StepShape shape = machine.some_step();
+    model.learn(shape, machine.step(shape));
+    ASSERT_GT(model.costs().base, 0) << i;
+    ASSERT_GT(model.costs().decode_row, 0) << i;
+    ASSERT_GT(model.costs().prefill_row, 0) << i;
+    ASSERT_TRUE(costs_from_text(to_text(model.costs(), "x"), "x")) << i;
+  }
+}
+
 TEST(CostModel, StepsThatSomethingElseDelayedChangeLittle) {
   Machine machine;
   CostModel model;

@@ -346,8 +346,10 @@ bool Engine::step() {
       lose_step(step, output.error());
     }
     ++stats_.steps;
+    const double total_seconds = seconds(now() - start);
     stats_.model_seconds += model_seconds;
-    stats_.total_seconds += seconds(now() - start);
+    stats_.total_seconds += total_seconds;
+    if (output) scheduler_->measure_outside(total_seconds - model_seconds);
   }
   forget_ended();
   const bool moved = options_.tiers != nullptr && options_.tiers->moved_bytes() > 0;
@@ -470,6 +472,11 @@ EngineStats Engine::stats() const {
   stats.copies_lost = counters.copies_lost;
   stats.host_bytes = scheduler_->host_arena().used_bytes();
   stats.host_capacity_bytes = scheduler_->host_arena().total_bytes();
+  if (masks_) {
+    const MaskWorker::Times times = masks_->times();
+    stats.mask_seconds = times.computing;
+    stats.mask_wait_seconds = times.waiting;
+  }
   return stats;
 }
 

@@ -107,6 +107,8 @@ struct EngineStats {
   std::uint64_t tier_splits = 0;    // requests that computed the front of a prefix while the rest was fetched
   std::uint64_t device_errors = 0;  // steps that were thrown away
   double model_seconds = 0, total_seconds = 0;  // of all steps
+  // Masks of constraints: computing them, all threads together; and how long sampling waited for them.
+  double mask_seconds = 0, mask_wait_seconds = 0;
 };
 
 // One choice of a request, for inspection.

@@ -46,6 +46,7 @@ model::StepWants Engine::ask(const Step& step) {
       if (job.embeds()) wanted_hidden_.push_back(i);
     }
   });
+  if (masks_) masks_->start();
   return {.jobs = wanted_jobs_,
           .logits = wanted_logits_,
           .hidden = wanted_hidden_,

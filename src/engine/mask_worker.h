@@ -1,6 +1,7 @@
 // Threads that compute the masks of a step while the model computes its logits.
 //
-//   worker.add(*constraint, words);    // begins at once
+//   worker.add(*constraint, words);    // for each answer
+//   worker.start();                    // wakes the threads, once: waking one costs as much as a mask
 //   executor.forward(...)              // the backend calls wait() before it samples
 //   worker.wait();                     // at the latest here
 //
@@ -30,8 +31,15 @@ class MaskWorker final : public sampling::MaskGate {
   MaskWorker& operator=(const MaskWorker&) = delete;
 
   void add(Constraint& constraint, std::span<std::uint32_t> bits);
+  void start();
   // Returns when all masks are done. The calling thread helps.
   void wait() override;
+
+  struct Times {
+    double computing = 0;  // seconds of all threads together
+    double waiting = 0;    // of the thread that samples, its help included
+  };
+  Times times() const;
 
  private:
   struct Task {
@@ -41,11 +49,12 @@ class MaskWorker final : public sampling::MaskGate {
   void work();
   void run_next(std::unique_lock<std::mutex>& lock);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable added_, finished_;
   std::vector<Task> tasks_;
   std::size_t next_ = 0, done_ = 0;
   bool stopping_ = false;
+  Times times_;
   std::vector<std::thread> threads_;
 };
 

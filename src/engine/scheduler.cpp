@@ -440,4 +440,8 @@ void Scheduler::measure(double model_seconds) {
   }
 }
 
+void Scheduler::measure_outside(double seconds) {
+  if (speculation_) speculation_->account_outside(seconds);
+}
+
 }  // namespace quire::engine

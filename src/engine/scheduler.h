@@ -58,6 +58,8 @@ class Scheduler {
   Step& schedule();
   // How long the model took for that step. Called before the step is committed.
   void measure(double model_seconds);
+  // How long the engine took for it besides. Called when the step is committed.
+  void measure_outside(double seconds);
   // How the drafts of a choice in that step turned out; see Speculation::note(). Called when those that were right are
   // committed.
   void note_drafts(Choice& choice, std::uint32_t count, std::uint32_t right, bool wrong);

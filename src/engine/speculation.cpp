@@ -1,6 +1,7 @@
 #include "quire/engine/speculation.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -8,7 +9,7 @@ namespace quire::engine {
 namespace {
 
 constexpr double kAllowance = 0.01;  // of all time
-constexpr double kMostBalance = 2;   // steps without drafts; so much may be lost in a row
+constexpr double kMostBalance = 1;   // steps without drafts; so much may be lost in a row
 constexpr double kFirstBalance = 1;  // the same, when the first step was measured
 constexpr float kPrior = 4;          // drafts: how much the experience with a kind counts for a choice
 constexpr float kKindPrior = 16;     // the same for what is expected of a kind before anything was measured
@@ -18,6 +19,10 @@ constexpr std::uint32_t kLongestPause = 512;  // steps between two tries
 constexpr double kLeastRow = 0.01;            // a draft costs at least this part of a step, until it was measured
 constexpr std::uint32_t kUnknown = 2;         // drafts of a choice while no draft was measured
 constexpr double kRedo = 0.5;                 // of the drafts that are right, the part that is computed twice
+constexpr double kNewest = 0.125;             // how much the last measurement counts in a mean
+constexpr double kMostLost = 16;              // steps: more than this was something else on the machine
+
+void remember(double& mean, double seconds) { mean += kNewest * (seconds - mean); }
 
 }  // namespace
 
@@ -73,10 +78,12 @@ void Speculation::choose(std::span<const Candidate> candidates, const StepShape&
   const bool measured = costs.draft_row > 0;
   const double row = std::max({costs.draft_row, measured ? 0.0 : costs.decode_row,
                                kLeastRow * plain / std::max(1u, step.decode_rows)}) +
-                     drafter_->seconds_per_token();
-  double rate = plain > 0 ? step.decode_rows / plain : 0;
+                     drafter_->seconds_per_token() + outside_row_;
+  const double without = plain > 0 ? step.decode_rows / plain : 0;
+  const double first = std::max(0.0, beyond_rows(step.decode_rows));
+  double rate = without, reached = 0;
   for (int round = 0; round < 4; ++round) {
-    double tokens = step.decode_rows, seconds = plain;
+    double tokens = step.decode_rows, seconds = plain + first;
     std::uint32_t left = rows;
     for (const Candidate& candidate : candidates) {
       Choice& choice = *candidate.choice;
@@ -94,9 +101,12 @@ void Speculation::choose(std::span<const Candidate> candidates, const StepShape&
       left -= count;
       choice.draft_count = count;
     }
-    const double next = seconds > 0 ? tokens / seconds : 0;
-    if (next <= rate * 1.001) break;
-    rate = next;
+    reached = seconds > 0 ? tokens / seconds : 0;
+    if (reached <= rate * 1.001) break;
+    rate = reached;
+  }
+  if (!always_ && reached < without) {  // all of them together do not bring what the first one costs
+    for (const Candidate& candidate : candidates) candidate.choice->draft_count = 0;
   }
   std::uint32_t left = rows;
   for (const Candidate& candidate : candidates) {
@@ -130,11 +140,17 @@ void Speculation::note(Choice& choice, std::uint32_t count, std::uint32_t right,
     choice.draft_wait = choice.draft_pause;
   }
   // Each token saves what it costs in a step without drafts.
-  if (decoding_ > 0) balance_ += right * step_seconds_ / decoding_;
+  if (decoding_ > 0) balance_ += right * (step_seconds_ + outside_) / decoding_;
   balance_ = std::min(balance_, kMostBalance * step_seconds_);
 }
 
+double& Speculation::beyond_rows(std::uint32_t decoding) {
+  return beyond_rows_[std::min<std::size_t>(std::bit_width(decoding), beyond_rows_.size() - 1)];
+}
+
 void Speculation::account(const StepShape& step, const CostModel& costs, double seconds) {
+  draft_rows_ = step.draft_rows;
+  only_decodes_ = step.decode_rows > 0 && step.prefill_rows == 0;
   if (step.decode_rows == 0) return;
   StepShape plain = step;
   plain.draft_rows = 0;
@@ -144,8 +160,22 @@ void Speculation::account(const StepShape& step, const CostModel& costs, double 
   decoding_ = step.decode_rows;
   if (!std::exchange(opened_, true)) balance_ = kFirstBalance * step_seconds_;
   balance_ += kAllowance * seconds;
-  balance_ -= step.draft_rows * costs.costs().draft_row + step.draft_rows * drafter_->seconds_per_token();
+  double lost = step.draft_rows * costs.costs().draft_row;
+  if (step.draft_rows > 0 && only_decodes_) {  // beside a prompt, drafts are lost in the noise
+    const double beyond = std::clamp(seconds - step_seconds_ - lost, -step_seconds_, kMostLost * step_seconds_);
+    remember(beyond_rows(step.decode_rows), beyond);
+    lost += std::max(0.0, beyond);
+  }
+  balance_ -= lost + step.draft_rows * drafter_->seconds_per_token();
   balance_ = std::min(balance_, kMostBalance * step_seconds_);
+}
+
+void Speculation::account_outside(double seconds) {
+  if (!only_decodes_) return;
+  if (draft_rows_ == 0) return remember(outside_, seconds);
+  const double lost = std::clamp(seconds - outside_, 0.0, kMostLost * step_seconds_);
+  remember(outside_row_, lost / draft_rows_);
+  balance_ -= lost;
 }
 
 }  // namespace quire::engine

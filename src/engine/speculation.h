@@ -5,10 +5,14 @@
 // costs is learned by the cost model: a row more in the step. Of all drafts of a step those are computed that raise the
 // expected tokens per second of the whole step.
 //
+// A row more may cost little and the first one much: kernels are made for so many rows (a GPU's products for 32, say).
+// So what a step with drafts takes beyond the sum of its rows is learned too, by the number of decoding sequences. And
+// drafts cost time outside of the model, where the host samples their rows.
+//
 // An account keeps it honest. Every second of computing adds a hundredth of a second to it, a step with drafts takes
-// what its extra rows cost, and drafts that were right add the time that they saved. While it is overdrawn, nothing is
-// drafted. So whatever the estimates are worth, drafts cost a hundredth of the time at most. Where drafts of a choice
-// do not pay, one is tried now and then, with pauses that double.
+// what it was measured to cost more than without them, and drafts that were right add the time that they saved. While
+// it is overdrawn, nothing is drafted. So whatever the estimates are worth, drafts cost a hundredth of the time at
+// most. Where drafts of a choice do not pay, one is tried now and then, with pauses that double.
 //
 // Nothing here changes an answer. Who may call: the scheduler.
 #pragma once
@@ -42,8 +46,10 @@ class Speculation {
   // How the drafts of a choice turned out: the first `right` of `count` were right, and the next was `wrong` or is not
   // known to be.
   void note(Choice& choice, std::uint32_t count, std::uint32_t right, bool wrong);
-  // What the step cost, after the cost model has learned from it.
+  // What the step cost, after the cost model has learned from it. `seconds`: of the model.
   void account(const StepShape& step, const CostModel& costs, double seconds);
+  // What the engine did for the same step besides, when it is committed.
+  void account_outside(double seconds);
 
   std::uint32_t most_drafts() const { return most_; }
   double balance() const { return balance_; }  // seconds
@@ -54,6 +60,7 @@ class Speculation {
   };
   double chance(const Choice& choice, std::uint32_t place) const;
   void choose(std::span<const Candidate> candidates, const StepShape& step, const StepCosts& costs, std::uint32_t rows);
+  double& beyond_rows(std::uint32_t decoding);
 
   std::shared_ptr<Drafter> drafter_;
   std::uint32_t most_;
@@ -65,6 +72,12 @@ class Speculation {
   double step_seconds_ = 0;     // of the last step, without its drafts
   std::uint32_t decoding_ = 0;  // choices in that step
   bool opened_ = false;         // the account has its first deposit
+  // Seconds of a step with drafts beyond those of its rows, by the decoding sequences: 1, 2 to 3, 4 to 7, ...
+  std::array<double, 16> beyond_rows_{};
+  std::uint32_t draft_rows_ = 0;  // of the last step
+  bool only_decodes_ = false;     // that step has no prompt
+  double outside_ = 0;            // seconds of a step without drafts that are not the model's
+  double outside_row_ = 0;        // and what each draft adds
 };
 
 }  // namespace quire::engine

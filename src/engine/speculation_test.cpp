@@ -262,17 +262,38 @@ TEST(NgramDrafter, FindsTheSameWhetherTheTextGrewAtOnceOrTokenByToken) {
 // A clock that a step moves on by what it would take: the weights, and each row.
 struct Timed {
   double base = 10, row = 2;  // milliseconds
+  std::uint32_t block = 512;  // more rows than this cost `jump` once
+  double jump = 0;
+  double outside = 0;  // for each guess, but not in the model
   Clock::time_point time{};
+
+  void pass(double milliseconds) { time += std::chrono::microseconds(static_cast<std::int64_t>(1000 * milliseconds)); }
+};
+
+// A drafter whose guesses take time that only the clock tells.
+class TimedDrafter final : public Drafter {
+ public:
+  TimedDrafter(std::shared_ptr<Drafter> drafter, Timed& timed) : drafter_(std::move(drafter)), timed_(timed) {}
+  void propose(std::span<Drafts* const> wanted) override {
+    drafter_->propose(wanted);
+    for (const Drafts* drafts : wanted) timed_.pass(timed_.outside * drafts->count);
+  }
+  double expected(std::uint32_t kind) const override { return drafter_->expected(kind); }
+
+ private:
+  std::shared_ptr<Drafter> drafter_;
+  Timed& timed_;
 };
 
 // Seconds that the answers took, with a drafter or without.
 double seconds_with(std::shared_ptr<Drafter> drafter, const Timed& costs, std::uint32_t batch, bool same_text) {
   Timed timed = costs;
+  if (drafter) drafter = std::make_shared<TimedDrafter>(std::move(drafter), timed);
   EngineOptions options{.target_itl = std::chrono::microseconds(0), .drafter = std::move(drafter), .draft_tokens = 8};
   options.now = [&timed] { return timed.time; };
   Fixture fixture({.budget = 8 << 20, .max_tokens = 700, .rows = 512, .engine = options});
   fixture.model->on_step = [&timed](const Batch& rows) {
-    timed.time += std::chrono::microseconds(static_cast<std::int64_t>(1000 * (timed.base + timed.row * rows.rows())));
+    timed.pass(timed.base + timed.row * rows.rows() + (rows.rows() > timed.block ? timed.jump : 0));
   };
   std::vector<std::shared_ptr<Collector>> heard;
   for (std::uint32_t i = 0; i < batch; ++i) {
@@ -308,6 +329,29 @@ TEST(Speculation, IsOffWhereTheBatchIsLargeEnoughThatRowsAreAllThatCosts) {
   const double without = seconds_with(nullptr, costs, 16, false);
   const double with = seconds_with(std::make_shared<KnowingDrafter>(kVocabulary, 60), costs, 16, false);
   EXPECT_LT(with, 1.015 * without);
+}
+
+// Kernels are made for so many rows: one more and the step takes much longer, however few the drafts are.
+TEST(Speculation, IsOffWhereTheFirstDraftCostsMoreThanAllOfThemBring) {
+  const Timed costs{.base = 10, .row = 0.05, .block = 16, .jump = 8};
+  const double without = seconds_with(nullptr, costs, 16, false);
+  for (const std::uint32_t wrong : {60u, 80u, 100u}) {
+    const double with = seconds_with(std::make_shared<KnowingDrafter>(kVocabulary, wrong), costs, 16, false);
+    EXPECT_LT(with, 1.02 * without) << wrong;
+  }
+  // Guesses that are right pay all the same.
+  const double with = seconds_with(std::make_shared<KnowingDrafter>(kVocabulary), costs, 16, false);
+  EXPECT_LT(with, without / 2);
+}
+
+// What the engine does for drafts besides computing them counts too: sampling their rows on the host, for example.
+TEST(Speculation, IsOffWhereDraftsCostMoreOutsideOfTheModelThanTheySave) {
+  const Timed costs{.base = 10, .row = 0.05, .outside = 0.8};
+  const double without = seconds_with(nullptr, costs, 16, false);
+  for (const std::uint32_t wrong : {20u, 60u, 100u}) {
+    const double with = seconds_with(std::make_shared<KnowingDrafter>(kVocabulary, wrong), costs, 16, false);
+    EXPECT_LT(with, 1.03 * without) << wrong;  // the first guesses alone take ten steps of 600
+  }
 }
 
 }  // namespace

@@ -42,7 +42,10 @@ using Order = std::string;
 // properties, patternProperties and additionalProperties of one schema; or what one property must fit.
 struct ObjectPart {
   const boost::json::object* schema = nullptr;
-  std::string name;  // if there is no schema
+  // Of the schema: looked up once, and asked for with every name of every combination of choices. Null: not there.
+  const boost::json::object *properties = nullptr, *patterns = nullptr;
+  const boost::json::value* others = nullptr;  // SchemaReader::additional()
+  std::string name;                            // if there is no schema
   Conjunct property{};
   Order order;
 };

@@ -54,14 +54,14 @@ Result<Conjuncts> SchemaReader::property(const Facts& facts, std::string_view na
       continue;
     }
     bool named = false;
-    if (const json::value* properties = part.schema->if_contains("properties")) {
-      if (const json::value* schema = properties->get_object().if_contains(name)) {
+    if (part.properties != nullptr) {
+      if (const json::value* schema = part.properties->if_contains(name)) {
         add(result, {.schema = schema});
         named = true;
       }
     }
-    if (const json::value* patterns = part.schema->if_contains("patternProperties")) {
-      for (const auto& [pattern, schema] : patterns->get_object()) {
+    if (part.patterns != nullptr) {
+      for (const auto& [pattern, schema] : *part.patterns) {
         const auto regex = texts_.pattern(*part.schema, "patternProperties", pattern);
         if (!regex) return std::unexpected(regex.error());
         if (!texts_.regexes().matches(*regex, SchemaTexts::spelling(name))) continue;
@@ -69,8 +69,7 @@ Result<Conjuncts> SchemaReader::property(const Facts& facts, std::string_view na
         named = true;
       }
     }
-    const json::value* others = named ? nullptr : additional(*part.schema);
-    if (others != nullptr) add(result, {.schema = others});
+    if (!named && part.others != nullptr) add(result, {.schema = part.others});
   }
   if (!facts.property_names.empty()) {
     static const json::value never(false);

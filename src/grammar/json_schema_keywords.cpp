@@ -283,7 +283,16 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (keyword == Properties || (!schema.contains("properties") &&
                                     std::none_of(facts.object_parts.begin(), facts.object_parts.end(),
                                                  [&](const ObjectPart& part) { return part.schema == &schema; }))) {
-        facts.object_parts.push_back({.schema = &schema, .name = {}, .order = state.next_order()});
+        const auto object = [&](std::string_view which) {
+          const json::value* const found = schema.if_contains(which);
+          return found == nullptr ? nullptr : found->if_object();
+        };
+        facts.object_parts.push_back({.schema = &schema,
+                                      .properties = object("properties"),
+                                      .patterns = object("patternProperties"),
+                                      .others = additional(schema),
+                                      .name = {},
+                                      .order = state.next_order()});
       }
       break;
     case Required:

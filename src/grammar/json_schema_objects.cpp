@@ -68,8 +68,8 @@ bool SchemaWriter::add_members(Object& object, const Facts& facts, std::vector<s
   for (const ObjectPart& part : facts.object_parts) {
     if (part.schema == nullptr) {
       add(part.name);
-    } else if (const json::value* properties = part.schema->if_contains("properties")) {
-      for (const auto& [name, schema] : properties->get_object()) add(name);
+    } else if (part.properties != nullptr) {
+      for (const auto& [name, schema] : *part.properties) add(name);
     }
   }
   for (const std::string& name : facts.required) add(name);
@@ -103,11 +103,10 @@ void SchemaWriter::add_order(Object& object, const Facts& facts, std::uint64_t m
   }
   std::vector<MemberOrder::List> lists;
   for (const ObjectPart& part : facts.object_parts) {
-    const json::value* properties = part.schema == nullptr ? nullptr : part.schema->if_contains("properties");
-    if (properties == nullptr) continue;
-    grammar_.budget().take(properties->get_object().size());
+    if (part.properties == nullptr) continue;
+    grammar_.budget().take(part.properties->size());
     MemberOrder::List& list = lists.emplace_back();
-    for (const auto& [name, schema] : properties->get_object()) {
+    for (const auto& [name, schema] : *part.properties) {
       if (const auto found = numbers.find(name); found != numbers.end()) list.push_back(found->second);
     }
   }
@@ -138,14 +137,12 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
 
   for (const ObjectPart& part : facts.object_parts) {
     if (part.schema == nullptr) continue;
-    const json::value* others = SchemaReader::additional(*part.schema);
-    const json::value* patterns = part.schema->if_contains("patternProperties");
     std::vector<KeyClass> divided;
     for (const KeyClass& keys : classes) {
       // Those that no pattern of this part has matched come last.
       std::vector<std::pair<KeyClass, bool>> parts = {{keys, false}};
-      if (patterns != nullptr) {
-        for (const auto& [pattern, schema] : patterns->get_object()) {
+      if (part.patterns != nullptr) {
+        for (const auto& [pattern, schema] : *part.patterns) {
           const auto regex = texts_.pattern(*part.schema, "patternProperties", pattern);
           if (!regex) {
             refuse(regex.error());
@@ -164,7 +161,7 @@ std::vector<SchemaWriter::KeyClass> SchemaWriter::key_classes(const Facts& facts
         }
       }
       for (auto& [one, matched] : parts) {
-        if (!matched && others != nullptr) SchemaReader::add(one.value, {.schema = others});
+        if (!matched && part.others != nullptr) SchemaReader::add(one.value, {.schema = part.others});
         divided.push_back(std::move(one));
       }
     }

@@ -75,20 +75,19 @@ class Compiled {
       const auto bit = static_cast<std::uint32_t>(token);
       free_special_[bit / 32] &= ~(1U << (bit % 32));
     }
+    // The first cache goes on with the grammar's own expressions.
     for (const PreparedTerminal& terminal : prepared_.terminals) regexes_.push_back(terminal.regex);
-    renew();
+    auto budget = unlimited();
+    grammar_.regexes().use(*budget);
+    begin(std::move(budget), std::move(grammar_.regexes()));
   }
 
-  // An empty cache. The grammar's own expressions stay as they are.
+  // An empty cache: of the old one only the grammar's own expressions are copied.
   void renew() {
-    auto budget = std::make_unique<Budget>(Limits{.steps = ~std::uint64_t{0} >> 1, .bytes = ~std::uint64_t{0} >> 1});
+    auto budget = unlimited();
     RegexSet regexes(*budget);
-    std::vector<RegexId> terminals;
-    terminals.reserve(regexes_.size());
-    for (const RegexId regex : regexes_) terminals.push_back(regexes.import(grammar_.regexes(), regex));
-    cache = std::make_shared<Cache>(prepared_, std::move(budget), std::move(regexes), std::move(terminals),
-                                    vocabulary_->impl(), limit_);
-    count_bytes();
+    for (RegexId& regex : regexes_) regex = regexes.import(cache->parser.lexer().regexes(), regex);
+    begin(std::move(budget), std::move(regexes));
   }
 
   bool is_free_special(TokenId token) const {
@@ -105,12 +104,21 @@ class Compiled {
   void count_bytes() { bytes = cache->bytes() + grammar_.budget().bytes(); }
 
  private:
-  Grammar grammar_;
+  static std::unique_ptr<Budget> unlimited() {
+    return std::make_unique<Budget>(Limits{.steps = ~std::uint64_t{0} >> 1, .bytes = ~std::uint64_t{0} >> 1});
+  }
+  void begin(std::unique_ptr<Budget> budget, RegexSet regexes) {
+    cache = std::make_shared<Cache>(prepared_, std::move(budget), std::move(regexes), regexes_, vocabulary_->impl(),
+                                    limit_);
+    count_bytes();
+  }
+
+  Grammar grammar_;  // its expressions are the cache's
   Prepared prepared_;
   std::shared_ptr<const TokenTrie> vocabulary_;
   std::size_t limit_;
   std::vector<std::uint32_t> free_special_;
-  std::vector<RegexId> regexes_;
+  std::vector<RegexId> regexes_;  // of the terminals, in the cache
 };
 
 Result<std::shared_ptr<Compiled>> compile(Grammar grammar, std::shared_ptr<const TokenTrie> vocabulary,

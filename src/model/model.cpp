@@ -118,13 +118,25 @@ Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model)
   ModelTensors own;
   TensorTable table(file);
   declare(table, model, blocks, own);
-  const auto layers = static_cast<std::uint32_t>(model.layers.size());
-  if (!model.head) return table.check(layers, model.architecture->name, model.extra_layers);
+  return table.check(static_cast<std::uint32_t>(model.layers.size()), model.architecture->name, model.extra_layers);
+}
+
+Result<void> check_head(const gguf::File& file, const Hyperparameters& model) {
+  if (!model.head) {
+    return fail(fmt::format("{}: has no layer that guesses further tokens ('{}.nextn_predict_layers')", file.path(),
+                            model.architecture->name));
+  }
+  // Together with the model's, since an optional tensor is in all layers or in none.
+  std::vector<JoinedBlock> blocks = make_blocks(model);
+  ModelTensors own;
+  TensorTable table(file);
+  declare(table, model, blocks, own);
   const Hyperparameters head = of_head(model);
   std::vector<JoinedBlock> head_blocks = make_blocks(head);
   ModelTensors head_own;
   declare_head(table, head, head_blocks, head_own);
-  return table.check(layers + 1, model.architecture->name, model.extra_layers - 1);
+  return table.check(static_cast<std::uint32_t>(model.layers.size()) + 1, model.architecture->name,
+                     model.extra_layers - 1);
 }
 
 Result<std::unique_ptr<Model>> Model::load(const std::string& path, std::uint32_t context) {
@@ -158,10 +170,7 @@ Result<std::unique_ptr<Model>> Model::create(gguf::File file, const Architecture
 }
 
 Result<std::unique_ptr<Model>> Model::head() const {
-  if (!hyperparameters_.head) {
-    return fail(fmt::format("{}: has no layer that guesses further tokens ('{}.nextn_predict_layers')", file_->path(),
-                            hyperparameters_.architecture->name));
-  }
+  if (auto ok = check_head(*file_, hyperparameters_); !ok) return std::unexpected(ok.error());
   std::unique_ptr<Model> head(new Model(file_));
   head->whole_ = this;
   head->hyperparameters_ = of_head(hyperparameters_);

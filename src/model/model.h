@@ -53,8 +53,10 @@ struct JoinedBlock {
 std::vector<JoinedBlock> make_blocks(const Hyperparameters& model);
 
 // Whether the file has the tensors that its hyperparameters and its architecture's row require (tensor_table.h).
-// Nothing is loaded.
+// Nothing is loaded. Those of layers behind the last one are not looked at: without them the model is complete.
 Result<void> check_tensors(const gguf::File& file, const Hyperparameters& model);
+// Whether the file has a head (Model::head()) and the tensors that it requires. Those of the model were checked before.
+Result<void> check_head(const gguf::File& file, const Hyperparameters& model);
 
 class Model {
  public:
@@ -72,7 +74,7 @@ class Model {
   // of which the best is the guess of the token after t. With g in the place of h and the guess in that of t it guesses
   // on. Embedding, output and final norm are this model's where the file has none for the head, so this model must have
   // been prepared before the head is, on a backend of the same kind, and must outlive it.
-  // Fails where there is none (Hyperparameters::head).
+  // Fails where there is none (Hyperparameters::head), and where the file has other tensors in its layer than it needs.
   Result<std::unique_ptr<Model>> head() const;
 
   const gguf::File& file() const { return *file_; }

@@ -97,7 +97,7 @@ StoredResponseRef Api::find_response(const Call& call, std::string_view behind) 
   StoredResponseRef found = store_.find(call.tenant->id, id);
   if (!found) {
     refuse(call, {.status = 404,
-                  .message = fmt::format("there is no response {}", quoted(id)),
+                  .message = fmt::format("there is no response {}", in_quotes(id)),
                   .param = "response_id",
                   .code = "response_not_found"});
   }

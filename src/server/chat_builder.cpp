@@ -75,7 +75,7 @@ std::expected<std::string, ApiError> joined_text(const json::value& value, const
     const auto text = fields.string(type == "refusal" ? "refusal" : "text");
     if (fields.error()) return std::unexpected(*fields.error());
     if (std::ranges::find(parts.types, type) == parts.types.end()) {
-      return wrong(at, fmt::format("is of type {}, and this server takes text only", quoted(type)));
+      return wrong(at, fmt::format("is of type {}, and this server takes text only", in_quotes(type)));
     }
     if (!text) return wrong(at + ".text", "is missing");
     if (!out.empty()) out += parts.between;

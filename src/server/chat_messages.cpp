@@ -62,7 +62,7 @@ Checked join_parts(json::value& content, const std::string& path) {
     if (fields.error()) return std::unexpected(*fields.error());
     if (type && *type != "text" && *type != "input_text" && *type != "output_text") {
       return std::unexpected(
-          invalid(fmt::format("'{}' is of type {}, and this server takes text only", at, quoted(*type)), at));
+          invalid(fmt::format("'{}' is of type {}, and this server takes text only", at, in_quotes(*type)), at));
     }
     if (!part) return std::unexpected(invalid(fmt::format("'{}.text' is missing", at), at));
     text += *part;

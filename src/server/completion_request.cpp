@@ -317,7 +317,7 @@ ApiError no_model(std::string_view name, const TextModel& model) {
   std::string has = fmt::format("'{}'", model.name());
   for (std::uint32_t i = 1; i <= model.adapters().size(); ++i) has += fmt::format(", '{}'", model.name_of(i));
   return {.status = 404,
-          .message = fmt::format("the model {} does not exist; this server has {}", quoted(name), has),
+          .message = fmt::format("the model {} does not exist; this server has {}", in_quotes(name), has),
           .param = "model",
           .code = "model_not_found"};
 }

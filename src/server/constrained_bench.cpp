@@ -1,6 +1,10 @@
 // How much a constraint costs: a batch of answers that are free, and the same number of tokens that must fit a schema.
 // Both take turns, and the best of each counts: on a shared machine the speed changes within seconds.
 //
+// Where the time goes, for a step in the mean: in the model, and of that waiting for masks (the thread that samples
+// helps to compute them); outside of it (what is accepted, what is forced, the schedule). Steps that have several
+// tokens of some answer, because they were forced, are counted beside the others: they have more rows.
+//
 //   constrained_bench MODEL [SEQUENCES] [TOKENS] [ROUNDS]      default: 32 answers of 64 tokens, 5 rounds
 #include <algorithm>
 #include <chrono>
@@ -9,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -38,9 +43,34 @@ struct Counting final : engine::Listener {
   std::string error;
 };
 
+// Some steps of a round.
+struct Steps {
+  std::uint64_t count = 0, rows = 0;
+  double seconds = 0, model = 0, masks = 0, waiting = 0;
+
+  void add(const engine::EngineStats& before, const engine::EngineStats& after, double own) {
+    ++count;
+    rows += after.computed_tokens + after.generated_tokens - before.computed_tokens - before.generated_tokens;
+    seconds += own;
+    model += after.model_seconds - before.model_seconds;
+    masks += after.mask_seconds - before.mask_seconds;
+    waiting += after.mask_wait_seconds - before.mask_wait_seconds;
+  }
+  void print(std::string_view name) const {
+    if (count == 0) return;
+    const double each = 1e6 / static_cast<double>(count);
+    fmt::print(
+        "  {}: {} steps of {:.1f} rows: {:.0f} us, of which model {:.0f}, outside {:.0f}; masks took {:.0f} us of "
+        "CPU time, waited for {:.0f}\n",
+        name, count, static_cast<double>(rows) / static_cast<double>(count), seconds * each, model * each,
+        (seconds - model) * each, masks * each, waiting * each);
+  }
+};
+
 struct Round {
   double seconds = 0;
   std::uint64_t tokens = 0, steps = 0;
+  Steps single, several;  // with one row for each answer; with more for some
 };
 
 // Prefill is the same for both and is not counted: the time begins when every answer has its first token.
@@ -57,13 +87,23 @@ Round answer(engine::Engine& engine, std::uint32_t sequences, std::uint32_t toke
     if (!engine.submit(std::move(request), counting)) std::exit(1);
   }
   while (counting->tokens < sequences) engine.step();
-  const std::uint64_t first = counting->tokens, steps = engine.stats().steps;
+  const std::uint64_t first = counting->tokens;
+  Round round;
   const Clock::time_point start = Clock::now();
-  while (engine.step()) {
+  Clock::time_point last = start;
+  for (engine::EngineStats before = engine.stats(); engine.step();) {
+    const engine::EngineStats after = engine.stats();
+    const Clock::time_point now = Clock::now();
+    const bool forced = after.computed_tokens > before.computed_tokens;  // forced tokens are computed as prompts are
+    (forced ? round.several : round.single).add(before, after, std::chrono::duration<double>(now - last).count());
+    round.steps += after.steps - before.steps;
+    before = after;
+    last = now;
   }
   if (!counting->error.empty()) fmt::print("{}\n", counting->error);
-  return {std::chrono::duration<double>(Clock::now() - start).count(), counting->tokens - first,
-          engine.stats().steps - steps};
+  round.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  round.tokens = counting->tokens - first;
+  return round;
 }
 
 int run(const std::string& path, std::uint32_t sequences, std::uint32_t tokens, std::uint32_t rounds) {
@@ -91,6 +131,9 @@ int run(const std::string& path, std::uint32_t sequences, std::uint32_t tokens, 
     step = std::min(step, b.seconds / static_cast<double>(b.steps));
     fmt::print("round {}: free {:.3f} s for {} tokens in {} steps; constrained {:.3f} s for {} tokens in {} steps\n", i,
                a.seconds, a.tokens, a.steps, b.seconds, b.tokens, b.steps);
+    a.single.print("free");
+    b.single.print("constrained, one token each");
+    b.several.print("constrained, forced tokens");
   }
   fmt::print(
       "{} answers, vocabulary {}: free {:.1f} us a token, constrained {:.1f} us: {:.3f} times; a constrained step "

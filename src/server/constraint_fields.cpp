@@ -85,7 +85,8 @@ Asked response_format(const json::value& value, const std::string& field) {
     if (schema == nullptr) return wrong(field + ".json_schema.schema", "is missing");
     return schema_of(*schema, field + ".json_schema.schema");
   }
-  return wrong(field + ".type", fmt::format("must be 'text', 'json_object' or 'json_schema', not {}", quoted(*type)));
+  return wrong(field + ".type",
+               fmt::format("must be 'text', 'json_object' or 'json_schema', not {}", in_quotes(*type)));
 }
 
 Asked structured_outputs(const json::value& value, const std::string& field);

@@ -156,7 +156,7 @@ TEST(Embeddings, OfAClientThatLeavesAreCancelled) {
   {
     Client client(server.port());
     client.post("/v1/embeddings", fmt::format(R"({{"input": [{}]}})", many));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(testing::eventually([&] { return server.stat("running") + server.stat("finished") > 0; }));
   }
   EXPECT_TRUE(server.comes_to_rest());
 }

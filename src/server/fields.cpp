@@ -26,7 +26,7 @@ std::unexpected<ApiError> wrong(const std::string& path, std::string_view must) 
   return std::unexpected(invalid(fmt::format("'{}' {}", path, must), path));
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMost = 64;
   return text.size() <= kMost ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, kMost));
 }

@@ -50,7 +50,7 @@ class Fields {
 std::unexpected<ApiError> wrong(const std::string& path, std::string_view must);
 
 // A text of the client for an error message: cut if it is long.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // The value as a whole number; empty if it is none.
 std::optional<std::int64_t> whole_number(const boost::json::value& value);

@@ -13,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::Client;
+using testing::eventually;
 using testing::Reply;
 
 // A server whose handler echoes the request. /later answers after a while, /never does not answer.
@@ -67,14 +68,6 @@ class Http : public ::testing::Test {
     http_->post([&] { promise.set_value(http_->counts()); });
     return promise.get_future().get();
   }
-  template <typename Condition>
-  static bool soon(Condition condition) {
-    for (int i = 0; i < 300; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(10ms);
-    }
-    return false;
-  }
 
   std::unique_ptr<HttpServer> http_;
   std::uint16_t port_ = 0;
@@ -125,7 +118,7 @@ TEST_F(Http, ClosesWhereTheClientAsksForItAndWhereItsVersionDoes) {
     Client client(port_);
     client.get("/x", "Connection: close\r\n");
     EXPECT_EQ(client.read_reply().header("connection"), "close");
-    EXPECT_TRUE(client.ends_within(1s));
+    EXPECT_TRUE(client.ends());
   }
   {
     Client client(port_);
@@ -133,7 +126,7 @@ TEST_F(Http, ClosesWhereTheClientAsksForItAndWhereItsVersionDoes) {
     const Reply reply = client.read_reply();
     EXPECT_EQ(reply.body, "one two");
     EXPECT_EQ(reply.header("transfer-encoding"), "");
-    EXPECT_TRUE(client.ends_within(1s));
+    EXPECT_TRUE(client.ends());
   }
   Client client(port_);
   client.send("GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -157,7 +150,7 @@ TEST_F(Http, ClosesTheConnectionAfterAStreamForNodeFetch2) {
     EXPECT_EQ(reply.header("connection"), "close") << agent;
     EXPECT_EQ(reply.header("transfer-encoding"), "chunked") << "a stream that is cut short must be seen to be";
     EXPECT_EQ(reply.body, "one two");
-    EXPECT_TRUE(client.ends_within(1s)) << agent;
+    EXPECT_TRUE(client.ends()) << agent;
   }
   for (const char* agent :
        {"OpenAI/JS 6.30.1", "OpenAI/JS 40.0.0", "OpenAI/Python 4.0.0", "node-fetch", "curl/7.88.1"}) {
@@ -220,7 +213,7 @@ TEST_F(Http, RefusesMalformedRequestsWithOneLineThatSaysWhy) {
     EXPECT_EQ(reply.status, status) << bytes;
     EXPECT_FALSE(reply.error_message().empty());
     EXPECT_EQ(reply.header("connection"), "close");
-    EXPECT_TRUE(client.ends_within(3s));
+    EXPECT_TRUE(client.ends());
   }
   EXPECT_EQ(handled_, 0);
 }
@@ -253,11 +246,16 @@ TEST_F(Http, GivesUpOnHeadersAndBodiesThatDoNotCome) {
   start({.header_timeout = 200ms, .body_timeout = 300ms});
   Client header(port_), body(port_);
   header.send("GET / HT");
-  body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab");
-  // Sending a few bytes does not extend the timeout.
-  std::this_thread::sleep_for(120ms);
-  header.send("TP/1.1");
-  body.send("c");
+  body.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\nab");
+  // Sending a few bytes does not extend the timeout: here they come until the answer does.
+  EXPECT_TRUE(eventually([&] {
+    for (Client* const client : {&header, &body}) {
+      if (!client->bytes().empty()) continue;
+      client->send("T");
+      client->receive(5ms);
+    }
+    return !header.bytes().empty() && !body.bytes().empty();
+  }));
   EXPECT_EQ(header.read_reply().error_message(), "the request's header did not come within 0.2 seconds");
   const Reply reply = body.read_reply();
   EXPECT_EQ(reply.status, 408u);
@@ -270,11 +268,11 @@ TEST_F(Http, ClosesConnectionsThatWaitTooLongForTheirNextRequest) {
   Client silent(port_), done(port_);
   done.get("/x");
   EXPECT_EQ(done.read_reply().status, 200u);
-  EXPECT_TRUE(silent.ends_within(2s));
-  EXPECT_TRUE(done.ends_within(2s));
+  EXPECT_TRUE(silent.ends());
+  EXPECT_TRUE(done.ends());
   silent.close();
   done.close();
-  EXPECT_TRUE(soon([&] { return counts().connections == 0; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 0; }));
 }
 
 TEST_F(Http, HalfARequestLeavesNothingBehind) {
@@ -287,7 +285,7 @@ TEST_F(Http, HalfARequestLeavesNothingBehind) {
     const Reply reply = client.read_reply();
     EXPECT_EQ(reply.status, *half == '\0' ? 0u : 400u) << half;
   }
-  EXPECT_TRUE(soon([&] { return counts().connections == 0; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 0; }));
   EXPECT_EQ(handled_, 0);
 }
 
@@ -303,21 +301,21 @@ TEST_F(Http, AThousandSilentConnectionsDelayNobody) {
     silent.emplace_back(port_);
     ASSERT_TRUE(silent.back().connected());
   }
-  EXPECT_TRUE(soon([&] { return counts().connections == 1000; }));
-  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(eventually([&] { return counts().connections == 1000; }));
   for (int i = 0; i < 100; ++i) EXPECT_EQ(testing::get(port_, "/x").status, 200u);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
+  // No answer waited until one of them had been given up.
+  EXPECT_EQ(counts().timed_out, 0u);
   // They can still send a request.
   silent[500].get("/y");
   EXPECT_EQ(silent[500].read_reply().body, "GET /y ");
   silent.clear();
-  EXPECT_TRUE(soon([&] { return counts().connections == 0; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 0; }));
 }
 
 TEST_F(Http, TurnsConnectionsAwayThatAreTooMany) {
   start({.max_connections = 2});
   Client first(port_), second(port_);
-  EXPECT_TRUE(soon([&] { return counts().connections == 2; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 2; }));
   Client third(port_);
   third.get("/x");
   const Reply reply = third.read_reply();
@@ -326,7 +324,7 @@ TEST_F(Http, TurnsConnectionsAwayThatAreTooMany) {
   EXPECT_EQ(reply.header("retry-after"), "1");
   third.close();
   first.close();
-  EXPECT_TRUE(soon([&] { return counts().connections == 1; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 1; }));
   EXPECT_EQ(testing::get(port_, "/x").status, 200u);
 }
 
@@ -335,25 +333,25 @@ TEST_F(Http, TellsTheHandlerAtOnceThatItsClientIsGone) {
   {
     Client client(port_);
     client.get("/never");
-    EXPECT_TRUE(soon([&] { return handled_ == 1; }));
+    EXPECT_TRUE(eventually([&] { return handled_ == 1; }));
     EXPECT_EQ(gone_, 0);
   }
-  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }));
   {
     // Also if the next request has already arrived.
     Client client(port_);
     client.send("GET /never HTTP/1.1\r\nHost: x\r\n\r\nGET /x HTTP/1.1\r\nHost: x\r\n\r\n");
-    EXPECT_TRUE(soon([&] { return handled_ == 2; }));
+    EXPECT_TRUE(eventually([&] { return handled_ == 2; }));
   }
-  EXPECT_TRUE(soon([&] { return gone_ == 2; }));
-  EXPECT_TRUE(soon([&] { return counts().connections == 0; }));
+  EXPECT_TRUE(eventually([&] { return gone_ == 2; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 0; }));
 }
 
 TEST_F(Http, GivesUpOnClientsThatDoNotRead) {
   start({.write_timeout = 300ms});
   Client client(port_, 4096);
   client.get("/much");
-  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }));
   EXPECT_EQ(counts().timed_out, 1u);
   EXPECT_EQ(testing::get(port_, "/x").status, 200u);
 }
@@ -362,21 +360,21 @@ TEST_F(Http, EndsTheConnectionWhereAHandlerForgetsToAnswer) {
   start();
   Client client(port_);
   client.get("/forgotten");
-  EXPECT_TRUE(client.ends_within(3s));
+  EXPECT_TRUE(client.ends());
 }
 
 TEST_F(Http, DrainsByClosingIdleConnectionsAndFinishingAnswers) {
   start();
   Client idle(port_), busy(port_);
-  EXPECT_TRUE(soon([&] { return counts().connections == 2; }));
+  EXPECT_TRUE(eventually([&] { return counts().connections == 2; }));
   busy.get("/later");
-  EXPECT_TRUE(soon([&] { return handled_ == 1; }));
+  EXPECT_TRUE(eventually([&] { return handled_ == 1; }));
   http_->drain();
-  EXPECT_TRUE(idle.ends_within(1s));
+  EXPECT_TRUE(idle.ends());
   const Reply reply = busy.read_reply();
   EXPECT_EQ(reply.body, "later");
   EXPECT_EQ(reply.header("connection"), "close");
-  EXPECT_TRUE(busy.ends_within(3s));
+  EXPECT_TRUE(busy.ends());
   EXPECT_FALSE(Client(port_).connected());
 }
 

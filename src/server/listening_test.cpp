@@ -235,9 +235,9 @@ TEST_F(Listening, AClientThatDoesNotFinishTheHandshakeIsDropped) {
   const auto started = start({.tls_certificate = path("a.pem"), .tls_key = path("a.key"), .header_timeout = 200ms});
   if (!started) GTEST_SKIP() << started.error().message;
   Client silent(http_->port()), plain(http_->port());
-  EXPECT_TRUE(silent.ends_within(20s));
+  EXPECT_TRUE(silent.ends());
   plain.send(kGet);
-  EXPECT_TRUE(plain.ends_within(20s)) << "plain HTTP is not answered where TLS is spoken";
+  EXPECT_TRUE(plain.ends()) << "plain HTTP is not answered where TLS is spoken";
   EXPECT_EQ(plain.bytes().find("HTTP/1.1"), std::string::npos);
 }
 

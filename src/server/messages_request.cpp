@@ -55,9 +55,9 @@ Checked add_block(ChatBuilder& chat, const json::value& block, bool user, const 
     // Nobody can read it.
   } else if (*type == "tool_use" || *type == "tool_result" || *type == "thinking") {
     return wrong(
-        at, fmt::format("of type {} cannot be in a message of the {}", quoted(*type), user ? "user" : "assistant"));
+        at, fmt::format("of type {} cannot be in a message of the {}", in_quotes(*type), user ? "user" : "assistant"));
   } else {
-    return wrong(at, fmt::format("is of type {}, and this server takes text only", quoted(*type)));
+    return wrong(at, fmt::format("is of type {}, and this server takes text only", in_quotes(*type)));
   }
   if (fields.error()) return std::unexpected(*fields.error());
   return {};
@@ -92,7 +92,8 @@ std::expected<json::array, ApiError> tools_of(const json::array& tools) {
     const std::string_view type = fields.string("type").value_or("custom");
     const auto name = fields.string("name");
     if (fields.error()) return std::unexpected(*fields.error());
-    if (type != "custom") return wrong(at, fmt::format("is of type {}, which this server does not have", quoted(type)));
+    if (type != "custom")
+      return wrong(at, fmt::format("is of type {}, which this server does not have", in_quotes(type)));
     if (!name) return wrong(at + ".name", "is missing");
     out.push_back(chat_tool(*name, fields.any("description"), fields.any("input_schema"), fields.any("strict")));
   }

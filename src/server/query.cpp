@@ -46,7 +46,7 @@ std::expected<std::optional<std::uint64_t>, ApiError> number_in_query(std::strin
   const auto [rest, error] = std::from_chars(text->data(), end, number);
   if (error != std::errc() || rest != end) {
     return std::unexpected(
-        invalid(fmt::format("'{}' must be a whole number, not {}", name, quoted(*text)), std::string(name)));
+        invalid(fmt::format("'{}' must be a whole number, not {}", name, in_quotes(*text)), std::string(name)));
   }
   return number;
 }

@@ -65,7 +65,7 @@ std::expected<std::string, ApiError> input_items_json(const StoredResponse& resp
   if (after) {
     from = std::ranges::find(places, *after, [&](std::size_t i) { return input_item_id(response, i); });
     if (from == places.end())
-      return wrong("after", fmt::format("is {}, and the response has no such item", quoted(*after)));
+      return wrong("after", fmt::format("is {}, and the response has no such item", in_quotes(*after)));
     ++from;
   }
   json::array data;

@@ -77,7 +77,7 @@ Checked add_item(ChatBuilder& chat, const json::value& item, const std::string& 
       break;
     }
   } else {
-    return wrong(at, fmt::format("is of type {}, which this server does not take", quoted(type)));
+    return wrong(at, fmt::format("is of type {}, which this server does not take", in_quotes(type)));
   }
   if (fields.error()) return std::unexpected(*fields.error());
   return {};
@@ -122,8 +122,8 @@ Checked replace_references(json::array& items, const StoredResponse* previous, R
     const StoredResponseRef named = store.find(tenant, fmt::format("resp_{}", response));
     const json::value* const found = find_item(*id, previous, named);
     if (found == nullptr) {
-      return wrong(at,
-                   fmt::format("refers to the item {}, and no response that is kept has one of this id", quoted(*id)));
+      return wrong(
+          at, fmt::format("refers to the item {}, and no response that is kept has one of this id", in_quotes(*id)));
     }
     items[i] = json::value(*found);
   }
@@ -140,7 +140,7 @@ std::expected<json::array, ApiError> tools_of(const json::array& tools) {
     const auto name = fields.string("name");
     if (fields.error()) return std::unexpected(*fields.error());
     if (type != "function") {
-      return wrong(at, fmt::format("is of type {}, and this server has only functions", quoted(type)));
+      return wrong(at, fmt::format("is of type {}, and this server has only functions", in_quotes(type)));
     }
     if (!name) return wrong(at + ".name", "is missing");
     out.push_back(chat_tool(*name, fields.any("description"), fields.any("parameters"), fields.any("strict")));
@@ -292,7 +292,7 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
           .message =
               fmt::format("there is no response {}; it may be too old (--responses-age) or there was no room for "
                           "it (--responses-bytes)",
-                          quoted(*previous)),
+                          in_quotes(*previous)),
           .param = "previous_response_id",
           .code = "previous_response_not_found"});
     }

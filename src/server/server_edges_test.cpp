@@ -13,20 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::Client;
+using testing::eventually;
 using ::testing::HasSubstr;
 using testing::Reply;
 using testing::Running;
-
-std::int64_t stat(const Running& server, const char* name) { return server.pool().at("stats").at(name).as_int64(); }
-
-template <typename Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // A request that keeps a worker busy for a while.
 std::string slow_to_parse() {
@@ -54,8 +44,8 @@ TEST(ServerLeaving, ARequestWhoseClientLeftWhileItWasParsedIsNotComputed) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(server.get("/health").status, 200u);
   for (const auto& client : leaving) client->reset();
   for (const auto& client : busy) EXPECT_EQ(client->read_reply().status, 200u);
-  EXPECT_TRUE(eventually([&] { return server.comes_to_rest(); }));
-  EXPECT_LT(stat(server, "generated_tokens"), 2000) << "of 12,000 for nobody";
+  EXPECT_TRUE(server.comes_to_rest());
+  EXPECT_LT(server.stat("generated_tokens"), 2000) << "of 12,000 for nobody";
   EXPECT_THAT(server.get("/metrics").body, HasSubstr("quire_completions_total{outcome=\"gone\"} 30"));
 }
 
@@ -187,7 +177,7 @@ TEST(ServerStreams, ASilentStreamGetsCommentsUntilItsFirstToken) {
   Running server({.stream_keep_alive = 20ms}, {.max_sequences = 1});
   Client first(server.port()), second(server.port());
   first.post("/v1/completions", fmt::format("{{{}, \"stream\": true}}", testing::kLong));
-  EXPECT_TRUE(eventually([&] { return stat(server, "running") == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.stat("running") == 1; }));
   second.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 4, "stream": true, "seed": 1})");
   while (second.bytes().find(": waiting\n\n") == std::string::npos) ASSERT_TRUE(second.receive());
   first.close();
@@ -202,7 +192,7 @@ TEST(ServerStreams, AStreamWithoutKeepAliveHasNoComments) {
   Running server({.stream_keep_alive = 0ms}, {.max_sequences = 1});
   Client first(server.port()), second(server.port());
   first.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true})");
-  EXPECT_TRUE(eventually([&] { return stat(server, "running") == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.stat("running") == 1; }));
   second.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": 4, "stream": true})");
   EXPECT_EQ(second.read_reply().body.find(": "), std::string("data").size());
 }

@@ -62,8 +62,7 @@ TEST(ServerLost, EveryClientGetsTheErrorAndRunEndsWithIt) {
     const auto stats = testing::get(losing.port, "/pool").parsed().at("stats");
     return stats.at("running").as_int64() == 2 && stats.at("waiting").as_int64() == 2;
   };
-  for (int i = 0; i < 1000 && !has_all(); ++i) std::this_thread::sleep_for(10ms);
-  ASSERT_TRUE(has_all());
+  ASSERT_TRUE(testing::eventually(has_all));
   losing.device.lose();
   for (int i = 0; i < 4; ++i) {
     const Reply reply = clients[i]->read_reply();

@@ -197,12 +197,12 @@ void restore_session(const CompletionContext& context, const std::shared_ptr<Ses
     const auto& all = context.model.adapters();
     const auto found = std::ranges::find(all, adapter.name, &AdapterName::name);
     if (found == all.end()) {
-      return refuse(
-          400, fmt::format("was made with adapter {}, which this server does not have", server::quoted(adapter.name)));
+      return refuse(400,
+                    fmt::format("was made with adapter {}, which this server does not have", in_quotes(adapter.name)));
     }
     if (session::short_name(found->fingerprint) != adapter.fingerprint) {
-      return refuse(400, fmt::format("was made with another adapter {}, or with another scale of it",
-                                     server::quoted(adapter.name)));
+      return refuse(
+          400, fmt::format("was made with another adapter {}, or with another scale of it", in_quotes(adapter.name)));
     }
     adapter.number = static_cast<std::uint32_t>(found - all.begin()) + 1;
   }

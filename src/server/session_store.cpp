@@ -20,14 +20,14 @@ namespace json = boost::json;
 
 ApiError unknown(std::string_view id) {
   return {.status = 404,
-          .message = fmt::format("there is no session {}", quoted(id)),
+          .message = fmt::format("there is no session {}", in_quotes(id)),
           .param = "session",
           .code = "session_not_found"};
 }
 
 ApiError in_use(std::string_view id) {
   return {.status = 409,
-          .message = fmt::format("another call works on the session {}; wait until it has ended", quoted(id)),
+          .message = fmt::format("another call works on the session {}; wait until it has ended", in_quotes(id)),
           .param = "session",
           .code = "session_busy"};
 }

@@ -36,7 +36,7 @@ std::optional<ApiError> check_choice(const ToolChoice& choice, const tools::Tool
   if (tools.empty()) return invalid("'tool_choice' needs 'tools'", "tool_choice");
   if (choice.kind != Kind::Named || tools.find(choice.name) != nullptr) return std::nullopt;
   return invalid(
-      fmt::format("'tool_choice' names the function {}, and 'tools' has none of that name", quoted(choice.name)),
+      fmt::format("'tool_choice' names the function {}, and 'tools' has none of that name", in_quotes(choice.name)),
       "tool_choice");
 }
 

@@ -1,5 +1,6 @@
 #include "quire/session/session_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -29,6 +30,19 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Fills `to` with what the file has from `offset` on. Returns how many bytes that were: fewer if the file ends before.
+Result<std::size_t> read_at(int file, std::span<std::byte> to, std::size_t offset) {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t count = ::pread(file, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail(fmt::format("cannot be read: {}", reason(errno)));
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
 
 // A file with a name of its own beside `path`. It is removed unless it takes that path.
 class FileBeside {
@@ -93,27 +107,36 @@ Result<SessionFile> SessionFile::open(const std::string& path) {
   if (!S_ISREG(status.st_mode)) return fail("is not a regular file");
   if (status.st_size <= 0) return fail("is empty");
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED) return fail(fmt::format("cannot be mapped into memory: {}", reason(errno)));
-  SessionFile mapped({static_cast<const std::byte*>(address), size});
-  (void)::madvise(address, size, MADV_SEQUENTIAL);
-  auto contents = parse(mapped.mapped_);
+  // A large file of another kind is not read as a whole.
+  std::array<std::byte, kHeaderBytes> start;
+  const auto first = read_at(file.get(), std::span(start).first(std::min(size, start.size())), 0);
+  if (!first) return std::unexpected(first.error());
+  if (auto ok = check_magic(std::span(start).first(*first)); !ok) return std::unexpected(ok.error());
+  // Pages of the system: the contents begin at a multiple of 64, and a lack of memory is an answer.
+  void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return fail(fmt::format("needs {} bytes of memory: {}", size, reason(errno)));
+  SessionFile opened({static_cast<std::byte*>(address), size});
+  (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  const auto read = read_at(file.get(), opened.memory_, 0);
+  if (!read) return std::unexpected(read.error());
+  if (*read < size) return fail(fmt::format("was cut while it was read: {} of {} bytes are there", *read, size));
+  auto contents = parse(opened.memory_);
   if (!contents) return std::unexpected(contents.error());
-  mapped.contents_ = std::move(*contents);
-  return mapped;
+  opened.contents_ = std::move(*contents);
+  return opened;
 }
 
 SessionFile::SessionFile(SessionFile&& other) noexcept
-    : mapped_(std::exchange(other.mapped_, {})), contents_(std::move(other.contents_)) {}
+    : memory_(std::exchange(other.memory_, {})), contents_(std::move(other.contents_)) {}
 
 SessionFile& SessionFile::operator=(SessionFile&& other) noexcept {
-  std::swap(mapped_, other.mapped_);
+  std::swap(memory_, other.memory_);
   std::swap(contents_, other.contents_);
   return *this;
 }
 
 SessionFile::~SessionFile() {
-  if (!mapped_.empty()) ::munmap(const_cast<std::byte*>(mapped_.data()), mapped_.size());
+  if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
 }
 
 }  // namespace quire::session

@@ -1,8 +1,9 @@
 // A session file on a disk.
 //
 // What holds: write() writes beside the file and renames, so the file is the old one or the new one, also after a crash
-//   or on a full disk. SessionFile maps the file; its contents are valid as long as it lives. Nobody may cut a file
-//   that is mapped: whoever replaces one renames, as write() does.
+//   or on a full disk. SessionFile reads the file into memory of its own; its contents are valid as long as it lives.
+//   What was checked is what is used: the file may be cut, changed or removed afterwards. A mapped file would end the
+//   program when it is cut (SIGBUS), and could change after its checksums were compared.
 // Who may call: any thread.
 // How it fails: one line that says what is wrong, without the name of the file.
 #pragma once
@@ -24,20 +25,20 @@ Result<std::uint64_t> write(const std::string& path, std::span<const Token> toke
 
 class SessionFile {
  public:
-  // Maps the file and checks all of it.
+  // Reads the file and checks all of it.
   static Result<SessionFile> open(const std::string& path);
   SessionFile(SessionFile&& other) noexcept;
   SessionFile& operator=(SessionFile&& other) noexcept;
   ~SessionFile();
 
   const Contents& contents() const { return contents_; }
-  std::uint64_t bytes() const { return mapped_.size(); }
+  std::uint64_t bytes() const { return memory_.size(); }
 
  private:
-  explicit SessionFile(std::span<const std::byte> mapped) : mapped_(mapped) {}
+  explicit SessionFile(std::span<std::byte> memory) : memory_(memory) {}
 
-  std::span<const std::byte> mapped_;
-  Contents contents_;  // refers to the mapped bytes
+  std::span<std::byte> memory_;  // whole pages from the system
+  Contents contents_;            // refers to the memory
 };
 
 }  // namespace quire::session

@@ -72,9 +72,7 @@ class Reader {
 
  private:
   Result<void> read_header() {
-    if (file_.size() < kMagic.size() || std::memcmp(file_.data(), kMagic.data(), kMagic.size()) != 0) {
-      return fail("is not a session file: its first bytes are others");
-    }
+    if (auto ok = check_magic(file_); !ok) return ok;
     if (file_.size() < kHeaderBytes) return cut(kHeaderBytes);
     contents_.version = field<std::uint32_t>(kAtVersion);
     if (contents_.version > kVersion) {
@@ -285,6 +283,11 @@ Pieces encode(std::span<const Token> tokens, const Snapshot& snapshot, std::stri
 }
 
 Result<Contents> parse(std::span<const std::byte> file) { return Reader(file).read(); }
+
+Result<void> check_magic(std::span<const std::byte> start) {
+  if (start.size() >= kMagic.size() && std::memcmp(start.data(), kMagic.data(), kMagic.size()) == 0) return {};
+  return fail("is not a session file: its first bytes are others");
+}
 
 std::string short_name(const Fingerprint& model) { return fmt::format("{:016x}", model.words[0]); }
 std::string short_name(const Hash128& hash) { return fmt::format("{:016x}", hash.high); }

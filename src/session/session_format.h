@@ -94,6 +94,8 @@ struct Contents {
   std::vector<Section> sections;
 };
 Result<Contents> parse(std::span<const std::byte> file);
+// Whether a file that begins so is a session file at all: what parse() says first.
+Result<void> check_magic(std::span<const std::byte> start);
 
 // The first 16 hex digits of a fingerprint, for people.
 std::string short_name(const Fingerprint& model);

@@ -224,6 +224,22 @@ TEST(SessionFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
             "cannot be written: No such file or directory");
 }
 
+// Somebody copies another file over it, or the disk takes it away, after it was opened and checked.
+TEST(SessionFiles, ThatAreCutOrChangedAfterTheyWereOpenedStayAsTheyWere) {
+  const Folder folder;
+  const std::string path = folder.file("s");
+  const std::vector<Token> tokens(100'000, 7);  // many pages
+  const std::string metadata = "{\"text\":\"" + std::string(100'000, 'x') + "\"}";
+  ASSERT_TRUE(write(path, tokens, Snapshot{.block_size = 4}, metadata).has_value());
+  const auto file = SessionFile::open(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << std::string(600'000, '\0');
+  EXPECT_EQ(file->contents().metadata, metadata);
+  std::filesystem::resize_file(path, 10);
+  EXPECT_EQ(file->contents().metadata, metadata);
+  EXPECT_EQ(SessionFile::open(path).error().message, "is not a session file: its first bytes are others");
+}
+
 TEST(SessionFiles, ThatAreNoneAreRefused) {
   const Folder folder;
   EXPECT_EQ(SessionFile::open(folder.file("missing")).error().message, "cannot be opened: No such file or directory");

@@ -37,6 +37,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kBatch = 4;    // jobs that a worker takes at once
 constexpr int kBackgroundNice = 10;  // more than others have
+// An object may be so large a part of the limit. Two generations of room are made ahead, and they are a sixteenth.
+constexpr std::uint64_t kLargestPart = 16;
 
 // Lets this thread run when others do not want to. That takes no rights, and there is no way back without them, so
 // threads that also do what somebody waits for must not call it. Where it is refused, nothing is lost but time.
@@ -197,8 +199,8 @@ class DiskTier final : public Tier {
     usage.objects = figures_.objects;
     usage.evicted = evicted_before_ + figures_.evicted;
     usage.capacity_bytes = options_.limit_bytes;
-    usage.working = problem_.empty() && !stuck_;
-    usage.problem = !problem_.empty() ? problem_ : stuck_ ? stuck_text() : "";
+    usage.working = problem_.empty() && !stuck_ && too_large_ == 0;
+    usage.problem = !problem_.empty() ? problem_ : stuck_ ? stuck_text() : too_large_ > 0 ? too_large_text() : "";
     return usage;
   }
 
@@ -209,6 +211,12 @@ class DiskTier final : public Tier {
   std::string stuck_text() const {
     return fmt::format("{}: the disk does not answer within {} s", options_.path.string(),
                        std::chrono::duration<double>(options_.timeout).count());
+  }
+  std::string too_large_text() const {  // with the lock
+    return fmt::format(
+        "{}: pages or states of {} are not kept: with this limit no object may have more than {}. It needs {}",
+        options_.path.string(), in_units(too_large_), in_units(options_.limit_bytes / kLargestPart),
+        in_units(kLargestPart * too_large_));
   }
   void log(const std::string& line) const {
     if (options_.log) options_.log(line);
@@ -349,6 +357,19 @@ class DiskTier final : public Tier {
     finish(slot, i, read.outcome);
   }
 
+  // Objects of a class have one size, so it is refused again and again: a model with larger states than this cache is
+  // made for. That is no fault of the disk, and nothing changes it but another limit.
+  void refuse_large(std::uint64_t bytes) {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      if (bytes <= too_large_) return;
+      too_large_ = bytes;
+      text = too_large_text();
+    }
+    log("disk cache " + text);
+  }
+
   // All puts of the slot in one batch.
   void puts(Slot& slot, std::size_t count) {
     std::array<bool, kBatch> chosen{};
@@ -365,7 +386,8 @@ class DiskTier final : public Tier {
     DiskStore::Write write(*store);
     for (std::size_t i = 0; i < count; ++i) {
       if (!chosen[i]) continue;
-      const bool fits = slot.jobs[i].bytes <= options_.limit_bytes / 16 && slot.jobs[i].bytes < UINT32_MAX;
+      const bool fits = slot.jobs[i].bytes <= options_.limit_bytes / kLargestPart && slot.jobs[i].bytes < UINT32_MAX;
+      if (!fits) refuse_large(slot.jobs[i].bytes);
       if (fits && write.want(slot.jobs[i].key, slot.jobs[i].bytes)) continue;
       chosen[i] = false;
       finish(slot, i, fits ? TierOutcome::Done : TierOutcome::Failed);
@@ -542,6 +564,7 @@ class DiskTier final : public Tier {
   milliseconds pause_;
   Clock::time_point retry_at_{};
   bool stuck_ = false;
+  std::uint64_t too_large_ = 0;  // the largest object that was refused for its size
   mutable DiskStore::Figures figures_;
   std::uint64_t evicted_before_ = 0;  // by stores that were closed
 

@@ -132,9 +132,28 @@ TEST_F(DiskTierTest, RefusesAnObjectOfAnotherLengthAndForgetsIt) {
 }
 
 TEST_F(DiskTierTest, FailsAnObjectThatIsTooLargeAndGoesOn) {
+  std::mutex mutex;
+  std::string log;
+  options_.log = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    log += line + "\n";
+  };
   ASSERT_NO_FATAL_FAILURE(open());
-  EXPECT_EQ(client().put(1, options_.limit_bytes / 8), TierOutcome::Failed);
-  EXPECT_EQ(client().put(2, kBytes), TierOutcome::Done);
+  EXPECT_EQ(client().put(1, options_.limit_bytes / 16), TierOutcome::Done);
+  EXPECT_TRUE(tier_->usage().working);
+  // Told once, and in the figures as long as the tier is there.
+  for (std::uint64_t i = 2; i < 5; ++i) {
+    EXPECT_EQ(client().put(i, options_.limit_bytes / 8), TierOutcome::Failed);
+    EXPECT_EQ(client().put(10 + i, kBytes), TierOutcome::Done);
+  }
+  EXPECT_EQ(tier_->usage().failed, 3);
+  EXPECT_FALSE(tier_->usage().working);
+  const std::string problem = options_.path.string() +
+                              ": pages or states of 8.0 MiB are not kept: with this limit no object may have more than "
+                              "4.0 MiB. It needs 128.0 MiB";
+  EXPECT_EQ(tier_->usage().problem, problem);
+  tier_.reset();
+  EXPECT_EQ(log, "disk cache " + problem + "\n");
 }
 
 TEST_F(DiskTierTest, HasItsObjectsAfterARestart) {

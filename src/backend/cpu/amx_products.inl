@@ -259,7 +259,11 @@ void multiply_quant_by_tiles(const WeightTiles& weight, std::uint32_t begin, std
   // Scales for 16 columns cost as much as those for 32, and leave half of the instruction unused: Q6_K is a fifth
   // faster through registers.
   if (rows <= kFewForTiles || weight.type == gguf::Type::Q6_K) {
-    return avx512_kernels()->multiply_quant(weight, begin, tiles_end, x, stride, rows, out, scratch);
+    // A core of these processors has more misses in flight with prefetches than its own prefetcher starts. One row of
+    // Q8_0 on a Xeon: 146 GB/s without them and 177 with, 16 threads; 96 and 118, 8 threads; 60 and 66, 4 threads.
+    WeightTiles few = weight;
+    few.prefetch = true;
+    return avx512_kernels()->multiply_quant(few, begin, tiles_end, x, stride, rows, out, scratch);
   }
   const Ending end{&out, weight.rows};
   const auto multiply = [&]<bool kHalves, bool kOffsets>(auto unpack) {

@@ -2,14 +2,14 @@
 
 #include <cstring>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && QUIRE_VECTOR_KERNELS
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 namespace quire::cpu {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && QUIRE_VECTOR_KERNELS
 namespace {
 
 // The same as __builtin_cpu_supports("f16c"), a name that clang 16 does not know.
@@ -39,7 +39,7 @@ bool has_amx() {
 #endif
 
 const Kernels* kernels_by_name(const char* name) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && QUIRE_VECTOR_KERNELS
   if (std::strcmp(name, "amx") == 0) {
     static const bool has = kernels_by_name("avx512") != nullptr && has_amx();
     return has ? amx_kernels() : nullptr;

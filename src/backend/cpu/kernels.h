@@ -38,6 +38,7 @@ struct WeightTiles {
   std::uint64_t tile_bytes;
   std::uint64_t row_bytes;
   std::uint32_t block_cols, block_bytes;  // of its type
+  bool prefetch = false;                  // also for one or two rows: the processor's own prefetcher does not keep up
 };
 
 // The output of a product: out[i][n] = sum + bias[n], or out[i][n] + (sum + bias[n]) * scale.

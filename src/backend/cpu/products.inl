@@ -18,16 +18,24 @@ struct InputRows {
         starts((kHalves ? x.half_starts : x.starts) + (row * between + col) / kPart),
         sums((kHalves ? x.half_sums : x.sums) + (row * between + col) / kPart),
         stride(between) {}
+
+  QUIRE_INLINE void to_next_block() {
+    q += 32;
+    scales += 1;
+    starts += 32 / kPart;
+    sums += 32 / kPart;
+  }
 };
 
 // One block of 32 columns. `weights(t, j)` is vector j of tile t. kAdded: the value that was added to signed quants.
+// kTimes16: the last four vectors count sixteen times.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // The same for registers of 32 bytes. (The compiler would keep vectors of 64 bytes in memory.) Weights with offsets
 // have at most five bits and are not negative, so four sums of two products are added in 16 bits.
-template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, typename Weights>
-QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, Weights weights, const V16* scales,
-                                 const V16* offsets, V16 (&sums)[kTiles][kRows]) {
-  static_assert(kAdded == 0);
+template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, bool kTimes16, typename Weights>
+QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, Weights weights, const V16* scales, const V16* offsets,
+                                 V16 (&sums)[kTiles][kRows]) {
+  static_assert(kAdded == 0 && !kTimes16);
   constexpr int kParts = kHalves ? 2 : 1, kSteps = 8 / kParts;
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 2
@@ -44,7 +52,7 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           std::int32_t four;
-          __builtin_memcpy(&four, x.q + r * x.stride + 32 * b + 4 * (part * kSteps + j), 4);
+          __builtin_memcpy(&four, x.q + r * x.stride + 4 * (part * kSteps + j), 4);
           const __m256i input = _mm256_set1_epi32(four);
 #pragma GCC unroll 2
           for (int h = 0; h < 2; ++h) {
@@ -61,18 +69,18 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
           }
         }
       }
-      const std::uint32_t at = (b * kParts + part) * kTiles + t;
+      const std::uint32_t at = part * kTiles + t;
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(scales + at) + 8 * h);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           float* sum = reinterpret_cast<float*>(&sums[t][r]) + 8 * h;
-          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[r * (x.stride / 32) + b]));
+          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[r * (x.stride / 32)]));
           __m256 next = _mm256_fmadd_ps(_mm256_cvtepi32_ps(products[r][h]), factor, _mm256_loadu_ps(sum));
           if (kOffsets) {
             const __m256 offset = _mm256_loadu_ps(reinterpret_cast<const float*>(offsets + at) + 8 * h);
-            const float input_sum = x.sums[r * (x.stride / x.kPart) + b * kParts + part];
+            const float input_sum = x.sums[r * (x.stride / x.kPart) + part];
             next = _mm256_fmadd_ps(offset, _mm256_set1_ps(input_sum), next);
           }
           _mm256_storeu_ps(sum, next);
@@ -82,19 +90,19 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
   }
 }
 #else
-template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, typename Weights>
-QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, Weights weights, const V16* scales,
-                                 const V16* offsets, V16 (&sums)[kTiles][kRows]) {
+template <int kTiles, int kRows, bool kHalves, bool kOffsets, int kAdded, bool kTimes16, typename Weights>
+QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, Weights weights, const V16* scales, const V16* offsets,
+                                 V16 (&sums)[kTiles][kRows]) {
   constexpr int kParts = kHalves ? 2 : 1, kSteps = 8 / kParts;
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
-    I16 products[kTiles][kRows];
+    I16 products[kTiles][kRows], upper[kTiles][kRows] = {};
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       I16 start = {};
       if (kAdded != 0) {  // starts are computed for kBias
         constexpr int kLess = kAdded == 0 ? 0 : __builtin_ctz(kBias / kAdded);
-        start = (x.starts[r * (x.stride / x.kPart) + b * kParts + part] >> kLess) - I16{};
+        start = (x.starts[r * (x.stride / x.kPart) + part] >> kLess) - I16{};
       }
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) products[t][r] = start;
@@ -106,23 +114,27 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
       for (int t = 0; t < kTiles; ++t) w[t] = weights(t, part * kSteps + j);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const I16 four = all_of(x.q + r * x.stride + 32 * b + 4 * (part * kSteps + j));
+        const I16 four = all_of(x.q + r * x.stride + 4 * (part * kSteps + j));
 #pragma GCC unroll 4
-        for (int t = 0; t < kTiles; ++t) products[t][r] = add_products(products[t][r], w[t], four);
+        for (int t = 0; t < kTiles; ++t) {
+          I16& sum = kTimes16 && j >= 4 ? upper[t][r] : products[t][r];
+          sum = add_products(sum, w[t], four);
+          if (kTimes16 && j == 7) products[t][r] += sum >> 4;
+        }
       }
     }
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) {
-      const std::uint32_t at = (b * kParts + part) * kTiles + t;
+      const std::uint32_t at = part * kTiles + t;
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const float scale = x.scales[r * (x.stride / 32) + b];
+        const float scale = x.scales[r * (x.stride / 32)];
         sums[t][r] = fma(to_floats(products[t][r]), scales[at] * scale, sums[t][r]);
       }
       if (!kOffsets) continue;
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const float sum = x.sums[r * (x.stride / x.kPart) + b * kParts + part];
+        const float sum = x.sums[r * (x.stride / x.kPart) + part];
         sums[t][r] = fma(offsets[at], all(sum), sums[t][r]);
       }
     }
@@ -135,29 +147,55 @@ QUIRE_INLINE void multiply_block(const InputRows<kHalves>& x, std::uint32_t b, W
 template <typename Source, int kRows>
 void multiply_few(const WeightTiles& weight, std::uint32_t tile, const QuantInput& x, std::uint64_t stride,
                   std::uint32_t first, const Ending& end) {
+  // One or two rows are bound by unpacking where memory is fast. Then scales stay in registers, and upper nibbles are
+  // not shifted: their sum is.
+  constexpr bool kTimes16 = Source::kNibbles && kRows <= 2, kUnrolled = Source::kWhole && kRows <= 2;
+  constexpr std::uint32_t kParts = Source::kHalves ? 2 : 1;
   const std::byte* piece = weight.data + tile * weight.tile_bytes;
   V16 sums[1][kRows] = {};
   for (std::uint32_t at = 0; at < weight.cols; at += kPieceCols) {
-    const std::uint32_t blocks = weight.cols - at < kPieceCols ? (weight.cols - at) / 32 : 8;
-    const std::uint32_t bytes = Source::piece_bytes(blocks);
-    V16 scales[16], offsets[16];
-    Source::scales(piece, blocks, scales, offsets, 1);
-    const InputRows<Source::kHalves> rows(x, stride, first, at);
-    for (std::uint32_t b = 0; b < blocks; ++b) {
-      // One or two rows are so fast that the hardware prefetcher keeps up, and prefetches only cost time. Later rows
+    const std::uint32_t blocks = !Source::kWhole && weight.cols - at < kPieceCols ? (weight.cols - at) / 32 : 8;
+    const typename Source::Scales all_scales(piece);
+    InputRows<Source::kHalves> rows(x, stride, first, at);
+    const auto multiply = [&](std::uint32_t b, const V16* scales, const V16* offsets) QUIRE_LAMBDA {
+      // One or two rows are so fast that most hardware prefetchers keep up, and prefetches only cost time. Later rows
       // find the tile in the cache.
-      if (kRows > 2 && first == 0 && blocks == 8) {
+      if ((kRows > 2 || weight.prefetch) && first == 0 && blocks == 8) {
         constexpr std::uint32_t kLines = Source::piece_bytes(8) / 64;
         for (std::uint32_t line = kLines * b / 8; line < kLines * (b + 1) / 8; ++line) {
           __builtin_prefetch(piece + kAhead + line * 64, 0, 2);
         }
       }
       B64 w[8];
-      Source::block(piece, blocks, b, w);
-      multiply_block<1, kRows, Source::kHalves, Source::kOffsets, Source::kAdded>(
-          rows, b, [&](int, int j) QUIRE_LAMBDA { return w[j]; }, scales, offsets, sums);
+      Source::template block<kTimes16>(piece, blocks, b, w);
+      multiply_block<1, kRows, Source::kHalves, Source::kOffsets, Source::kAdded, kTimes16>(
+          rows, [&](int, int j) QUIRE_LAMBDA { return w[j]; }, scales, offsets, sums);
+      rows.to_next_block();
+    };
+    const auto multiply_one = [&](std::uint32_t b) QUIRE_LAMBDA {
+      V16 scales[kParts], offsets[kParts];
+#pragma GCC unroll 2
+      for (std::uint32_t i = 0; i < kParts; ++i) {
+        scales[i] = all_scales.scale(b * kParts + i);
+        if constexpr (Source::kOffsets) offsets[i] = all_scales.offset(b * kParts + i);
+      }
+      multiply(b, scales, offsets);
+    };
+    if constexpr (kUnrolled) {
+#pragma GCC unroll 8
+      for (std::uint32_t b = 0; b < 8; ++b) multiply_one(b);
+    } else if constexpr (!Source::kWhole) {
+      for (std::uint32_t b = 0; b < blocks; ++b) multiply_one(b);
+    } else {
+      V16 scales[8 * kParts], offsets[8 * kParts];
+#pragma GCC unroll 16
+      for (std::uint32_t i = 0; i < 8 * kParts; ++i) {
+        scales[i] = all_scales.scale(i);
+        if constexpr (Source::kOffsets) offsets[i] = all_scales.offset(i);
+      }
+      for (std::uint32_t b = 0; b < 8; ++b) multiply(b, scales + b * kParts, offsets + b * kParts);
     }
-    piece += bytes;
+    piece += Source::piece_bytes(blocks);
   }
   for (int r = 0; r < kRows; ++r) end(first + static_cast<std::uint32_t>(r), tile, sums[0][r]);
 }
@@ -175,13 +213,10 @@ __attribute__((noinline)) void multiply_chunk(const Chunk& chunk, InputRows<kHal
   const V16* scales = chunk.scales;
   const V16* offsets = chunk.offsets;
   for (std::uint32_t b = 0; b < chunk.blocks; ++b, quants += 512, scales += kPerBlock, offsets += kPerBlock) {
-    multiply_block<kTiles, kRows, kHalves, kOffsets, kOffsets ? 0 : kBias>(
-        x, 0, [&](int t, int j) QUIRE_LAMBDA { return load64(quants + t * chunk.tile_stride + j * 64); }, scales,
-        offsets, sums);
-    x.q += 32;
-    x.scales += 1;
-    x.starts += 32 / x.kPart;
-    x.sums += 32 / x.kPart;
+    multiply_block<kTiles, kRows, kHalves, kOffsets, kOffsets ? 0 : kBias, false>(
+        x, [&](int t, int j) QUIRE_LAMBDA { return load64(quants + t * chunk.tile_stride + j * 64); }, scales, offsets,
+        sums);
+    x.to_next_block();
   }
   for (int r = 0; r < kRows; ++r) {
     for (int t = 0; t < kTiles; ++t) store16(sums_memory + (r * kTiles + t) * 16, sums[t][r]);

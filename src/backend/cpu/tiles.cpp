@@ -105,7 +105,7 @@ void make_q45_k(const RowsOf& from, std::uint32_t cols, bool five, std::byte* to
       const std::byte* block = blocks[r] = from.block(r, at / kPieceCols, block_bytes);
       std::memcpy(to + r * 2, block, 2);
       std::memcpy(to + 32 + r * 2, block + 2, 2);
-      for (std::uint32_t i = 0; i < 12; ++i) to[64 + i * kTileRows + r] = block[4 + i];
+      for (std::uint32_t i = 0; i < 3; ++i) std::memcpy(to + 64 + i * 64 + r * 4, block + 4 + i * 4, 4);
     }
     std::byte* quants = to + 64 + 192;
     for (std::uint32_t b = 0; b < 8; ++b, quants += five ? kQ5KBlock : 256) {
@@ -136,7 +136,7 @@ void make_q6_k(const RowsOf& from, std::uint32_t cols, std::byte* to) {
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       blocks[r] = from.block(r, at / kPieceCols, 210);
       std::memcpy(to + r * 2, blocks[r] + 208, 2);
-      for (std::uint32_t i = 0; i < 16; ++i) to[64 + i * kTileRows + r] = blocks[r][192 + i];
+      for (std::uint32_t i = 0; i < 4; ++i) std::memcpy(to + 64 + i * 64 + r * 4, blocks[r] + 192 + i * 4, 4);
     }
     std::byte* quants = to + 64 + 256;
     for (std::uint32_t b = 0; b < 8; ++b, quants += kQ6KBlock) {
@@ -237,7 +237,9 @@ void read_mxfp4(const std::byte* piece, std::uint32_t row, std::uint32_t cols, f
 void read_q45_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, bool five, float* to) {
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
     const float d = half_at(piece + row * 2), dmin = half_at(piece + 32 + row * 2);
-    const auto packed = [&](std::uint32_t i) { return static_cast<unsigned>(piece[64 + i * kTileRows + row]); };
+    const auto packed = [&](std::uint32_t i) {
+      return static_cast<unsigned>(piece[64 + i / 4 * 64 + row * 4 + i % 4]);
+    };
     const std::byte* quants = piece + 64 + 192;
     for (std::uint32_t b = 0; b < 8; ++b, quants += five ? kQ5KBlock : 256) {
       const unsigned scale = b < 4 ? packed(b) & 63 : (packed(b + 4) & 15) | packed(b - 4) >> 6 << 4;
@@ -259,7 +261,7 @@ void read_q6_k(const std::byte* piece, std::uint32_t row, std::uint32_t cols, fl
     for (std::uint32_t i = 0; i < kPieceCols; ++i) {
       const std::uint32_t within = i % 32;
       const std::byte* quants = piece + 64 + 256 + i / 32 * kQ6KBlock;
-      const auto scale = static_cast<std::int8_t>(piece[64 + i / 16 * kTileRows + row]);
+      const auto scale = static_cast<std::int8_t>(piece[64 + i / 64 * 64 + row * 4 + i / 16 % 4]);
       const std::byte bits = quants[256 + within / 16 * 64 + row * 4 + within % 4];
       const int q = nibble(quants, row, within) | static_cast<int>(bits >> (2 * (within % 16 / 4)) & std::byte{3}) << 4;
       to[at + i] = d * static_cast<float>(scale) * static_cast<float>(q - 32);

@@ -4,8 +4,8 @@
 //
 //   Q8_0, Q4_0   pieces of up to 8 blocks of 32 columns: [blocks][16] scales (f16), then [blocks] of quants
 //   MXFP4        likewise; a scale is one byte
-//   Q4_K, Q5_K   pieces of 256 columns: [16] d, [16] dmin (f16), [12][16] six-bit scales, then [8] of quants
-//   Q6_K         pieces of 256 columns: [16] d (f16), 32 bytes of padding, [16][16] scales (i8), then [8] of quants
+//   Q4_K, Q5_K   pieces of 256 columns: [16] d, [16] dmin (f16), [3][16][4] bytes of six-bit scales, then [8] of quants
+//   Q6_K         pieces of 256 columns: [16] d (f16), 32 bytes of padding, [4][16][4] scales (i8), then [8] of quants
 //   F16, F32     [columns][16]
 //   BF16         [pairs of columns][16][2]; an odd last column has a zero beside it
 //

@@ -2,12 +2,17 @@
 // vectors, and the scales (and offsets) of a piece as floats. Signed quants come with kAdded added: the value that they
 // are stored with where products need them unsigned, so that nothing is left to do.
 
+// kTimes16: the upper nibbles stay where they are, so that they count sixteen times.
+template <bool kTimes16 = false>
 QUIRE_INLINE void nibbles_of(const std::byte* quants, B64 (&w)[8]) {
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const B64 both = load64(quants + 64 * j);
+    B64 both = load64(quants + 64 * j);
+#if defined(__AVX512F__)
+    asm("" : "+v"(both));  // or the compiler would load it twice
+#endif
     w[j] = both & 15;
-    w[j + 4] = both >> 4;
+    w[j + 4] = kTimes16 ? both & 240 : both >> 4;
   }
 }
 
@@ -25,13 +30,19 @@ QUIRE_INLINE B64 with_bits(B64 w, B64 more, int left, std::uint8_t mask) {
 #endif
 }
 
+// The scales of a piece. scale(i) is that of block i, or of half a block where halves have scales of their own;
+// offset(i) likewise.
+struct HalfScales {
+  const std::byte* piece;
+  QUIRE_INLINE V16 scale(std::uint32_t i) const { return load_halves(piece + i * 32); }
+};
+
 struct Q8Source {
-  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr bool kOffsets = false, kHalves = false, kWhole = false, kNibbles = false;
   static constexpr int kAdded = kBias;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q8_piece(blocks); }
-  static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
-    for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
-  }
+  using Scales = HalfScales;
+  template <bool = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t blocks, std::uint32_t b, B64 (&w)[8]) {
     const std::byte* quants = piece + scales_bytes(blocks) + b * 512;
 #pragma GCC unroll 8
@@ -40,14 +51,13 @@ struct Q8Source {
 };
 
 struct Q4Source {
-  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr bool kOffsets = false, kHalves = false, kWhole = false, kNibbles = kBias != 0;
   static constexpr int kAdded = kBias == 0 ? 0 : 8;
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return q4_piece(blocks); }
-  static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
-    for (std::uint32_t b = 0; b < blocks; ++b) to[b * stride] = load_halves(piece + b * 32);
-  }
+  using Scales = HalfScales;
+  template <bool kTimes16 = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t blocks, std::uint32_t b, B64 (&w)[8]) {
-    nibbles_of(piece + scales_bytes(blocks) + b * 256, w);
+    nibbles_of<kTimes16>(piece + scales_bytes(blocks) + b * 256, w);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) w[j] += static_cast<std::uint8_t>(kAdded - 8);
   }
@@ -72,20 +82,22 @@ QUIRE_INLINE B64 looked_up(const std::int8_t (&table)[16], B64 nibbles) {
 }
 
 struct MXFP4Source {
-  static constexpr bool kOffsets = false, kHalves = false;
+  static constexpr bool kOffsets = false, kHalves = false, kWhole = false, kNibbles = false;
   static constexpr int kAdded = kBias == 0 ? 0 : 16;
   static constexpr std::int8_t kNumbers[16] = {kAdded + 0, kAdded + 1,  kAdded + 2, kAdded + 3, kAdded + 4, kAdded + 6,
                                                kAdded + 8, kAdded + 12, kAdded - 0, kAdded - 1, kAdded - 2, kAdded - 3,
                                                kAdded - 4, kAdded - 6,  kAdded - 8, kAdded - 12};
   static constexpr std::uint32_t piece_bytes(std::uint32_t blocks) { return mxfp4_piece(blocks); }
   // Half of the scale, as the numbers are twice as large: 2 to the (e - 128).
-  static void scales(const std::byte* piece, std::uint32_t blocks, V16* to, V16*, std::uint32_t stride) {
-    for (std::uint32_t b = 0; b < blocks; ++b) {
-      I16 e;
-      for (int i = 0; i < 16; ++i) e[i] = u8(piece[b * 16 + static_cast<std::uint32_t>(i)]);
-      to[b * stride] = reinterpret_cast<V16>(e < 2 ? (e + 1) << 21 : (e - 1) << 23);
+  struct Scales {
+    const std::byte* piece;
+    QUIRE_INLINE V16 scale(std::uint32_t i) const {
+      const I16 e = load_bytes(piece + i * 16);
+      const I16 small = (e + 1) << 21, other = (e - 1) << 23;  // small: for 0 and 1, which give denormal numbers
+      return reinterpret_cast<V16>(small > other ? small : other);
     }
-  }
+  };
+  template <bool = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t blocks, std::uint32_t b, B64 (&w)[8]) {
     nibbles_of(piece + mxfp4_scales_bytes(blocks) + b * 256, w);
 #pragma GCC unroll 8
@@ -93,39 +105,50 @@ struct MXFP4Source {
   }
 };
 
-// Eight scales and eight offsets of six bits for each of sixteen rows, in twelve bytes each.
-inline void six_bit_scales(const std::byte* piece, V16* scales, V16* offsets, std::uint32_t stride) {
-  const B64 a = load64(piece + 64), b = load64(piece + 128), c = load64(piece + 192);
-  const B64 parts[4] = {a & 63, (c & 15) | ((a >> 2) & 48), b & 63, (c >> 4) | ((b >> 2) & 48)};
-  std::byte bytes[256];
-  __builtin_memcpy(bytes, parts, 256);
-  const V16 d = load_halves(piece), dmin = -load_halves(piece + 32);
-#pragma GCC unroll 8
-  for (std::uint32_t i = 0; i < 8; ++i) {
-    scales[i * stride] = d * load_bytes(bytes + 16 * i);
-    offsets[i * stride] = dmin * load_bytes(bytes + 128 + 16 * i);
-  }
+// Byte i of each lane, unsigned, times 256 to the i, as floats: exact.
+QUIRE_INLINE V16 byte_of(U16 bytes, std::uint32_t i) {
+  return to_floats(reinterpret_cast<I16>(bytes & (0xffu << (8 * i))));
 }
+// x, and x divided by 256 once, twice, three times: exact for halves.
+struct Divided {
+  V16 by[4];
+  QUIRE_INLINE explicit Divided(V16 x) : by{x, x * 0x1p-8f, x * 0x1p-16f, x * 0x1p-24f} {}
+};
+
+// Eight scales and eight offsets of six bits for each of sixteen rows, in twelve bytes each. All of this is exact: a
+// half times six bits fits into a float.
+struct SixBitScales {
+  U16 bytes[4];  // scales 0 to 3, scales 4 to 7, offsets likewise
+  Divided d, dmin;
+  QUIRE_INLINE explicit SixBitScales(const std::byte* piece) : d(load_halves(piece)), dmin(-load_halves(piece + 32)) {
+    const U16 a = reinterpret_cast<U16>(load64(piece + 64)), b = reinterpret_cast<U16>(load64(piece + 128)),
+              c = reinterpret_cast<U16>(load64(piece + 192));
+    bytes[0] = a & 0x3f3f3f3fu;
+    bytes[1] = (c & 0x0f0f0f0fu) | ((a >> 2) & 0x30303030u);
+    bytes[2] = b & 0x3f3f3f3fu;
+    bytes[3] = ((c >> 4) & 0x0f0f0f0fu) | ((b >> 2) & 0x30303030u);
+  }
+  QUIRE_INLINE V16 scale(std::uint32_t i) const { return d.by[i % 4] * byte_of(bytes[i / 4], i % 4); }
+  QUIRE_INLINE V16 offset(std::uint32_t i) const { return dmin.by[i % 4] * byte_of(bytes[2 + i / 4], i % 4); }
+};
 
 struct Q4KSource {
-  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr bool kOffsets = true, kHalves = false, kWhole = true, kNibbles = kBias != 0;
   static constexpr int kAdded = 0;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ4KPiece; }
-  static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
-    six_bit_scales(piece, to, offsets, stride);
-  }
+  using Scales = SixBitScales;
+  template <bool kTimes16 = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t, std::uint32_t b, B64 (&w)[8]) {
-    nibbles_of(piece + 64 + 192 + b * 256, w);
+    nibbles_of<kTimes16>(piece + 64 + 192 + b * 256, w);
   }
 };
 
 struct Q5KSource {
-  static constexpr bool kOffsets = true, kHalves = false;
+  static constexpr bool kOffsets = true, kHalves = false, kWhole = true, kNibbles = false;
   static constexpr int kAdded = 0;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ5KPiece; }
-  static void scales(const std::byte* piece, std::uint32_t, V16* to, V16* offsets, std::uint32_t stride) {
-    six_bit_scales(piece, to, offsets, stride);
-  }
+  using Scales = SixBitScales;
+  template <bool = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t, std::uint32_t b, B64 (&w)[8]) {
     const std::byte* quants = piece + 64 + 192 + b * kQ5KBlock;
     nibbles_of(quants, w);
@@ -136,13 +159,20 @@ struct Q5KSource {
 };
 
 struct Q6KSource {
-  static constexpr bool kOffsets = false, kHalves = true;
+  static constexpr bool kOffsets = false, kHalves = true, kWhole = true, kNibbles = false;
   static constexpr int kAdded = kBias == 0 ? 0 : 32;
   static constexpr std::uint32_t piece_bytes(std::uint32_t) { return kQ6KPiece; }
-  static void scales(const std::byte* piece, std::uint32_t, V16* to, V16*, std::uint32_t stride) {
-    const V16 d = load_halves(piece);
-    for (std::uint32_t i = 0; i < 16; ++i) to[i * stride] = d * load_signed_bytes(piece + 64 + 16 * i);
-  }
+  // A scale is brought to the upper byte, so that its sign is the lane's. It counts 2^24 times then.
+  struct Scales {
+    const std::byte* piece;
+    V16 d;
+    QUIRE_INLINE explicit Scales(const std::byte* from) : piece(from), d(load_halves(from) * 0x1p-24f) {}
+    QUIRE_INLINE V16 scale(std::uint32_t i) const {
+      const U16 four = reinterpret_cast<U16>(load64(piece + 64 + i / 4 * 64));
+      return d * to_floats(reinterpret_cast<I16>(four << (24 - 8 * (i % 4)) & 0xff000000u));
+    }
+  };
+  template <bool = false>
   static QUIRE_INLINE void block(const std::byte* piece, std::uint32_t, std::uint32_t b, B64 (&w)[8]) {
     const std::byte* quants = piece + 64 + 256 + b * kQ6KBlock;
     nibbles_of(quants, w);

@@ -17,9 +17,14 @@ void unpack_tile(const WeightTiles& weight, std::uint32_t tile, std::uint32_t co
   constexpr std::uint32_t kParts = Source::kHalves ? 2 : 1;
   const std::byte* piece = weight.data + tile * weight.tile_bytes + col / kPieceCols * Source::piece_bytes(8);
   for (std::uint32_t at = 0; at < cols; at += kPieceCols) {
-    const std::uint32_t blocks = cols - at < kPieceCols ? (cols - at) / 32 : 8;
+    const std::uint32_t blocks = !Source::kWhole && cols - at < kPieceCols ? (cols - at) / 32 : 8;
     const std::uint32_t first = at / 32 * kParts * tiles;
-    Source::scales(piece, blocks, scales + first, offsets + first, tiles);
+    const typename Source::Scales own(piece);
+#pragma GCC unroll 16
+    for (std::uint32_t i = 0; i < blocks * kParts; ++i) {
+      scales[first + i * tiles] = own.scale(i);
+      if constexpr (Source::kOffsets) offsets[first + i * tiles] = own.offset(i);
+    }
     if (quants != nullptr) {
       for (std::uint32_t b = 0; b < blocks; ++b) {
         B64 w[8];

@@ -222,13 +222,13 @@ QUIRE_INLINE U16 nearest_brain(V16 v) {
 #endif
 }
 
-QUIRE_INLINE V16 load_bytes(const std::byte* p) {  // unsigned
+QUIRE_INLINE I16 load_bytes(const std::byte* p) {  // unsigned
 #if defined(__AVX512F__)
-  return to_floats(reinterpret_cast<I16>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))));
+  return reinterpret_cast<I16>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 #else
   I16 wide;
   for (int i = 0; i < 16; ++i) wide[i] = u8(p[i]);
-  return to_floats(wide);
+  return wide;
 #endif
 }
 QUIRE_INLINE V16 load_signed_bytes(const std::byte* p) {
