@@ -141,8 +141,7 @@ void CostModel::learn(const StepShape& shape, double seconds) {
   }
   const double believed = std::clamp(error, -far, far);
   const auto all = numbers(costs_);
-  for (std::size_t i = 0; i < kNumbers; ++i)
-    *all[i] = std::max(least_[i], *all[i] + spread[i] / variance * believed);
+  for (std::size_t i = 0; i < kNumbers; ++i) *all[i] = std::max(least_[i], *all[i] + spread[i] / variance * believed);
   for (std::size_t i = 0; i < kNumbers; ++i) {
     for (std::size_t j = 0; j < kNumbers; ++j) covariance_[i][j] -= spread[i] * spread[j] / variance;
   }
