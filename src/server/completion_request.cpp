@@ -273,7 +273,11 @@ std::optional<ApiError> ask_for_prompt_logprobs(CompletionRequest& request) {
   request.options.prompt_logprobs = std::max(request.echo_logprobs, request.prompt_logprobs);
   if (request.options.prompt_logprobs < 0) return std::nullopt;
   std::size_t tokens = 0;
-  for (const auto& prompt : request.prompts) tokens += prompt.size() * request.options.n;
+  for (const auto& prompt : request.prompts) {
+    // The engine refuses it too, but the answer's first token of the prompt is looked at before that.
+    if (prompt.empty()) return invalid("the prompt has no tokens", request.chat ? "messages" : "prompt");
+    tokens += prompt.size() * request.options.n;
+  }
   std::size_t each = 0;
   for (const std::int32_t count : {request.echo_logprobs, request.prompt_logprobs}) {
     if (count >= 0) each += static_cast<std::size_t>(count) + 1;

@@ -117,6 +117,17 @@ TEST(ServerScores, PromptLogprobsComeInVllmsShape) {
             static_cast<std::size_t>(chat.at("usage").at("prompt_tokens").as_int64()));
 }
 
+TEST(ServerScores, APromptWithoutTokensIsRefused) {
+  Running server;
+  for (const char* const body :
+       {R"({"prompt": [[]]})", R"({"prompt": [[]], "prompt_logprobs": 0})",
+        R"({"prompt": [[5], []], "prompt_logprobs": 0})", R"({"prompt": [[]], "echo": true, "logprobs": 0})"}) {
+    const auto reply = server.post("/v1/completions", body);
+    EXPECT_EQ(reply.status, 400u) << body;
+    EXPECT_EQ(reply.error_message(), "the prompt has no tokens") << body;
+  }
+}
+
 TEST(ServerScores, AnAnswerHasAtLeastItsLeastTokens) {
   Running server;
   const std::string what = R"("messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0)";
