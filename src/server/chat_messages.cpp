@@ -11,7 +11,6 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
-#include <boost/json/value_to.hpp>
 #include <fmt/format.h>
 
 #include "quire/server/completion_request.h"
@@ -92,6 +91,17 @@ std::size_t open_arguments(json::value& calls, bool as_text) {
   return added;
 }
 
+// Erasing one by one would move all that stand behind, each time.
+void drop_nulls(json::object& object) {
+  if (std::ranges::none_of(object, [](const auto& field) { return field.value().is_null(); })) return;
+  json::object kept;
+  kept.reserve(object.size());
+  for (auto& field : object) {
+    if (!field.value().is_null()) kept.emplace(field.key(), std::move(field.value()));
+  }
+  object = std::move(kept);
+}
+
 // Checks a message and turns it into what templates expect. `values` counts what that adds.
 Checked prepare_message(json::value& message, const std::string& path, const tools::Detected& style,
                         std::size_t& values) {
@@ -119,7 +129,7 @@ Checked prepare_message(json::value& message, const std::string& path, const too
   }
   // "developer" is OpenAI's newer name for "system". Templates know only the older name.
   if (developer) object["role"] = "system";
-  for (auto it = object.begin(); it != object.end();) it = it->value().is_null() ? object.stable_erase(it) : it + 1;
+  drop_nulls(object);
   if (json::value* const tool_calls = object.if_contains("tool_calls")) {
     values += open_arguments(*tool_calls, style.arguments_as_text);
     if (style.null_content && object.at("content") == "") object["content"] = nullptr;
@@ -213,9 +223,12 @@ std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(json::object b
   auto variables = take_variables(body, model.style());
   if (!variables) return std::unexpected(variables.error());
   (*variables)["add_generation_prompt"] = generates;
-  const std::string last = continues
-                               ? json::value_to<std::string>(variables->at("messages").get_array().back().at("content"))
-                               : std::string();
+  std::string last;
+  if (continues) {
+    // A message with calls alone may have null there.
+    const json::value& content = variables->at("messages").get_array().back().at("content");
+    if (content.is_string()) last = content.get_string();
+  }
 
   auto rendered = model.chat()->render(std::move(*variables), jinja::local_now());
   if (!rendered) return std::unexpected(invalid(rendered.error().message, "messages"));

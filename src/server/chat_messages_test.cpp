@@ -14,6 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/tools/tool_list.h"
+
 namespace quire::server {
 namespace {
 
@@ -162,6 +164,33 @@ TEST(ChatMessages, TooManyValuesAreRefusedWhereverTheyAre) {
     ASSERT_FALSE(result) << body.substr(0, 60);
     EXPECT_THAT(result.error().message, HasSubstr("JSON values together, and 262144 is the most"));
   }
+}
+
+// In steps that grow with the number of fields, not with its square: that would take minutes.
+TEST(ChatMessages, ManyEmptyFieldsAndManyToolsAreReadAtOnce) {
+  const Chatting chat("{{ messages[0].keys() | list }}");
+  std::string fields;
+  for (int i = 0; i < 200'000; ++i) fields += fmt::format(R"(, "f{}": null)", i);
+  EXPECT_EQ(chat.text(fmt::format(R"({{"messages": [{{"role": "user"{}, "content": "x"}}]}})", fields)),
+            "['role', 'content']");
+  json::array tools;
+  for (int i = 0; i < 200'000; ++i) tools.push_back(json::object{{"function", {{"name", std::to_string(i)}}}});
+  const auto read = tools::ToolList::parse(tools);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->all().size(), 200'000u);
+  tools.push_back(json::object{{"function", {{"name", "7"}}}});
+  EXPECT_EQ(tools::ToolList::parse(tools).error().message, "'tools[200000].function.name' is there twice: 7");
+}
+
+TEST(ChatMessages, AMessageWithCallsAloneCannotBeContinued) {
+  // This template takes null where there is no content.
+  const Chatting chat(R"({% for m in messages %}[{{ m.role }}]{% if m.content is not none %}{{ m.content }}{% endif %}
+{% for c in m.tool_calls or [] %}{% if m.content is not none %}{{ raise_exception('content beside a call') }}{% endif %}
+<tool_call>{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</tool_call>{% endfor %}{% endfor %})");
+  EXPECT_THAT(
+      chat.why(R"({"continue_final_message": true, "messages": [{"role": "user", "content": "a"}, {"role": "assistant",
+    "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]}]})"),
+      HasSubstr("the last message cannot be continued"));
 }
 
 // The parts that a prompt needs to have so that a model can call.

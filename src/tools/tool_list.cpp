@@ -1,6 +1,8 @@
 #include "quire/tools/tool_list.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
@@ -26,6 +28,7 @@ bool only_strings(const json::value& schema) {
 
 Result<ToolList> ToolList::parse(const json::array& tools) {
   ToolList list;
+  std::unordered_set<std::string_view> names;  // a client may send very many
   for (std::size_t i = 0; i < tools.size(); ++i) {
     const auto wrong = [i](std::string_view what) { return fail(fmt::format("'tools[{}]{}", i, what)); };
     const json::object* const tool = tools[i].if_object();
@@ -44,7 +47,9 @@ Result<ToolList> ToolList::parse(const json::array& tools) {
       return wrong(fmt::format(".function.name' must have at most {} bytes", kMostNameBytes));
     }
     Tool read{.name = std::string(name->get_string())};
-    if (list.find(read.name) != nullptr) return wrong(fmt::format(".function.name' is there twice: {}", read.name));
+    if (!names.insert(std::string_view(name->get_string())).second) {
+      return wrong(fmt::format(".function.name' is there twice: {}", read.name));
+    }
     if (const json::value* const schema = function->if_contains("parameters");
         schema != nullptr && !schema->is_null()) {
       if (!schema->is_object()) return wrong(".function.parameters' must be an object");
