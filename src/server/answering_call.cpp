@@ -115,6 +115,10 @@ void AnsweringCall::fail(const ApiError& error, Outcome outcome) {
   responder_->end();
 }
 
+void AnsweringCall::broken() {
+  if (!over_) fail(internal_error(), Outcome::Failed);
+}
+
 void AnsweringCall::note(std::string_view finish) {
   RequestNotes& notes = responder_->notes;
   notes.request = ids_.empty() ? 0 : ids_.front();

@@ -57,6 +57,7 @@ class AnsweringCall : public Receiver, public std::enable_shared_from_this<Answe
   // The answer is over, and the usage is known.
   void complete(std::string_view finish);
   void fail(const ApiError& error, Outcome outcome);
+  void broken() override;
 
   // How an API tells that nothing has come, an error before the stream, and one that ends it.
   virtual std::string_view keep_alive_event() const { return ": waiting\n\n"; }

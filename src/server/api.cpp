@@ -22,10 +22,6 @@ namespace json = boost::json;
 constexpr std::string_view kModelPath = "/v1/models/";
 constexpr std::string_view kMessagesPath = "/v1/messages";
 
-ApiError internal_error() {
-  return {.status = 500, .type = "server_error", .message = "the server could not do this; it may be out of memory"};
-}
-
 ApiError priority_too_high(std::int32_t asked, std::int32_t most) {
   return {.status = 403,
           .type = "permission_error",

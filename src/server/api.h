@@ -90,7 +90,7 @@ class Api {
   struct Job {
     Call call;
     std::size_t bytes = 0;
-    std::shared_ptr<std::atomic<bool>> gone;  // the client went away meanwhile
+    std::shared_ptr<std::atomic<bool>> gone;  // the client went away meanwhile; `on_gone` is not called again
   };
   // Takes a call into the queue of the workers. Null: the queue is full, and the call was refused.
   std::shared_ptr<Job> enqueue(Call&& call);
@@ -132,9 +132,9 @@ class Api {
   void save_session_file(Call&& call);
   void restore_session_file(Call&& call);
   // An error is sent to the client. Without one, what was begun answers.
-  using SessionWork = std::function<std::optional<ApiError>(boost::json::object&& body, const Call& call)>;
+  using SessionWork = std::function<std::optional<ApiError>(boost::json::object&& body, const Job& job)>;
   void session_work(Call call, SessionWork work);
-  void compute_session(const Call& call, std::shared_ptr<SessionTurn> turn, unsigned status);
+  void compute_session(const Job& job, std::shared_ptr<SessionTurn> turn, unsigned status);
   void answer_session(const Reply& reply, unsigned status, const boost::json::object& body);
   void apply_template(Call&& call);
   void route(Call&& call);

@@ -18,6 +18,10 @@ ApiError invalid(std::string message, std::string param) {
   return {.status = 400, .message = std::move(message), .param = std::move(param)};
 }
 
+ApiError internal_error() {
+  return {.status = 500, .type = "server_error", .message = "the server could not do this; it may be out of memory"};
+}
+
 ApiError from_refusal(const engine::Refusal& refusal) {
   using Why = engine::Refusal::Why;
   switch (refusal.why) {

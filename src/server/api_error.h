@@ -19,6 +19,7 @@ struct ApiError {
 };
 
 ApiError invalid(std::string message, std::string param = {});
+ApiError internal_error();  // an exception
 ApiError from_refusal(const engine::Refusal& refusal);
 
 std::string to_json(const ApiError& error);  // {"error":{...}}

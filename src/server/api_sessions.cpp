@@ -49,10 +49,10 @@ void Api::session_work(Call call, SessionWork work) {
       if (!*job->gone) {
         auto body = job->call.request.body.empty() ? json::object() : parse_body(job->call.request.body);
         std::string().swap(job->call.request.body);
-        *error = body ? work(std::move(*body), job->call) : std::optional(body.error());
+        *error = body ? work(std::move(*body), *job) : std::optional(body.error());
       }
     } catch (const std::exception&) {
-      *error = ApiError{.status = 500, .type = "server_error", .message = "the server could not do this"};
+      *error = internal_error();
     }
     loop_.post([this, job, error] {
       dequeue(*job);
@@ -62,32 +62,34 @@ void Api::session_work(Call call, SessionWork work) {
 }
 
 // Computes the tokens of the turn's session, then commits and answers.
-void Api::compute_session(const Call& call, std::shared_ptr<SessionTurn> turn, unsigned status) {
-  loop_.post([this, reply = call.reply, tenant = call.tenant->id, turn = std::move(turn), status] {
-    const SessionRecord& record = turn->record;
-    SessionCall::start(completion_, record, tenant, reply, [this, reply, turn, status](const engine::Usage& usage) {
-      if (const auto error = turn->commit()) return send(reply, to_response(*error));
-      answer_session(reply, status, with_usage(session_json(turn->record, false), usage));
-    });
-  });
+void Api::compute_session(const Job& job, std::shared_ptr<SessionTurn> turn, unsigned status) {
+  loop_.post(
+      [this, gone = job.gone, reply = job.call.reply, tenant = job.call.tenant->id, turn = std::move(turn), status] {
+        if (*gone) return metrics_.completed(Outcome::Gone);
+        const SessionRecord& record = turn->record;
+        SessionCall::start(completion_, record, tenant, reply, [this, reply, turn, status](const engine::Usage& usage) {
+          if (const auto error = turn->commit()) return send(reply, to_response(*error));
+          answer_session(reply, status, with_usage(session_json(turn->record, false), usage));
+        });
+      });
 }
 
 void Api::create_session(Call&& call) {
-  session_work(std::move(call), [this](json::object&& body, const Call& made) -> std::optional<ApiError> {
-    auto turn = sessions_->make(made.tenant->id);
+  session_work(std::move(call), [this](json::object&& body, const Job& job) -> std::optional<ApiError> {
+    auto turn = sessions_->make(job.call.tenant->id);
     if (!turn) return turn.error();
     if (auto ok = extend((*turn)->record, std::move(body), model_, true); !ok) return ok.error();
-    compute_session(made, std::move(*turn), 201);
+    compute_session(job, std::move(*turn), 201);
     return std::nullopt;
   });
 }
 
 void Api::append_session(Call&& call) {
-  session_work(std::move(call), [this](json::object&& body, const Call& made) -> std::optional<ApiError> {
-    auto turn = sessions_->begin(made.tenant->id, id_in(made.request.path));
+  session_work(std::move(call), [this](json::object&& body, const Job& job) -> std::optional<ApiError> {
+    auto turn = sessions_->begin(job.call.tenant->id, id_in(job.call.request.path));
     if (!turn) return turn.error();
     if (auto ok = extend((*turn)->record, std::move(body), model_, false); !ok) return ok.error();
-    compute_session(made, std::move(*turn), 200);
+    compute_session(job, std::move(*turn), 200);
     return std::nullopt;
   });
 }
@@ -118,7 +120,8 @@ void Api::chat_completions(Call&& call) {
 
 void Api::list_sessions(Call&& call) {
   json::array data;
-  for (const auto& [record, busy] : sessions_->list(call.tenant->id)) data.push_back(session_json(record, busy));
+  sessions_->list(call.tenant->id,
+                  [&](const SessionRecord& record, bool busy) { data.push_back(session_json(record, busy)); });
   answer_session(call.reply, 200, {{"object", "list"}, {"data", std::move(data)}});
 }
 
@@ -174,32 +177,35 @@ void Api::rewind_session(Call&& call) {
 
 void Api::save_session_file(Call&& call) {
   if (options_.session_files.folder.empty()) return refuse(call, no_folder());
-  session_work(
-      std::move(call),
-      [this, has_keys = options_.keys.any()](json::object&& body, const Call& made) -> std::optional<ApiError> {
-        const std::string id = id_in(made.request.path);
-        const auto name = file_name(body, id);
-        if (!name) return name.error();
-        auto begun = sessions_->begin(made.tenant->id, id);
-        if (!begun) return begun.error();
-        const auto path = session_path(options_.session_files, made.tenant->id, has_keys, *name);
-        loop_.post([this, reply = made.reply, tenant = made.tenant->id, turn = std::move(*begun), path, name = *name] {
-          // Whatever is not cached any more is computed first.
-          SessionCall::start(completion_, turn->record, tenant, reply, [=, this](const engine::Usage&) {
-            save_session(completion_, turn, tenant, path, sessions_->limits().sessions,
-                         [this, reply, turn, name](std::expected<SavedSession, ApiError> saved) {
-                           if (const auto error = turn->commit(); error && saved) saved = std::unexpected(*error);
-                           if (!saved) return send(reply, to_response(saved.error()));
-                           json::object out = session_json(turn->record, false);
-                           out["name"] = name;
-                           out["bytes"] = saved->bytes;
-                           out["saved_tokens"] = saved->computed;
-                           answer_session(reply, 200, out);
-                         });
-          });
-        });
-        return std::nullopt;
-      });
+  session_work(std::move(call),
+               [this, has_keys = options_.keys.any()](json::object&& body, const Job& job) -> std::optional<ApiError> {
+                 const Call& made = job.call;
+                 const std::string id = id_in(made.request.path);
+                 const auto name = file_name(body, id);
+                 if (!name) return name.error();
+                 auto begun = sessions_->begin(made.tenant->id, id);
+                 if (!begun) return begun.error();
+                 const auto path = session_path(options_.session_files, made.tenant->id, has_keys, *name);
+                 loop_.post([this, gone = job.gone, reply = made.reply, tenant = made.tenant->id,
+                             turn = std::move(*begun), path, name = *name] {
+                   if (*gone) return metrics_.completed(Outcome::Gone);
+                   // Whatever is not cached any more is computed first.
+                   SessionCall::start(completion_, turn->record, tenant, reply, [=, this](const engine::Usage&) {
+                     save_session(completion_, turn, tenant, path, sessions_->limits().sessions,
+                                  [this, reply, turn, name](std::expected<SavedSession, ApiError> saved) {
+                                    if (const auto error = turn->commit(); error && saved)
+                                      saved = std::unexpected(*error);
+                                    if (!saved) return send(reply, to_response(saved.error()));
+                                    json::object out = session_json(turn->record, false);
+                                    out["name"] = name;
+                                    out["bytes"] = saved->bytes;
+                                    out["saved_tokens"] = saved->computed;
+                                    answer_session(reply, 200, out);
+                                  });
+                   });
+                 });
+                 return std::nullopt;
+               });
 }
 
 void Api::restore_session_file(Call&& call) {
@@ -207,7 +213,8 @@ void Api::restore_session_file(Call&& call) {
   const bool fresh = call.request.path == "/v1/sessions/restore";
   session_work(
       std::move(call),
-      [this, fresh, has_keys = options_.keys.any()](json::object&& body, const Call& made) -> std::optional<ApiError> {
+      [this, fresh, has_keys = options_.keys.any()](json::object&& body, const Job& job) -> std::optional<ApiError> {
+        const Call& made = job.call;
         const std::string id = fresh ? std::string() : id_in(made.request.path);
         const auto name = file_name(body, id);
         if (!name) return name.error();
@@ -215,7 +222,9 @@ void Api::restore_session_file(Call&& call) {
         if (!turn) return turn.error();
         const auto path = session_path(options_.session_files, made.tenant->id, has_keys, *name);
         restore_session(completion_, *turn, made.tenant->id, options_.session_files, path, *name,
-                        [this, turn = *turn, reply = made.reply, fresh](std::expected<std::uint64_t, ApiError> given) {
+                        [this, turn = *turn, reply = made.reply, fresh,
+                         gone = job.gone](std::expected<std::uint64_t, ApiError> given) {
+                          if (*gone) return;  // and the session is as it was
                           if (!given) return send(reply, to_response(given.error()));
                           if (const auto error = turn->commit()) return send(reply, to_response(*error));
                           json::object out = session_json(turn->record, false);

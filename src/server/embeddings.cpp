@@ -235,6 +235,10 @@ void EmbeddingCall::complete() {
   responder_->send({.body = std::move(out)});
 }
 
+void EmbeddingCall::broken() {
+  if (!over_) fail(internal_error(), Outcome::Failed);
+}
+
 void EmbeddingCall::fail(const ApiError& error, Outcome outcome) {
   over_ = true;
   context_.metrics.completed(outcome);

@@ -47,6 +47,7 @@ class EmbeddingCall final : public Receiver, public std::enable_shared_from_this
   EmbeddingCall(const CompletionContext& context, EmbeddingRequest request, std::shared_ptr<Responder> responder);
 
   void receive(const Arrival& arrival) override;
+  void broken() override;
 
  private:
   void submit_next();

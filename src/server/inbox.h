@@ -2,10 +2,11 @@
 // taken the last ones travel together, so the loop wakes about once per step and not once per event.
 //
 // Who may call: push() any thread; deliver() runs on the loop's thread.
-// What holds: the events of one sender arrive in their order.
+// What holds: the events of one sender arrive in their order. A receiver that throws loses its own events alone.
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,8 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
   virtual void receive(const Arrival& arrival) = 0;
+  // receive() has thrown (out of memory), and the arrival is lost: the call ends with an error.
+  virtual void broken() = 0;
 };
 
 class Inbox : public std::enable_shared_from_this<Inbox> {
@@ -80,18 +83,33 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
 
  private:
   void deliver() {
+    auto arrived = std::move(arrived_);
     {
       const std::lock_guard lock(mutex_);
-      arrived_.swap(waiting_);
+      arrived.swap(waiting_);
     }
-    for (auto& [receiver, arrival] : arrived_) receiver->receive(arrival);
-    arrived_.clear();
+    for (auto& [receiver, arrival] : arrived) {
+      try {
+        receiver->receive(arrival);
+      } catch (const std::exception&) {
+        end(*receiver);
+      }
+    }
+    arrived.clear();
+    arrived_ = std::move(arrived);
+  }
+
+  static void end(Receiver& receiver) {
+    try {
+      receiver.broken();
+    } catch (const std::exception&) {  // there is no memory for the error either
+    }
   }
 
   Loop* loop_;
   std::mutex mutex_;
   std::vector<std::pair<std::shared_ptr<Receiver>, Arrival>> waiting_;
-  std::vector<std::pair<std::shared_ptr<Receiver>, Arrival>> arrived_;  // scratch of deliver()
+  std::vector<std::pair<std::shared_ptr<Receiver>, Arrival>> arrived_;  // empty: memory for deliver()
 };
 
 }  // namespace quire::server

@@ -387,5 +387,36 @@ TEST(Sessions, HaveDefaultOptions) {
   EXPECT_LE(post_ok(server, path_of(id, "generate"), {}).at("usage").at("completion_tokens").as_int64(), 3);
 }
 
+// A session has one answer at a time, behind all that is there.
+TEST(Sessions, HaveNoDefaultsThatAnAnswerInASessionCannotHave) {
+  const Running server({}, {.context = 512});
+  for (const auto& [name, value] :
+       json::object{{"n", 2}, {"best_of", 2}, {"suffix", "x"}, {"echo", true}, {"prompt_logprobs", 1}}) {
+    const Reply reply = server.post(
+        "/v1/sessions", json::serialize(json::object{{"prompt", kStory}, {"options", json::object{{name, value}}}}));
+    EXPECT_EQ(reply.status, 400u) << name;
+    EXPECT_EQ(reply.error_message(), fmt::format("'options.{}' cannot be a default of a session", std::string(name)));
+  }
+}
+
+TEST(Sessions, CountTheirMessagesAndTheirOptions) {
+  ServerOptions options;
+  options.session_tokens = 1000;
+  const Running server(options, {.context = 512});
+  const std::string junk(8000, 'x');
+  const Reply large = server.post("/v1/sessions", json::serialize(json::object{{"options", {{"x", junk}}}}));
+  EXPECT_EQ(large.status, 400u);
+  EXPECT_EQ(code_of(large), "too_many_session_tokens");
+  // What no template writes is kept too.
+  const std::string id = made(server, {});
+  const json::object message{{"role", "user"}, {"content", "hi"}, {"junk", junk}};
+  const Reply chat = server.post(
+      "/v1/chat/completions",
+      json::serialize(json::object{{"session", id}, {"max_tokens", 0}, {"messages", json::array{message}}}));
+  EXPECT_EQ(chat.status, 400u) << chat.body;
+  EXPECT_EQ(code_of(chat), "too_many_session_tokens");
+  EXPECT_EQ(server.get("/v1/sessions/" + id).parsed().at("message_count"), json::value());
+}
+
 }  // namespace
 }  // namespace quire::server::testing

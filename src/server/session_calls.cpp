@@ -150,6 +150,12 @@ void SessionCall::receive(const Arrival& arrival) {
   std::exchange(done_, nullptr)(arrival.usage);
 }
 
+void SessionCall::broken() {
+  if (!done_) return;
+  context_.service.cancel(id_);
+  fail(internal_error(), Outcome::Failed);
+}
+
 void SessionCall::fail(const ApiError& error, Outcome outcome) {
   done_ = nullptr;  // and with it the turn: the session is free before its client hears of the error
   context_.metrics.completed(outcome);

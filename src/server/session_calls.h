@@ -34,6 +34,7 @@ class SessionCall final : public Receiver, public std::enable_shared_from_this<S
   SessionCall(const CompletionContext& context, std::shared_ptr<Responder> responder, Done done);
 
   void receive(const Arrival& arrival) override;
+  void broken() override;
 
  private:
   void fail(const ApiError& error, Outcome outcome);

@@ -22,11 +22,12 @@ constexpr std::size_t kMostNameBytes = 128;
 // Fields of one call, which are not kept for the answers after it.
 constexpr std::array<std::string_view, 9> kOfOneCall = {
     "prompt", "messages", "stream", "stream_options", "max_tokens", "continue", "session", "model", "priority"};
+constexpr std::array<std::string_view, 2> kInputs = {"prompt", "messages"};
 // Fields that cannot be defaults.
 constexpr std::array<std::string_view, 5> kNoDefaults = {"prompt", "messages", "continue", "session", "model"};
-// Fields that make no sense for an answer in a session.
-constexpr std::array<std::string_view, 7> kNotInSessions = {"prompt", "messages",       "n", "best_of", "suffix",
-                                                            "echo",   "prompt_logprobs"};
+// Fields that make no sense for an answer in a session, or for its defaults: it has one answer, which follows all that
+// is there.
+constexpr std::array<std::string_view, 5> kNotInSessions = {"n", "best_of", "suffix", "echo", "prompt_logprobs"};
 
 bool has(const json::object& body, std::string_view name) {
   const json::value* const value = body.if_contains(name);
@@ -144,14 +145,20 @@ std::expected<void, ApiError> add_prompt(SessionRecord& record, const json::valu
   return {};
 }
 
+ApiError no_room() {
+  return {.message = "the sessions have as many tokens as they may; delete or rewind one (see --session-tokens)",
+          .code = "too_many_session_tokens"};
+}
+
+std::optional<ApiError> refuse_fields(const json::object& asked, std::span<const std::string_view> names) {
+  const auto found = std::ranges::find_if(names, [&](std::string_view name) { return has(asked, name); });
+  if (found == names.end()) return std::nullopt;
+  return wrong(std::string(*found), "does not belong to an answer in a session").error();
+}
+
 // Not more tokens than the tenant's sessions may have.
 std::optional<ApiError> limit_answer(CompletionRequest& request, std::uint64_t room) {
-  if (room == 0 && request.options.max_tokens > 0) {
-    return ApiError{.message =
-                        "the sessions have as many tokens as they may; delete or rewind one (see "
-                        "--session-tokens)",
-                    .code = "too_many_session_tokens"};
-  }
+  if (room == 0 && request.options.max_tokens > 0) return no_room();
   request.options.max_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(request.options.max_tokens, room));
   return std::nullopt;
 }
@@ -165,6 +172,9 @@ std::expected<void, ApiError> extend(SessionRecord& record, json::object body, c
   if (auto error = settle_adapter(record, has(body, "model"), *adapter, model))
     return std::unexpected(std::move(*error));
   if (const json::object* const options = fields.object("options")) {
+    for (const std::string_view name : kNotInSessions) {
+      if (has(*options, name)) return wrong(fmt::format("options.{}", name), "cannot be a default of a session");
+    }
     record.options = without(*options, kNoDefaults);
   }
   if (fields.error()) return std::unexpected(*fields.error());
@@ -187,9 +197,7 @@ std::expected<void, ApiError> extend(SessionRecord& record, json::object body, c
 CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object body, const TextModel& model,
                                 std::uint64_t room) {
   SessionRecord& record = turn->record;
-  for (const std::string_view name : kNotInSessions) {
-    if (has(body, name)) return wrong(std::string(name), "does not belong to an answer in a session");
-  }
+  if (auto error = refuse_fields(body, kInputs)) return std::unexpected(std::move(*error));
   if (record.tokens.empty()) return std::unexpected(invalid("the session has no tokens; append some first"));
   Fields fields(body);
   const bool continues = fields.boolean("continue").value_or(false);
@@ -208,6 +216,8 @@ CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object 
   } else {
     asked = with_defaults(std::move(body), record.options);
   }
+  // Those of a restored session come from its file.
+  if (auto error = refuse_fields(asked, kNotInSessions)) return std::unexpected(std::move(*error));
   const bool named = has(asked, "model");
   json::object kept = without(asked, kOfOneCall);
   const std::size_t answered = continues ? record.tokens.size() - record.answer->begin : 0;
@@ -241,23 +251,28 @@ CompletionResult parse_generate(std::shared_ptr<SessionTurn> turn, json::object 
 CompletionResult parse_session_chat(std::shared_ptr<SessionTurn> turn, json::object body, const TextModel& model,
                                     std::uint64_t room) {
   SessionRecord& record = turn->record;
-  if (const json::value* const n = body.if_contains("n"); n != nullptr && !n->is_null() && whole_number(*n) != 1) {
-    return wrong("n", "must be 1 in a session");
-  }
+  const std::uint64_t cost = record.cost();
   if (auto error = not_a_conversation(record)) return std::unexpected(std::move(*error));
   auto all = all_messages(record, body);
   if (!all) return std::unexpected(all.error());
   if (auto error = take_tools(record, body)) return std::unexpected(std::move(*error));
   const bool named = has(body, "model");
-  auto request = parse_chat(with_defaults(std::move(body), record.options), model);
+  json::object asked = with_defaults(std::move(body), record.options);
+  for (const char* const name : {"n", "best_of"}) {
+    if (has(asked, name) && whole_number(asked[name]) != 1) return wrong(name, "must be 1 in a session");
+  }
+  auto request = parse_chat(std::move(asked), model);
   if (!request) return request;
   if (auto error = settle_adapter(record, named, request->options.adapter, model)) {
     return std::unexpected(std::move(*error));
   }
   request->options.adapter = record.adapter.number;
-  if (auto error = limit_answer(*request, room)) return std::unexpected(std::move(*error));
   request->session_id = record.id;
   record.set_conversation(std::move(*all), request->prompts.front());
+  // The messages count whether or not anything is answered to them.
+  const std::uint64_t added = record.cost() - std::min(cost, record.cost());
+  if (added > room) return std::unexpected(no_room());
+  if (auto error = limit_answer(*request, room - added)) return std::unexpected(std::move(*error));
   turn->begin_answer(request->prompts.front(), true, {}, false);
   request->session = std::move(turn);
   return request;

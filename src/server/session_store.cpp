@@ -45,6 +45,8 @@ std::uint64_t SessionRecord::cost() const {
   std::uint64_t text = 0;
   if (messages) text += json::serialize(*messages).size();
   if (!tools.empty()) text += json::serialize(tools).size();
+  if (!options.empty()) text += json::serialize(options).size();
+  if (answer) text += json::serialize(answer->options).size();
   return tokens.size() + text / 4;
 }
 
@@ -170,14 +172,14 @@ std::expected<SessionStore::Listed, ApiError> SessionStore::find(Namespace tenan
   return Listed{found->second.record, found->second.busy};
 }
 
-std::vector<SessionStore::Listed> SessionStore::list(Namespace tenant, Clock::time_point now) {
+void SessionStore::list(Namespace tenant, const Visit& visit, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  std::vector<Listed> all;
+  std::vector<const Entry*> all;
   for (const auto& [id, entry] : living(tenant, now)) {
-    if (!entry.fresh) all.push_back({entry.record, entry.busy});
+    if (!entry.fresh) all.push_back(&entry);
   }
-  std::ranges::stable_sort(all, [](const Listed& a, const Listed& b) { return a.record.created > b.record.created; });
-  return all;
+  std::ranges::stable_sort(all, std::ranges::greater{}, [](const Entry* entry) { return entry->record.created; });
+  for (const Entry* entry : all) visit(entry->record, entry->busy);
 }
 
 std::optional<ApiError> SessionStore::erase(Namespace tenant, std::string_view id, Clock::time_point now) {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,7 +57,7 @@ struct SessionRecord {
   };
   std::optional<Answer> answer;
 
-  // What counts against the limit: tokens, and the text of messages at four bytes a token.
+  // What counts against the limit: tokens, and at four bytes a token the JSON that is kept beside them.
   std::uint64_t cost() const;
   // Keeps the first tokens. The messages stay if these tokens are those of some of them; otherwise it becomes plain
   // text.
@@ -89,7 +90,9 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
     bool busy = false;
   };
   std::expected<Listed, ApiError> find(Namespace tenant, std::string_view id, Clock::time_point now = Clock::now());
-  std::vector<Listed> list(Namespace tenant, Clock::time_point now = Clock::now());  // the newest first
+  // Calls `visit` for each, the newest first, while the store is locked.
+  using Visit = std::function<void(const SessionRecord& record, bool busy)>;
+  void list(Namespace tenant, const Visit& visit, Clock::time_point now = Clock::now());
   std::optional<ApiError> erase(Namespace tenant, std::string_view id, Clock::time_point now = Clock::now());
 
   using Turn = std::expected<std::shared_ptr<SessionTurn>, ApiError>;
