@@ -61,6 +61,12 @@ bool ChatBuilder::ends_with_text() const {
   return last.at("role").as_string() == "assistant" && !last.contains("tool_calls") && last.contains("content");
 }
 
+json::array ChatBuilder::take() {
+  // An assistant may have reasoned and said nothing.
+  for (json::value& each : messages_) each.get_object().emplace("content", "");
+  return std::move(messages_);
+}
+
 std::expected<std::string, ApiError> joined_text(const json::value& value, const std::string& path,
                                                  const TextParts& parts) {
   if (value.is_string()) return std::string(value.get_string());

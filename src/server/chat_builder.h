@@ -32,7 +32,8 @@ class ChatBuilder {
   bool empty() const { return messages_.empty(); }
   // The last message is text of the assistant and nothing else.
   bool ends_with_text() const;
-  boost::json::array take() { return std::move(messages_); }
+  // Every message has content, if only an empty one.
+  boost::json::array take();
 
  private:
   boost::json::object& message(std::string_view role);

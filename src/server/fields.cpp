@@ -101,4 +101,22 @@ const json::array* Fields::array(std::string_view name) {
   return nullptr;
 }
 
+ApiError with_names(ApiError error, std::span<const OtherName> names) {
+  for (const OtherName& name : names) {
+    // A name ends where the field's name, or the way into it, does.
+    const auto stands_at = [&](std::string_view text, std::size_t at) {
+      if (!text.substr(at).starts_with(name.chat)) return false;
+      const std::string_view rest = text.substr(at + name.chat.size());
+      return rest.empty() || rest.front() == '\'' || rest.front() == '.' || rest.front() == '[';
+    };
+    if (!stands_at(error.param, 0)) continue;
+    error.param.replace(0, name.chat.size(), name.here);
+    for (std::size_t at = error.message.find('\''); at != std::string::npos; at = error.message.find('\'', at + 1)) {
+      if (stands_at(error.message, at + 1)) error.message.replace(at + 1, name.chat.size(), name.here);
+    }
+    return error;
+  }
+  return error;
+}
+
 }  // namespace quire::server

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <expected>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,14 @@ class Fields {
 
 // The error that this field is wrong: "'messages[2].role' must be ..."
 std::unexpected<ApiError> wrong(const std::string& path, std::string_view must);
+
+// An error that was found in a field of a chat, for an API that has another name for it: "'stop' must ..." becomes
+// "'stop_sequences' must ...". The first name that fits counts.
+struct OtherName {
+  std::string_view chat;
+  std::string_view here;
+};
+ApiError with_names(ApiError error, std::span<const OtherName> names);
 
 // A text of the client for an error message: cut if it is long.
 std::string in_quotes(std::string_view text);

@@ -20,6 +20,9 @@ using Checked = std::expected<void, ApiError>;
 
 // A text, or an array of blocks of type text.
 constexpr std::string_view kTextTypes[] = {"text"};
+// What chats call the fields of this API.
+constexpr OtherName kNames[] = {{"stop", "stop_sequences"}};
+
 constexpr TextParts kBlocks = {.name = "blocks", .types = kTextTypes, .between = "\n"};
 
 Checked add_block(ChatBuilder& chat, const json::value& block, bool user, const std::string& at) {
@@ -188,7 +191,7 @@ std::expected<AnswerRequest, ApiError> parse_messages(json::object&& body, const
   auto chat = chat_of_messages(body);
   if (!chat) return std::unexpected(chat.error());
   auto request = parse_chat(std::move(*chat), model);
-  if (!request) return std::unexpected(request.error());
+  if (!request) return std::unexpected(with_names(request.error(), kNames));
   auto shape = std::make_shared<MessagesShape>(model, request->options.adapter);
   return AnswerRequest{.chat = std::move(*request), .shape = std::move(shape)};
 }

@@ -156,6 +156,14 @@ TEST_F(Messages, BecomeTheConversationThatATemplateExpects) {
   EXPECT_EQ(begun->at("continue_final_message"), json::value(true)) << "the answer continues it";
 }
 
+TEST_F(Messages, AnAnswerThatOnlyReasonedCanBeSentBack) {
+  const Reply reply = server_->post("/v1/messages", R"({"max_tokens": 20, "messages": [
+      {"role": "user", "content": "weather?"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": ""}]},
+      {"role": "user", "content": "plain"}]})");
+  EXPECT_EQ(reply.status, 200u) << reply.body;
+}
+
 TEST_F(Messages, EndWhereTheyAreTold) {
   const json::value cut = ask("plain", R"("stop_sequences": ["; no"])").parsed();
   EXPECT_EQ(cut.at("content").at(0).at("text"), "Just words");
@@ -190,6 +198,8 @@ TEST_F(Messages, ErrorsHaveAnthropicsShape) {
       {R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search_20250305", "name": "w"}]})",
        "'tools[0]' is of type 'web_search_20250305', which this server does not have"},
       {R"({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"})", "'temperature' must be a number"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "stop_sequences": [""]})",
+       "'stop_sequences' must have no empty string"},
       {R"({"messages": )", "the body is not JSON: incomplete JSON at byte 13"},
   };
   for (const auto& [body, message] : cases) {

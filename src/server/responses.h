@@ -31,6 +31,7 @@ std::expected<std::string, ApiError> input_items_json(const StoredResponse& resp
 
 // The id of an item of the request: the client's, or one that names the response and the place.
 std::string input_item_id(const StoredResponse& response, std::size_t index);
+bool is_input_item(const StoredResponse& response, std::size_t index, std::string_view id);
 
 // What a response says about its request, and where it is kept.
 struct ResponseFrame {

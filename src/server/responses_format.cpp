@@ -49,6 +49,13 @@ std::string input_item_id(const StoredResponse& response, std::size_t index) {
   return id != nullptr && id->is_string() ? std::string(id->get_string()) : fmt::format("{}_in_{}", response.id, index);
 }
 
+bool is_input_item(const StoredResponse& response, std::size_t index, std::string_view id) {
+  const json::object* const item = response.input[index].if_object();
+  const json::value* const own = item != nullptr ? item->if_contains("id") : nullptr;
+  if (own != nullptr && own->is_string()) return own->get_string() == id;
+  return id.starts_with(response.id) && input_item_id(response, index) == id;
+}
+
 std::expected<std::string, ApiError> input_items_json(const StoredResponse& response, std::string_view query) {
   constexpr std::uint64_t kUsual = 20, kMost = 100;
   const auto limit = number_in_query(query, "limit");

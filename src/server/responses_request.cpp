@@ -8,6 +8,7 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
@@ -26,6 +27,12 @@ using Checked = std::expected<void, ApiError>;
 constexpr std::string_view kTextTypes[] = {"input_text",     "output_text",  "text",
                                            "reasoning_text", "summary_text", "refusal"};
 constexpr TextParts kParts = {.name = "parts", .types = kTextTypes};
+
+// What chats call the fields of this API.
+constexpr OtherName kNames[] = {{"response_format.json_schema", "text.format"},
+                                {"response_format", "text.format"},
+                                {"reasoning_effort", "reasoning.effort"},
+                                {"max_tokens", "max_output_tokens"}};
 
 Checked add_message(ChatBuilder& chat, Fields& fields, const std::string& at) {
   const auto role = fields.string("role");
@@ -91,7 +98,7 @@ const json::value* find_item(std::string_view id, const StoredResponse* previous
       if (item.at("id").as_string() == id) return &item;
     }
     for (std::size_t i = 0; i < response.input.size(); ++i) {
-      if (input_item_id(response, i) == id) return &response.input[i];
+      if (is_input_item(response, i, id)) return &response.input[i];
     }
     return nullptr;
   };
@@ -101,8 +108,13 @@ const json::value* find_item(std::string_view id, const StoredResponse* previous
   return named ? in(*named) : nullptr;
 }
 
+// References are short, and what they refer to may be long.
+constexpr std::size_t kMostReferences = 1024;
+constexpr std::size_t kMostReferredBytes = std::size_t{8} << 20;
+
 // Puts items in the place of references to them.
 Checked replace_references(json::array& items, const StoredResponse* previous, ResponseStore& store, Namespace tenant) {
+  std::size_t count = 0, bytes = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const json::object* const item = items[i].if_object();
     const json::value* const type = item != nullptr ? item->if_contains("type") : nullptr;
@@ -117,6 +129,9 @@ Checked replace_references(json::array& items, const StoredResponse* previous, R
     const auto id = fields.string("id");
     if (fields.error()) return std::unexpected(*fields.error());
     if (!id) return wrong(at + ".id", "is missing");
+    if (++count > kMostReferences) {
+      return wrong(at, fmt::format("is one reference too many: there may be {}", kMostReferences));
+    }
     const std::size_t begin = id->find('_') + 1;
     const std::string_view response = id->substr(begin, id->find('_', begin) - begin);
     const StoredResponseRef named = store.find(tenant, fmt::format("resp_{}", response));
@@ -124,6 +139,10 @@ Checked replace_references(json::array& items, const StoredResponse* previous, R
     if (found == nullptr) {
       return wrong(
           at, fmt::format("refers to the item {}, and no response that is kept has one of this id", in_quotes(*id)));
+    }
+    bytes += json::serialize(*found).size();
+    if (bytes > kMostReferredBytes) {
+      return wrong(at, fmt::format("is too much: references may put in {} bytes together", kMostReferredBytes));
     }
     items[i] = json::value(*found);
   }
@@ -325,7 +344,7 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
   chat["messages"] = builder.take();
   frame.input = std::move(*items);
   auto request = parse_chat(std::move(chat), model);
-  if (!request) return std::unexpected(request.error());
+  if (!request) return std::unexpected(with_names(request.error(), kNames));
   request->options.adapter = *adapter;
   return AnswerRequest{.chat = std::move(*request), .shape = std::make_shared<ResponsesShape>(model, std::move(frame))};
 }

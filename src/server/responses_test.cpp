@@ -202,6 +202,31 @@ TEST_F(Responses, ItemsCanBeReferredTo) {
   EXPECT_EQ(ask("plain", fmt::format(R"("previous_response_id": "{}")", id_of(second))).status, 200u);
 }
 
+TEST_F(Responses, ThatOnlyReasonedCanBeContinued) {
+  const Reply cut = ask("think", R"("max_output_tokens": 6)");
+  ASSERT_EQ(cut.parsed().at("output").as_array().size(), 1u) << cut.body;
+  ASSERT_EQ(cut.parsed().at("output").at(0).at("type"), "reasoning");
+  const Reply next = ask("plain", fmt::format(R"("previous_response_id": "{}")", id_of(cut)));
+  EXPECT_EQ(next.status, 200u) << next.body;
+}
+
+// A reference is short, and what it refers to may be long.
+TEST_F(Responses, ReferencesPutInNoMoreThanABodyMayHave) {
+  const json::object item{
+      {"type", "message"}, {"role", "user"}, {"content", "plain"}, {"note", std::string(3 << 20, 'x')}};
+  const Reply first = ask(json::array{item});
+  const json::value id =
+      server_->get("/v1/responses/" + id_of(first) + "/input_items").parsed().at("data").at(0).at("id");
+  const json::object reference{{"id", id}};
+  EXPECT_EQ(ask(json::array(2, reference)).status, 200u);
+  EXPECT_EQ(ask(json::array(20, reference)).error_message(),
+            "'input[2]' is too much: references may put in 8388608 bytes together");
+  const Reply small = ask("plain");
+  const json::object to_small{{"id", small.parsed().at("output").at(0).at("id")}};
+  EXPECT_EQ(ask(json::array(2000, to_small)).error_message(),
+            "'input[1024]' is one reference too many: there may be 1024");
+}
+
 TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
   const struct {
     const char* body;
@@ -222,6 +247,9 @@ TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
       {R"({"input": "x", "background": true})", "'background' is not supported"},
       {R"({"input": "x", "truncation": "auto"})", "'truncation' is not supported, except as \"disabled\""},
       {R"({"input": "x", "temperature": "hot"})", "'temperature' must be a number"},
+      {R"({"input": "x", "reasoning": {"effort": 5}})", "'reasoning.effort' must be a string"},
+      {R"({"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": 5}}})",
+       "'text.format.schema' must be a JSON Schema: an object, or its text"},
   };
   for (const auto& [body, message] : cases) {
     const Reply reply = server_->post("/v1/responses", body);
