@@ -354,5 +354,40 @@ TEST(Speculation, IsOffWhereDraftsCostMoreOutsideOfTheModelThanTheySave) {
   }
 }
 
+// There are fewer logits than rows, and drafts want one for each of theirs.
+TEST(Speculation, APromptGetsOnInEveryStepWhateverIsDrafted) {
+  constexpr std::uint32_t kAnswers = 20;
+  EngineOptions options = drafting(std::make_shared<KnowingDrafter>(kVocabulary, 100), 8);
+  options.target_itl = std::chrono::microseconds(0);
+  Fixture fixture({.budget = 8 << 20,
+                   .max_sequences = kAnswers + 1,
+                   .max_tokens = 1000,
+                   .rows = 256,
+                   .logits = 128,
+                   .engine = options});
+  for (std::uint32_t i = 0; i < kAnswers; ++i) fixture.submit(greedy(some_tokens(8, i), 200));
+  for (int i = 0; i < 3; ++i) fixture.engine->step();
+  for (const bool every_row : {false, true}) {
+    Request request = greedy(some_tokens(900, kAnswers), 1);
+    if (every_row) request.prompt_logprobs = 0;  // then each row of the prompt has logits too
+    const auto heard = fixture.submit(request);
+    const RequestId id = fixture.last;
+    std::uint32_t computed = 0;
+    for (int steps = 0; !heard->ended; ++steps) {
+      ASSERT_LT(steps, 60);
+      ASSERT_TRUE(fixture.engine->step());
+      if (heard->ended) break;
+      const auto all = fixture.engine->sequences();
+      const auto prompt = std::ranges::find(all, id, &SequenceInfo::request);
+      ASSERT_NE(prompt, all.end());
+      ASSERT_GT(prompt->computed, computed) << "step " << steps;
+      computed = prompt->computed;
+    }
+  }
+  EXPECT_GT(fixture.engine->stats().drafted_tokens, 0u);
+  EXPECT_EQ(fixture.model->problem, "");
+  fixture.engine->cancel_all();
+}
+
 }  // namespace
 }  // namespace quire::engine::testing
