@@ -60,7 +60,7 @@ Scheduler::Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, 
   recall_costs();
   if (!options.drafter || options.draft_tokens == 0) return;
   speculation_ = std::make_unique<Speculation>(options.drafter, options.draft_tokens, max_running,
-                                               pool.layout().has_recurrent(), options.draft_always);
+                                               pool.layout().has_recurrent(), options.draft_always, options.now);
   candidates_.reserve(max_running);
 }
 
