@@ -17,16 +17,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin{300};
 constexpr std::chrono::microseconds kCrowdedSpin{5};
 
-// A process may have several teams: a model and the smaller one that drafts for it have one each and work in turn. If
-// there are more threads than cores in all, those of a team that is not at work do not spin: they would take the cores
-// of the other.
+// A process may have several teams: a model and the smaller one that drafts for it have one each and work in turn. See
+// ThreadTeam::gives_way().
 std::atomic<const ThreadTeam*> at_work{nullptr};  // the last team that was called
 std::atomic<std::uint32_t> all_workers{0};
-
-bool others_need_the_cores(const ThreadTeam* team) {
-  static const std::uint32_t cores = available_cores();
-  return at_work.load(std::memory_order_relaxed) != team && all_workers.load(std::memory_order_relaxed) >= cores;
-}
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -66,7 +60,9 @@ ThreadTeam::ThreadTeam(std::uint32_t threads)
     : ThreadTeam(TeamOptions{.threads = threads, .crowded = threads > available_cores()}) {}
 
 ThreadTeam::ThreadTeam(const TeamOptions& options)
-    : crowded_(options.crowded), parts_(std::make_unique<Part[]>(std::max(1u, options.threads))) {
+    : crowded_(options.crowded),
+      cores_(available_cores()),
+      parts_(std::make_unique<Part[]>(std::max(1u, options.threads))) {
   all_workers += std::max(1u, options.threads) - 1;
   for (std::uint32_t i = 1; i < options.threads; ++i) {
     workers_.emplace_back([this, i, cpus = i < options.cpus.size() ? options.cpus[i] : std::vector<std::uint32_t>()] {
@@ -82,6 +78,10 @@ ThreadTeam::~ThreadTeam() {
   round_.notify_all();
   for (std::thread& worker : workers_) worker.join();
   all_workers -= size() - 1;
+}
+
+bool ThreadTeam::gives_way() const {
+  return at_work.load(std::memory_order_relaxed) != this && all_workers.load(std::memory_order_relaxed) >= cores_;
 }
 
 void ThreadTeam::while_waiting(Idle call, const void* context) {
@@ -154,7 +154,7 @@ void ThreadTeam::serve(std::uint32_t thread) {
       for (std::uint32_t turn = 0; !called() && idle(context, thread, size(), turn); ++turn) {
       }
     }
-    const auto give_up = [this] { return others_need_the_cores(this); };
+    const auto give_up = [this] { return gives_way(); };
     if (!spin(crowded_ ? kCrowdedSpin : kSpin, called, give_up)) round_.wait(seen, std::memory_order_acquire);
     seen = round_.load(std::memory_order_acquire);
     if (ending_.load(std::memory_order_relaxed)) return;

@@ -57,6 +57,10 @@ class ThreadTeam {
   using Idle = bool (*)(const void* context, std::uint32_t thread, std::uint32_t threads, std::uint32_t turn);
   void while_waiting(Idle call, const void* context);
 
+  // Another team of this process is at work, and there are more threads than cores in all. Then threads that wait do
+  // not spin: they would take the cores of the other team.
+  bool gives_way() const;
+
  private:
   // A part's round and state in one word: done with round r is 2 r + 1, begun is 2 r. Each in a line of its own.
   struct alignas(64) Part {
@@ -78,6 +82,8 @@ class ThreadTeam {
   alignas(64) std::atomic<bool> ending_{false};
   std::atomic<std::uint32_t> caller_sleeps_{0};  // 1: and wants to be told of parts that end
   bool crowded_ = false;
+  // Of the process. A worker that stays on one CPU could not tell: its own affinity is that CPU.
+  std::uint32_t cores_ = 1;
   std::unique_ptr<Part[]> parts_;
   std::vector<std::thread> workers_;
 };

@@ -5,6 +5,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include "quire/base/machine.h"
 
 namespace quire {
 namespace {
@@ -117,6 +120,14 @@ TEST(ThreadTeam, TwoTeamsOfOneCallerWorkInTurn) {
     second.run([&](std::uint32_t part, std::uint32_t) { ++counts[3 + part]; });
   }
   for (const int count : counts) EXPECT_EQ(count, 200);
+}
+
+// One worker, and at least two cores: it need not give way to anybody, though its own affinity has one CPU only.
+TEST(ThreadTeam, AWorkerThatStaysOnOneCpuKnowsOfTheOtherCores) {
+  if (available_cores() < 2) GTEST_SKIP() << "there is one core";
+  const ThreadTeam team(TeamOptions{.threads = 2, .cpus = {{}, {static_cast<std::uint32_t>(sched_getcpu())}}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the worker has waited for work
+  EXPECT_FALSE(team.gives_way());
 }
 
 TEST(ThreadTeam, EndsWithoutEverHavingWorked) { const ThreadTeam team(4); }

@@ -88,7 +88,8 @@ Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& option
                            .checkpoints = 0,
                            .prefix_cache = false,
                            .event_capacity = 64};
-  host.backend = {.device = options.device, .threads = options.threads, .variant = options.variant};
+  host.backend = {
+      .device = options.device, .threads = options.threads, .placement = options.placement, .variant = options.variant};
   host.engine.host_bytes = 0;
   auto hosted = engine::HostedModel::create(std::move(*draft), host);
   if (!hosted) return fail(fmt::format("{}: {}", options.draft, hosted.error().message));

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -79,11 +80,11 @@ double default_target(double decode_seconds) {
   return std::max(kSteps * decode_seconds, kLeast);
 }
 
-std::string to_text(const StepCosts& costs, std::string_view of) {
+void to_text(const StepCosts& costs, std::string_view of, std::string& text) {
   StepCosts copy = costs;
-  std::string text = fmt::format("{}{}", kCostsBegin, of);
-  for (const double* number : numbers(copy)) text += fmt::format(" {:.6e}", *number);
-  return text;
+  text.assign(kCostsBegin);
+  text += of;
+  for (const double* number : numbers(copy)) fmt::format_to(std::back_inserter(text), " {:.6e}", *number);
 }
 
 std::optional<StepCosts> costs_from_text(std::string_view text, std::string_view of) {

@@ -56,7 +56,8 @@ struct StepCosts {
 
 // The numbers as one line of text, for the next server of the same model on the same machine, and back. `of`: what they
 // belong to (model, device, threads), without line ends. Nothing if the line is of something else, or is no such line.
-std::string to_text(const StepCosts& costs, std::string_view of);
+// `text` is replaced; if it has room for the line, nothing is allocated.
+void to_text(const StepCosts& costs, std::string_view of, std::string& text);
 std::optional<StepCosts> costs_from_text(std::string_view text, std::string_view of);
 
 // The longest time of a step with prompts, in seconds, if none was given: twice a step that only decodes, at least 0.1.

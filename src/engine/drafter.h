@@ -49,7 +49,9 @@ class Drafter {
   virtual void propose(std::span<Drafts* const> wanted) = 0;
   // How often the first guess of a kind is right, before anything was measured.
   virtual double expected(std::uint32_t kind) const = 0;
-  // What a guess costs, in seconds, as measured; 0 if that is nothing beside a step of the model.
+  // What a guess costs, in seconds, as measured; 0 if that is nothing beside a step of the model. What propose() does
+  // once for a choice (its prompt) need not be in it. If it is not 0, the engine charges this for a guess and nothing
+  // else, however long propose() took.
   virtual double seconds_per_token() const { return 0; }
   // Whether it wants to see the hidden states of the model (observe()).
   virtual bool observes() const { return false; }

@@ -55,7 +55,8 @@ void Engine::accept(Choice& choice) {
 
 // What follows from the constraint after a token was sampled: the end of the answer, or tokens without an alternative.
 // They become part of the answer at once, and the next step computes them as it computes the chunk of a prompt. With
-// log-probabilities they are sampled one by one, where only they are allowed.
+// log-probabilities they are sampled one by one, where only they are allowed. The answer is the same, so each of them
+// is treated here as accept() treats it.
 void Engine::follow_constraint(Choice& choice) {
   Job& job = *jobs_.at(choice.request);
   if (!choice.forced.empty()) choice.forced.pop_back();  // it was sampled
@@ -64,10 +65,13 @@ void Engine::follow_constraint(Choice& choice) {
     if (choice.forced.empty() || choice.sampler.tells_logprobs()) break;
     const Token token = choice.forced.back();
     choice.forced.pop_back();
+    ++job.usage.completion_tokens;
+    if (std::ranges::binary_search(job.request.stop_tokens, token)) {
+      return finish(choice, {.why = Finish::Stop, .stop_token = token});
+    }
     if (!choice.constraint->accept(token)) {
       return finish(choice, {.why = Finish::Failed, .error = choice.constraint->error()});
     }
-    ++job.usage.completion_tokens;
     if (!append(choice, token, 0, {})) return;
   }
   if (choice.constraint->complete()) return finish(choice, {.why = Finish::Stop});

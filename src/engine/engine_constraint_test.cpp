@@ -57,7 +57,7 @@ TEST_P(EngineOnEachKind, AnAnswerInPiecesIsTheAnswer) {
       whole.sampling.presence_penalty = 0.5, whole.sampling.frequency_penalty = 0.25;
       whole.sampling.repetition_penalty = 1.1;
       whole.min_tokens = 10;
-      if (!constrained) whole.stop_tokens = {3, 4};  // the rules may force them, which no grammar does
+      whole.stop_tokens = {3, 4};
       whole.stop_strings = {"abc", "fg", "nn"};
       whole.text = [] { return std::make_unique<LettersOnly>(); };
       if (constrained) whole = with_rules(whole);
@@ -236,7 +236,7 @@ TEST(EngineConstraint, AMaskWithoutATokenEndsTheAnswerWithTheReason) {
   }
 }
 
-TEST(EngineConstraint, StopStringsAndStopTokensEndItInForcedTokensToo) {
+TEST(EngineConstraint, StopStringsEndItInForcedTokensToo) {
   Fixture fixture({});
   const Request plain = with_rules(seeded(some_tokens(12, 3), 60, 7), nullptr, 1'000'003);
   const Answer whole = fixture.right(plain);
@@ -254,6 +254,34 @@ TEST(EngineConstraint, StopStringsAndStopTokensEndItInForcedTokensToo) {
     EXPECT_TRUE(
         std::ranges::equal(heard->choices[0].tokens, std::span(whole.tokens).first(heard->choices[0].tokens.size())));
   }
+}
+
+// A forced token that is sampled, for its log-probability, ends the answer there. So it does where it is not.
+TEST_P(EngineOnEachKind, AStopTokenEndsTheAnswerWhetherItIsForcedOrSampled) {
+  Fixture fixture({.kind = GetParam()});
+  std::size_t stopped = 0;
+  for (Token stop = 0; stop < 32; ++stop) {
+    for (const std::uint32_t min_tokens : {0u, 20u}) {
+      Request plain = with_rules(seeded(some_tokens(12, 3), 60, 7), nullptr, 1'000'003);
+      plain.stop_tokens = {stop};
+      plain.min_tokens = min_tokens;
+      Request scored = plain;
+      scored.logprobs = 0;
+      const auto heard = fixture.submit(plain), sampled = fixture.submit(scored);
+      fixture.run();
+      const Collector::Choice& choice = heard->choices[0];
+      EXPECT_EQ(choice.answer(), sampled->choices[0].answer()) << stop << ", at least " << min_tokens;
+      EXPECT_EQ(choice.stop_token, sampled->choices[0].stop_token);
+      EXPECT_EQ(heard->usage.completion_tokens, sampled->usage.completion_tokens);
+      EXPECT_EQ(heard->usage.completion_tokens, choice.tokens.size() + (choice.stop_token >= 0 ? 1 : 0));
+      if (min_tokens == 0) {
+        EXPECT_EQ(choice.answer(), fixture.right(plain)) << stop;
+      }
+      stopped += choice.finish == Finish::Stop;
+    }
+  }
+  EXPECT_GT(stopped, 0u);
+  EXPECT_EQ(fixture.model->problem, "");
 }
 
 TEST(EngineConstraint, ACancelledAnswerLeavesNothingBehind) {

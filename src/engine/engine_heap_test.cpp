@@ -7,6 +7,7 @@
 #include "quire/engine/hosted_model.h"
 #include "quire/engine/weightless_testing.h"
 #include "quire/model/model_files_testing.h"
+#include "quire/tiers/memory_tier_testing.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -52,6 +53,20 @@ TEST(EngineHeap, AStepOfRunningAnswersAllocatesNothing) {
         {.kind = kind, .sampling = {.vocabulary = 32, .jobs = 10, .listed = 500, .reported = 30}, .engine = {}});
     expect_no_allocation(*sampling.engine, 16, 100);
   }
+}
+
+// What steps cost is told to the tiers every 64 steps.
+TEST(EngineHeap, AStepThatKeepsItsCostsAllocatesNothing) {
+  tiers::testing::Store store;
+  tiers::Tiers tiers({.staging_bytes = 1 << 20});
+  auto memory = std::make_unique<tiers::testing::MemoryTier>(TierKind::Disk, store, tiers);
+  std::string& note = memory->note;
+  note.reserve(1024);
+  tiers.add(std::move(memory));
+  // Without a prefix cache nothing else goes to the tier.
+  Fixture fixture({.prefix_cache = false, .tiers = &tiers, .engine = {.machine = "a machine with some threads"}});
+  expect_no_allocation(*fixture.engine, 8, 200);
+  EXPECT_NE(note.find("a machine with some threads"), std::string::npos);
 }
 
 // Answers grow until one is suspended. Then another is cancelled, and the suspended one is resumed.

@@ -60,7 +60,7 @@ Scheduler::Scheduler(SequencePool& pool, std::unique_ptr<HostArena> host_arena, 
   recall_costs();
   if (!options.drafter || options.draft_tokens == 0) return;
   speculation_ = std::make_unique<Speculation>(options.drafter, options.draft_tokens, max_running,
-                                               pool.layout().has_recurrent(), options.draft_always);
+                                               pool.layout().has_recurrent(), options.draft_always, options.now);
   candidates_.reserve(max_running);
 }
 
@@ -186,7 +186,8 @@ void Scheduler::add_decodes() {
   }
 }
 
-// Rows and logits that are left go to drafts, if they pay. While there are prompts, half of the rows are theirs.
+// Rows and logits that are left go to drafts, if they pay. While there are prompts, half of both are theirs: a prompt
+// gets on only if there is a row of logits for its last token.
 void Scheduler::add_drafts() {
   candidates_.clear();
   std::uint32_t rows = step_tokens_, logits = max_logits_;
@@ -195,7 +196,10 @@ void Scheduler::add_drafts() {
     logits -= std::min(logits, entry.wanted_rows());
   }
   const auto prefills = [](const Choice* choice) { return choice->state == State::Prefill; };
-  if (std::ranges::any_of(running_, prefills)) rows /= 2;
+  if (std::ranges::any_of(running_, prefills)) {
+    rows /= 2;
+    logits /= 2;
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Choice& choice = *step_.choices[i];
     choice.drafts.count = 0;

@@ -34,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "quire/engine/choice.h"
@@ -193,6 +194,8 @@ class Scheduler {
 
   // Measurements. They decide between copy and recomputation, and the size of chunks.
   CostModel cost_model_;
+  std::string costs_of_;           // the model and the machine, as the tiers keep them
+  std::string costs_text_;         // scratch: with the costs
   std::uint64_t measured_ = 0;     // steps
   double copy_seconds_ = 2.5e-10;  // per byte, one way; a guess until the first copy
 };

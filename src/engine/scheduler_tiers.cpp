@@ -22,6 +22,7 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // Of the part that would be computed while the rest is fetched: less is not worth while, and with more than the rest
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
+constexpr std::size_t kLongerCosts = 32;  // bytes that the line of costs may grow by, for longer exponents
 
 // Whose costs they are.
 std::string costs_of(const SequencePool& pool, const EngineOptions& options) {
@@ -34,7 +35,10 @@ std::string costs_of(const SequencePool& pool, const EngineOptions& options) {
 // What the last server on the same disk has measured. Without it nothing is known before the first step.
 void Scheduler::recall_costs() {
   if (options_->tiers == nullptr || options_->machine.empty()) return;
-  const auto costs = costs_from_text(options_->tiers->kept_note(), costs_of(*pool_, *options_));
+  costs_of_ = costs_of(*pool_, *options_);
+  to_text({}, costs_of_, costs_text_);
+  costs_text_.reserve(costs_text_.size() + kLongerCosts);  // steps write it without allocating
+  const auto costs = costs_from_text(options_->tiers->kept_note(), costs_of_);
   if (!costs) return;
   cost_model_.start_with(*costs);
   pool_->set_costs({.token = costs->prefill_row, .token_per_context = costs->prefill_context});
@@ -42,7 +46,8 @@ void Scheduler::recall_costs() {
 
 void Scheduler::keep_costs() {
   if (options_->tiers == nullptr || options_->machine.empty()) return;
-  options_->tiers->keep_note(to_text(cost_model_.costs(), costs_of(*pool_, *options_)));
+  to_text(cost_model_.costs(), costs_of_, costs_text_);
+  options_->tiers->keep_note(costs_text_);
 }
 
 // The time to compute these tokens of a prompt. Infinite if nothing was measured, by this server or by the last one:

@@ -170,7 +170,8 @@ void Service::run() {
       std::exchange(on_device_lost_, {})(lost);
     }
     busy = !engine_->idle();
-    waits = !worked && tiers != nullptr && tiers->busy();
+    // Content of the last step is on its way to the tiers when there is nothing left to compute.
+    waits = (!worked || !busy) && tiers != nullptr && tiers->busy();
   }
 }
 

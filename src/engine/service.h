@@ -8,7 +8,8 @@
 //   not block it. The service drops a listener after its last event. Once the engine's thread has ended, submit()
 //   itself tells the listener that the request is refused.
 // What holds: commands take effect between two steps, in the order they came. The thread sleeps while there is nothing
-//   to do. When it has been idle for a while, it checks the pool once.
+//   to do; with tiers only after everything was written to them. When it has been idle for a while, it checks the pool
+//   once.
 // How it fails: if the device is lost (engine.h), every request ends and new ones are refused. The owner is told once,
 //   and should stop the service.
 #pragma once

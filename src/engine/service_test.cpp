@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "quire/engine/weightless_testing.h"
+#include "quire/tiers/running_tier_testing.h"
 
 namespace quire::engine::testing {
 namespace {
@@ -108,6 +109,24 @@ TEST(Service, StoppingCancelsWhatIsNotDoneAtTheDeadline) {
   EXPECT_FALSE(served.service->stop(Clock::now()));
   waiter->wait();
   EXPECT_EQ(waiter->collector.choices[0].finish, Finish::Cancelled);
+}
+
+// The prompt's two blocks are complete with the last step there is. Nobody asks for anything afterwards, and the server
+// may be killed.
+TEST(Service, WhatTheLastStepHasCachedLeavesForTheTiersAtOnce) {
+  tiers::testing::SharedStore store;
+  tiers::Tiers tiers({.staging_bytes = 1 << 20});
+  tiers.add(std::make_unique<tiers::testing::RunningTier>(TierKind::Disk, store, tiers));
+  Served served({.tiers = &tiers});
+  auto waiter = std::make_shared<Waiter>();
+  served.service->submit(asked(1, 1), waiter);
+  waiter->wait();
+  const auto objects = [&store] {
+    const std::lock_guard lock(store.mutex);
+    return store.objects.size();
+  };
+  for (const auto end = Clock::now() + 20s; Clock::now() < end && objects() < 2;) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(objects(), 2u);
 }
 
 TEST(Service, AnIdlePoolIsChecked) {

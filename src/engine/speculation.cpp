@@ -27,8 +27,12 @@ void remember(double& mean, double seconds) { mean += kNewest * (seconds - mean)
 }  // namespace
 
 Speculation::Speculation(std::shared_ptr<Drafter> drafter, std::uint32_t most_drafts, std::uint32_t max_running,
-                         bool redoes, bool always)
-    : drafter_(std::move(drafter)), most_(std::min(most_drafts, kMostDrafts)), redoes_(redoes), always_(always) {
+                         bool redoes, bool always, std::function<Clock::time_point()> now)
+    : drafter_(std::move(drafter)),
+      now_(std::move(now)),
+      most_(std::min(most_drafts, kMostDrafts)),
+      redoes_(redoes),
+      always_(always) {
   wanted_.reserve(max_running);
 }
 
@@ -44,6 +48,7 @@ double Speculation::chance(const Choice& choice, std::uint32_t place) const {
 void Speculation::plan(std::span<const Candidate> candidates, const StepShape& step, const CostModel& costs,
                        std::uint32_t rows) {
   wanted_.clear();
+  reported_ = 0;
   for (const Candidate& candidate : candidates) candidate.choice->drafts.count = 0;
   if (rows == 0 || (!always_ && (!costs.knows_anything() || balance_ < 0))) return;
   for (const Candidate& candidate : candidates) {
@@ -65,7 +70,9 @@ void Speculation::plan(std::span<const Candidate> candidates, const StepShape& s
     choose(candidates, step, costs.costs(), rows);
     for (Drafts* drafts : wanted_) drafts->most = drafts->count;
   }
+  const Clock::time_point start = now();
   drafter_->propose(wanted_);
+  if (costly) reported_ = std::chrono::duration<double>(now() - start).count();
   if (!costly) choose(candidates, step, costs.costs(), rows);
 }
 
@@ -170,8 +177,11 @@ void Speculation::account(const StepShape& step, const CostModel& costs, double 
   balance_ = std::min(balance_, kMostBalance * step_seconds_);
 }
 
+// What the drafter reports is paid in account(). It is not all of what guessing took: a smaller model computes a prompt
+// once, and that says nothing about the guesses after it.
 void Speculation::account_outside(double seconds) {
   if (!only_decodes_) return;
+  seconds = std::max(0.0, seconds - reported_);
   if (draft_rows_ == 0) return remember(outside_, seconds);
   const double lost = std::clamp(seconds - outside_, 0.0, kMostLost * step_seconds_);
   remember(outside_row_, lost / draft_rows_);

@@ -72,10 +72,15 @@ inline StateLayout weightless_layout(Kind kind, std::uint32_t block_size = 8) {
 
 class Weightless final : public Executor {
  public:
-  // `sampling`: what it samples by itself; nothing: the engine does.
+  // `sampling`: what it samples by itself; nothing: the engine does. `max_logits`: 0: as many as rows.
   Weightless(SequencePool& pool, std::uint32_t vocabulary, std::uint32_t max_rows,
-             const sampling::Limits& sampling = {})
-      : pool_(&pool), vocabulary_(vocabulary), max_rows_(max_rows), limits_(sampling), scratch_(vocabulary) {
+             const sampling::Limits& sampling = {}, std::uint32_t max_logits = 0)
+      : pool_(&pool),
+        vocabulary_(vocabulary),
+        max_rows_(max_rows),
+        max_logits_(max_logits == 0 ? max_rows : max_logits),
+        limits_(sampling),
+        scratch_(vocabulary) {
     picked_.reserve(sampling.jobs);
     places_.resize(sampling.reported);
     logits_.resize(std::size_t{max_rows} * vocabulary);
@@ -84,7 +89,7 @@ class Weightless final : public Executor {
   }
   std::uint32_t vocabulary() const override { return vocabulary_; }
   std::uint32_t max_rows() const override { return max_rows_; }
-  std::uint32_t max_logits() const override { return max_rows_; }
+  std::uint32_t max_logits() const override { return max_logits_; }
   std::uint32_t hidden_width() const override { return kHiddenWidth; }
 
   sampling::Limits sampling_limits() const override { return limits_; }
@@ -105,6 +110,7 @@ class Weightless final : public Executor {
       }
     }
     if (batch.rows() > max_rows_) complain("more tokens in a step than it takes");
+    if (rows > max_logits_) complain("more logits in a step than it gives");
     if (rows != batch.wanted().size()) complain("the batch wants other logits than its entries");
     tokens_computed += batch.rows();
     most_tokens = std::max(most_tokens, batch.rows());
@@ -227,6 +233,7 @@ class Weightless final : public Executor {
   SequencePool* pool_;
   std::uint32_t vocabulary_;
   std::uint32_t max_rows_;
+  std::uint32_t max_logits_;
   std::vector<std::uint64_t> history_;
   std::vector<float> logits_;
   std::vector<float> hidden_;
@@ -355,6 +362,7 @@ struct Fixture {
     std::uint32_t max_tokens = 256;
     std::uint32_t vocabulary = 32;
     std::uint32_t rows = 64;
+    std::uint32_t logits = 0;  // rows of them in a step; 0: as many as rows
     bool prefix_cache = true;
     std::uint32_t block_size = 8;
     std::uint32_t checkpoint_unit = 0;  // 0: a block
@@ -377,7 +385,7 @@ struct Fixture {
     config.journal = options.journal;
     config.observer = options.tiers;
     pool = *SequencePool::create(options.device != nullptr ? *options.device : host, config);
-    model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows, options.sampling);
+    model = std::make_unique<Weightless>(*pool, options.vocabulary, options.rows, options.sampling, options.logits);
     EngineOptions engine_options = options.engine;
     engine_options.tiers = options.tiers;
     if (options.tiers != nullptr) {

@@ -23,11 +23,11 @@ class Shares {
  public:
   Shares(std::uint32_t count, std::uint32_t threads) : parts_(std::min(threads, kMost)) {
     for (std::uint32_t i = 0; i < parts_; ++i) {
-      shares_[i].next.store(begin(count, i, parts_), std::memory_order_relaxed);
+      shares_[i].next = begin(count, i, parts_);
       shares_[i].end = begin(count, i + 1, parts_);
     }
   }
-  // Where the range of a thread begins.
+  // Where the range of a thread begins. Memory is placed by it (CpuBackend::load), and prefetched (WeightsAhead).
   static std::uint32_t begin(std::uint32_t count, std::uint32_t thread, std::uint32_t threads) {
     return static_cast<std::uint32_t>(std::uint64_t{count} * thread / threads);
   }
@@ -36,20 +36,23 @@ class Shares {
   void take(std::uint32_t thread, std::uint32_t most, const Work& work) {
     for (std::uint32_t i = 0; i < parts_; ++i) {
       Share& share = shares_[(thread + i) % parts_];
+      const std::atomic_ref next(share.next);
       // Only looked at first: to add to the counters of all others would move every line to every core.
-      if (i > 0 && share.next.load(std::memory_order_relaxed) >= share.end) continue;
-      for (std::uint32_t item = share.next.fetch_add(most, std::memory_order_relaxed); item < share.end;
-           item = share.next.fetch_add(most, std::memory_order_relaxed)) {
+      if (i > 0 && next.load(std::memory_order_relaxed) >= share.end) continue;
+      for (std::uint32_t item = next.fetch_add(most, std::memory_order_relaxed); item < share.end;
+           item = next.fetch_add(most, std::memory_order_relaxed)) {
         work(item, std::min(item + most, share.end));
       }
     }
   }
 
  private:
-  static constexpr std::uint32_t kMost = 64;
-  // Each in a cache line of its own: a line that moves between cores for every item costs more than a small item.
+  // As many as --threads allows. More threads would share ranges, and not those whose memory is on their node.
+  static constexpr std::uint32_t kMost = 1024;
+  // Each in a cache line of its own: a line that moves between cores for every item costs more than a small item. Lines
+  // of threads that are not there are not touched: std::atomic would set all of them to 0 for each job.
   struct alignas(64) Share {
-    std::atomic<std::uint32_t> next;
+    std::uint32_t next;  // used as an atomic while the team works
     std::uint32_t end;
   };
   std::uint32_t parts_;

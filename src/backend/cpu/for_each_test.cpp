@@ -1,6 +1,7 @@
 #include "quire/backend/cpu/for_each.h"
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -44,6 +45,19 @@ TEST(ForEach, RangesCoverEveryItemOnceAndAreNeverLongerThanAsked) {
         EXPECT_FALSE(wrong.load());
         for (const auto& times : done) ASSERT_EQ(times.load(), 1) << threads << " threads, " << count << " items";
       }
+    }
+  }
+}
+
+// Memory is placed and prefetched by Shares::begin(). Where a thread began elsewhere, both would be for another thread.
+TEST(ForEach, EveryThreadBeginsWithTheShareThatIsPlacedForIt) {
+  constexpr std::uint32_t kItems = 5000;
+  for (const std::uint32_t threads : {2u, 64u, 65u, 200u, 1024u}) {
+    for (std::uint32_t thread = 0; thread < threads; ++thread) {
+      Shares shares(kItems, threads);
+      std::optional<std::uint32_t> first;
+      shares.take(thread, 1, [&](std::uint32_t begin, std::uint32_t) { first = first.value_or(begin); });
+      ASSERT_EQ(first, Shares::begin(kItems, thread, threads)) << threads << " threads";
     }
   }
 }
