@@ -5,6 +5,7 @@ import { inTab } from './storage.js';
 
 const SAVE_MS = 500;
 let savedAt = 0;
+let told = null;  // the last problem, so that it is told once
 
 // `onProblem` is called with a sentence when the browser does not keep it. app.js sets it.
 export const keeping = { onProblem: () => {} };
@@ -15,7 +16,8 @@ export function save(now = true) {
   savedAt = Date.now();
   const problem = library.save(conversation);
   inTab.set('quire.current', conversation.id);
-  if (problem) keeping.onProblem(problem);
+  if (problem && problem !== told) keeping.onProblem(problem);
+  told = problem;
 }
 
 // Shows this conversation from now on. False: it is not there.

@@ -48,7 +48,7 @@ function remove(entry) {
   showList();
   say('');
   const undo = quiet('Undo', `Undo: keep ${entry.title}`, () => {
-    const problem = data && library.save(data);
+    const problem = data && library.restore(data);
     showList(entry.id);
     say(problem ?? '', Boolean(problem));
   });
@@ -74,12 +74,10 @@ function showList(focus = null) {
   $('library-export').disabled = entries.length === 0;
 }
 
-// Takes over all conversations of a file, or none.
 export async function importFile(file) {
   try {
     const found = imported(await file.text());
-    let problem = null;
-    for (const each of found) problem = library.save({ ...each, id: null, created: each.created ?? 0 }) ?? problem;
+    const problem = library.add(found);
     say(problem ?? `${count(found.length)} ${found.length === 1 ? 'conversation was' : 'conversations were'} imported.`, problem !== null);
   } catch (error) {
     say(error instanceof ImportError ? `${file.name}: ${error.message}` : `${file.name} cannot be read.`, true);
