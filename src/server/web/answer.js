@@ -1,4 +1,5 @@
 // Streams answers from the server into {text, reasoning, calls, tokens, request, finish, usage, error, ...}.
+import { isShown } from './conversation.js';
 import { $ } from './dom.js';
 import { eventsOf } from './event_stream.js';
 import { save } from './keeping.js';
@@ -79,6 +80,7 @@ export async function write(answer, sent, changed) {
   running.stoppers.add(stopper);
   running.onChange();
   Object.assign(answer, { text: answer.text ?? '', finish: null, error: null });
+  if (isShown(answer)) save(false);
   for (let again = true; again;) {
     again = false;
     const started = performance.now();
@@ -99,6 +101,6 @@ export async function write(answer, sent, changed) {
   running.stoppers.delete(stopper);
   delete answer.stopper;
   changed();
-  save();
+  if (isShown(answer)) save();
   running.onChange();
 }

@@ -12,10 +12,9 @@
 import { running, stopAll } from './answer.js';
 import { paintGrids } from './cell_grid.js';
 import { edit, forkAnswer, giveResult, regenerate, send, threeReaders, turnTo } from './chat.js';
-import { conversation } from './conversation.js';
 import { $, make } from './dom.js';
 import { feed, follow } from './feed.js';
-import { keeping, resume, save } from './keeping.js';
+import { keeping, resume, saveChanges } from './keeping.js';
 import { startLibrary } from './library_view.js';
 import { actions, notice, showAll, watchScrolling } from './messages_view.js';
 import { askForModel, ideas, model } from './model.js';
@@ -48,7 +47,7 @@ function startConversation() {
   $('readers').onclick = threeReaders;
   $('fresh').onclick = () => { turnTo(); $('prompt').focus(); };
   $('notice-close').onclick = () => notice('');
-  addEventListener('pagehide', () => { if (conversation.messages.length) save(); });
+  addEventListener('pagehide', saveChanges);
 }
 
 function startComposer() {

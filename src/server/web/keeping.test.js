@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
-import { conversation, replaceWith } from './conversation.js';
-import { keeping, save } from './keeping.js';
+import { conversation, isShown, replaceWith } from './conversation.js';
+import { keeping, markChanged, newConversation, openConversation, resume, save, saveChanges } from './keeping.js';
+import { Library } from './library.js';
+import { Kept } from './storage.js';
 
 // What the page sees of the browser: a storage that all tabs share, and one of the tab. `room` is for the shared one.
 let room;
@@ -40,4 +42,68 @@ test('a problem is told once, until it is gone', () => {
   room = 50;
   save();
   assert.equal(said.length, 2);
+});
+
+// Another tab: it shares what the browser keeps.
+const otherTab = () => new Library(new Kept(() => localStorage));
+
+test('a tab that has changed nothing does not write: what another tab has saved or deleted stays so', () => {
+  conversation.messages = [{ role: 'user', text: 'Hello' }];
+  save();
+  const { id } = conversation;
+  const other = otherTab();
+  const there = other.load(id);
+  there.messages.push({ role: 'user', text: 'from the other tab' });
+  other.save(there);
+  saveChanges();
+  assert.equal(other.load(id).messages.length, 2);
+  other.remove(id);
+  saveChanges();
+  assert.deepEqual(other.list(), []);
+  assert.deepEqual(said, []);
+});
+
+test('what has changed in both tabs is kept twice, and the user is told', () => {
+  conversation.messages = [{ role: 'user', text: 'Hello' }];
+  save();
+  const { id } = conversation;
+  const other = otherTab();
+  const there = other.load(id);
+  there.messages.push({ role: 'user', text: 'from the other tab' });
+  other.save({ ...there });
+  conversation.system = 'Be short.';
+  markChanged();
+  saveChanges();
+  assert.notEqual(conversation.id, id);
+  assert.match(said[0], /^Another tab has changed or deleted this conversation/);
+  assert.equal(other.load(id).messages.length, 2);
+  assert.equal(other.load(conversation.id).system, 'Be short.');
+  const kept = conversation.id;
+  saveChanges();
+  save();
+  assert.equal(conversation.id, kept);
+  assert.equal(said.length, 1);
+  replaceWith({});
+  resume('');
+  assert.equal(conversation.id, kept, 'a reload shows what this tab has');
+});
+
+test('a save that had to wait is done by saveChanges, and not for another conversation', () => {
+  conversation.messages = [{ role: 'user', text: 'Hello' }, { role: 'assistant', text: 'Y' }];
+  save();
+  const { id, changed } = conversation;
+  const [, answer] = conversation.messages;
+  answer.text = 'Yes';
+  save(false);
+  assert.equal(otherTab().load(id).messages[1].text, 'Y');
+  saveChanges();
+  assert.equal(otherTab().load(id).messages[1].text, 'Yes');
+  assert.ok(isShown(answer));
+  newConversation('');
+  assert.ok(!isShown(answer));
+  openConversation(id);
+  const before = conversation.changed;
+  assert.ok(before >= changed);
+  saveChanges();
+  assert.equal(otherTab().load(id).changed, before);
 });

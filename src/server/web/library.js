@@ -1,5 +1,5 @@
 // The conversations that the browser keeps: `quire.conversation.ID` has the messages, `quire.about.ID` what the list shows.
-// Several tabs may use it at the same time, each with its own conversation.
+// Several tabs may use it at the same time, and may have the same conversation.
 import { titleOf } from './conversation.js';
 import { kept } from './storage.js';
 import { checked, plain } from './transfer.js';
@@ -16,7 +16,7 @@ export class Library {
     this.now = now;
   }
 
-  // {id, title, created, changed}, the newest first.
+  // {id, title, named, created, changed}, the newest first.
   list() {
     return this.storage.names('quire.about.').map((name) => ({ ...this.storage.get(name), id: name.slice('quire.about.'.length) }))
       .filter(({ changed }) => Number.isFinite(changed)).sort((a, b) => b.changed - a.changed || (a.id < b.id ? 1 : -1));
@@ -26,13 +26,21 @@ export class Library {
   load(id) {
     const data = this.storage.get(`quire.conversation.${id}`);
     if (!data) return null;
-    try { return { ...checked(data), id }; } catch { return null; }
+    const changed = this.storage.get(`quire.about.${id}`)?.changed;
+    try { return { ...checked(data), id, ...(Number.isFinite(changed) && { changed }) }; } catch { return null; }
   }
 
-  // Keeps the conversation and gives it an id if it has none. Returns a sentence for the user if that fails.
+  // Keeps the conversation and gives it an id if it has none. If another tab has changed or deleted it since it was loaded, it
+  // gets a new id, so that neither tab's messages are lost. Returns a sentence for the user if it is not kept.
   save(conversation) {
     if (conversation.messages.length === 0 && !conversation.id) return null;
-    return WORDS[this.#keep(conversation, this.now())] ?? null;
+    if (conversation.id) {
+      const stored = this.storage.get(`quire.about.${conversation.id}`);
+      if (stored?.changed !== conversation.changed) conversation.id = null;
+      else if (stored?.named) Object.assign(conversation, { title: stored.title, named: true });  // another tab may have renamed it
+    }
+    // Later than the version before even within a millisecond: two versions never have the same time.
+    return WORDS[this.#keep(conversation, Math.max(this.now(), (conversation.changed ?? 0) + 1))] ?? null;
   }
 
   // Brings back what was removed, as it was.
@@ -57,15 +65,16 @@ export class Library {
   // Writes the messages and then what the list shows, so that the list has no entry without messages.
   #put(id, data) {
     const { storage } = this;
-    const { title, created, changed } = data;
+    const { title, named, created, changed } = data;
     const [about, conversation] = [`quire.about.${id}`, `quire.conversation.${id}`];
+    const shown = { title, named, created, changed };
     let problem = storage.set(conversation, data);
     if (problem) {
       // What the browser has of it is the last version that fitted. This tab works on with the newest.
-      storage.hold(about, { title, created, changed });
+      storage.hold(about, shown);
       return problem;
     }
-    problem = storage.set(about, { title, created, changed });
+    problem = storage.set(about, shown);
     if (problem && !storage.has(about)) {
       // Messages that no list shows would only take room.
       storage.remove(conversation);
@@ -78,6 +87,7 @@ export class Library {
   #keep(conversation, changed) {
     conversation.id ??= `${this.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
     conversation.created ||= changed;
+    conversation.changed = changed;
     if (!conversation.named) conversation.title = titleOf(conversation.messages) || 'A conversation';
     const { id, title, named, created, system } = conversation;
     const data = { title, named, created, changed, system, messages: plain(conversation.messages) };
@@ -107,7 +117,7 @@ export class Library {
     const about = this.storage.get(`quire.about.${id}`);
     if (!data || !about) return;
     this.storage.set(`quire.conversation.${id}`, { ...data, title, named: true });
-    this.storage.set(`quire.about.${id}`, { ...about, title });
+    this.storage.set(`quire.about.${id}`, { ...about, title, named: true });
   }
 
   remove(id) {

@@ -125,6 +125,38 @@ test('what was deleted comes back as it was', () => {
   assert.deepEqual(library.list(), before);
 });
 
+test('two tabs with the same conversation: what one has saved is never overwritten by the other', () => {
+  const storage = fake();
+  const [one, other] = [libraryOn(storage), libraryOn(storage)];
+  const first = talk('Hello');
+  one.save(first);
+  const { id } = first;
+  const second = other.load(id);
+  first.messages.push({ role: 'user', text: 'from the first tab' });
+  one.save(first);
+  assert.equal(first.id, id);
+  second.messages.push({ role: 'user', text: 'from the second tab' });
+  other.save(second);
+  assert.notEqual(second.id, id, 'it is kept as another one');
+  assert.deepEqual([id, second.id].map((each) => one.load(each).messages.at(-1).text), ['from the first tab', 'from the second tab']);
+  // Both go on, each with its own.
+  const own = second.id;
+  other.save(second);
+  one.save(first);
+  assert.deepEqual([first.id, second.id], [id, own]);
+  assert.equal(one.list().length, 2);
+  // What was deleted does not come back under its id.
+  other.remove(id);
+  one.save(first);
+  assert.notEqual(first.id, id);
+  assert.equal(one.load(id), null);
+  // A name that was given in the other tab stays.
+  other.rename(first.id, 'Mine');
+  one.save(first);
+  assert.equal(one.load(first.id).title, 'Mine');
+  assert.equal(one.list().length, 2);
+});
+
 test('damaged entries are passed over', () => {
   const storage = fake();
   const library = libraryOn(storage);

@@ -2,7 +2,7 @@
 import { turnTo } from './chat.js';
 import { conversation } from './conversation.js';
 import { $, closeOnBackdrop, make } from './dom.js';
-import { save } from './keeping.js';
+import { saveChanges } from './keeping.js';
 import { library } from './library.js';
 import { ImportError, exported, imported } from './transfer.js';
 import { ago, count } from './words.js';
@@ -42,9 +42,9 @@ function rename(entry, row) {
 }
 
 function remove(entry) {
+  if (entry.id === conversation.id) turnTo();  // saves it once more, so that Undo brings back all of it
   const data = library.load(entry.id);
   library.remove(entry.id);
-  if (entry.id === conversation.id) turnTo();
   showList();
   say('');
   const undo = quiet('Undo', `Undo: keep ${entry.title}`, () => {
@@ -88,7 +88,7 @@ export async function importFile(file) {
 export function startLibrary() {
   const dialog = $('library');
   $('library-open').onclick = () => {
-    if (conversation.id) save();
+    saveChanges();
     say('');
     showList();
     dialog.showModal();
