@@ -53,6 +53,7 @@ async function attempt(answer, sent, stopper, changed) {
   });
   if (!response.ok) throw await refusal(response);
   answer.request = Number(response.headers.get('x-request-id')) || null;
+  answer.connection = pool.connection;  // the pool in which the request has this number; not kept
   answer.error = null;
   changed();
   let complete = false;
@@ -76,7 +77,6 @@ const keyFor = (stopper) => new Promise((resolve) => {
 export async function write(answer, sent, changed) {
   const stopper = new AbortController();
   answer.stopper = stopper;
-  answer.fresh = true;  // the pool that is shown knows its request; not kept
   running.stoppers.add(stopper);
   running.onChange();
   Object.assign(answer, { text: answer.text ?? '', finish: null, error: null });

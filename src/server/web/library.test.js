@@ -45,7 +45,7 @@ test('conversations are listed, the newest first, renamed and deleted', () => {
 test('what belongs to the page is not kept', () => {
   const storage = fake();
   const library = libraryOn(storage);
-  const running = talk('Hi', { stopper: new AbortController(), changed: () => {}, fresh: true, finish: null });
+  const running = talk('Hi', { stopper: new AbortController(), changed: () => {}, connection: 1, finish: null });
   library.save(running);
   assert.deepEqual(library.load(running.id).messages[1], { role: 'assistant', text: 'Yes.', finish: null });
 });

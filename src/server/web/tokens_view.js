@@ -1,16 +1,12 @@
 // An answer token by token: the less likely a token was, the stronger its colour. The user points at one with the mouse, a
 // finger or the arrow keys. The panel above the composer tells of it, and its page is marked in the pool.
 import { make } from './dom.js';
-import { keyOf } from './sequence_key.js';
 
 // The token that the user points at: {answer, index} or null. app.js sets `onPoint`.
 export const pointedToken = { onPoint: () => {} };
 
 // 0 for a certain token, 4 for a very unlikely one.
 export const surprise = (logprob) => (logprob > -0.1 ? 0 : logprob > -0.7 ? 1 : logprob > -1.6 ? 2 : logprob > -3.2 ? 3 : 4);
-
-// The key of the answer's sequence; null if this page's pool does not know it.
-export const sequenceOf = (answer) => (answer.fresh && answer.request ? keyOf({ request: answer.request }) : null);
 
 export class TokensView {
   constructor(answer) {
