@@ -27,12 +27,12 @@ const ask = async (page, text) => {
 const texts = (page, selector) => page.$$eval(selector, (all) => all.map((element) => element.textContent));
 const tool = (page, name, which = 0) => page.locator('#messages > li .tools button', { hasText: name }).locator('visible=true').nth(which);
 
-// Answers requests for completions with these deltas. Returns the bodies that were sent.
+// Answers requests for completions with these deltas, or with a promise of them. Returns the bodies that were sent.
 async function answerWith(page, answers) {
   const sent = [];
-  await page.route('**/v1/chat/completions', (route) => {
+  await page.route('**/v1/chat/completions', async (route) => {
     sent.push(route.request().postDataJSON());
-    const next = answers[Math.min(sent.length, answers.length) - 1];
+    const next = await answers[Math.min(sent.length, answers.length) - 1];
     if (next.status) return route.fulfill({ status: next.status, contentType: 'application/json', body: JSON.stringify({ error: { message: next.message } }) });
     const chunks = next.map((delta, i) => {
       const { logprobs = null, finish = i === next.length - 1 ? 'stop' : null, ...rest } = typeof delta === 'string' ? { content: delta } : delta;
@@ -415,6 +415,42 @@ test('a browser that keeps nothing: the page works, and says so', async () => {
   assert.match(await page.textContent('.answer .markdown'), /stack of pages|memory/);
   await page.click('#library-open');
   assert.equal(await page.locator('.entry-open').count(), 1);
+  await close();
+});
+
+// Two calls of tools in one answer.
+const TWO_CALLS = [...['weather', 'time'].map((name, index) => ({ tool_calls: [{ index, id: `call_${name}`, type: 'function', function: { name, arguments: '{}' } }] })), { finish: 'tool_calls' }];
+
+test('what cannot be sent because an answer is running stays in its form', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  let finish;
+  const slow = () => new Promise((resolve) => { finish = () => resolve(['At last.']); });
+  const answers = [TWO_CALLS, slow(), ['Yes.']];
+  const sent = await answerWith(page, answers);
+  await ask(page, 'First?');
+  await tool(page, 'Edit').click();
+  await page.fill('.user .editor textarea', 'First, changed?');
+  await page.fill('.result >> nth=0 >> textarea', 'sunny');
+  await page.fill('#prompt', 'Second?');
+  await page.press('#prompt', 'Enter');
+  await page.waitForSelector('#stop:not([hidden])');
+  await page.press('.user .editor textarea', 'Enter');
+  assert.match(await page.textContent('#notice p'), /^An answer is still running/);
+  assert.equal(await page.inputValue('.user .editor textarea'), 'First, changed?');
+  await page.locator('.result button').first().click();
+  assert.equal(await page.inputValue('.result >> nth=0 >> textarea'), 'sunny');
+  assert.equal(sent.length, 2);
+  finish();
+  await rested(page);
+  await page.fill('.user .editor textarea', ' ');
+  await page.press('.user .editor textarea', 'Enter');
+  assert.equal(await page.locator('.user .editor').count(), 1, 'an empty message is not sent either');
+  await page.fill('.user .editor textarea', 'First, changed?');
+  await page.press('.user .editor textarea', 'Enter');
+  await rested(page);
+  assert.deepEqual(await texts(page, '.bubble'), ['First, changed?']);
+  assert.deepEqual(problems, []);
   await close();
 });
 

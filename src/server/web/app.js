@@ -11,7 +11,7 @@
 // event_stream and sequence_key do not use the document. The tests beside them run in Node.js (tests/clients/run).
 import { running, stopAll } from './answer.js';
 import { paintGrids } from './cell_grid.js';
-import { edit, forkAnswer, giveResult, regenerate, send, threeReaders, turnTo } from './chat.js';
+import { edit, forkAnswer, giveResult, idle, regenerate, send, threeReaders, turnTo } from './chat.js';
 import { $, make } from './dom.js';
 import { feed, follow } from './feed.js';
 import { keeping, resume, saveChanges } from './keeping.js';
@@ -33,7 +33,7 @@ function showIdeas() {
 }
 
 function startConversation() {
-  Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult });
+  Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult, idle });
   keeping.onProblem = notice;
   running.onChange = () => {
     $('send').hidden = running.stoppers.size > 0;

@@ -12,7 +12,8 @@ import { plain } from './transfer.js';
 const FORK_TEMPERATURE = 1.1;  // so that the two answers differ
 const CONTINUE = { continue_final_message: true, add_generation_prompt: false };
 
-const idle = () => {
+// False: an answer is running, and the user is told.
+export const idle = () => {
   if (running.stoppers.size > 0) notice('An answer is still running. Stop it first.');
   return running.stoppers.size === 0;
 };

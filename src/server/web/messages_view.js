@@ -9,12 +9,13 @@ import { pool } from './pool.js';
 import { count } from './words.js';
 
 // The actions of the buttons: fork(message, element of its text), regenerate(message), edit(message, text),
-// giveResult(call, text). app.js sets them.
+// giveResult(call, text). `idle()` is false, and says why, if nothing can be sent now. app.js sets them.
 export const actions = {};
 
 const quiet = (textContent, title, onclick) => make('button', { type: 'button', className: 'quiet', textContent, title, onclick });
 
-// Shows a form in place of `shown`, with the message's text. `send` gets the new text.
+// Shows a form in place of `shown`, with the message's text. `send` gets the new text. A text that cannot be sent stays in
+// the form.
 function editor(message, shown, tools, label, send) {
   const area = make('textarea', { value: message.text, rows: Math.min(12, message.text.split('\n').length + 1), ariaLabel: 'The text of the message' });
   const form = make('form', { className: 'editor' }, area,
@@ -26,6 +27,7 @@ function editor(message, shown, tools, label, send) {
   };
   form.onsubmit = (event) => {
     event.preventDefault();
+    if (!actions.idle() || (message.role === 'user' && area.value.trim() === '')) return;
     close();
     send(area.value);
   };
@@ -55,6 +57,7 @@ function resultForm(call) {
     make('div', {}, make('button', { type: 'submit', textContent: 'Give the result' })));
   form.onsubmit = (event) => {
     event.preventDefault();
+    if (!actions.idle()) return;
     form.remove();
     actions.giveResult(call, area.value);
   };
