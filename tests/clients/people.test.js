@@ -454,6 +454,34 @@ test('what cannot be sent because an answer is running stays in its form', { tim
   await close();
 });
 
+test('the panel of a token goes with its answer, and Close closes the answer that is pointed at', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  const said = (token) => ({ content: token, logprobs: { content: [{ token, logprob: -0.2, top_logprobs: [{ token, logprob: -0.2 }] }] } });
+  await answerWith(page, [[said('One'), said('.')], [said('Two'), said('.')]]);
+  await ask(page, 'First?');
+  await ask(page, 'Second?');
+  const buttons = page.locator('.answer .tools button', { hasText: 'Tokens' });
+  const pressed = () => buttons.evaluateAll((all) => all.map((button) => button.getAttribute('aria-pressed')));
+  await buttons.nth(0).click();
+  await buttons.nth(1).click();
+  assert.equal(await page.textContent('#token-name'), 'Two');
+  await page.click('#token-close');
+  assert.equal(await page.isVisible('#token-panel'), false);
+  assert.deepEqual(await pressed(), ['true', 'false']);
+  await page.hover('.token >> nth=0');
+  assert.equal(await page.textContent('#token-name'), 'One');
+  await buttons.nth(1).click();
+  await page.hover('.token >> nth=0');
+  await buttons.nth(1).click();
+  assert.equal(await page.textContent('#token-name'), 'One', 'another answer\'s tokens are hidden');
+  assert.equal(await page.isVisible('#token-panel'), true);
+  await page.click('#fresh');
+  assert.equal(await page.isVisible('#token-panel'), false, 'its answer is gone');
+  assert.deepEqual(problems, []);
+  await close();
+});
+
 test('what was typed is sent after a key was asked for', async () => {
   const { page, close } = await open(sizes[0], { at: guarded });
   await page.waitForSelector('#key-form:not([hidden])');

@@ -6,6 +6,7 @@ import { $, make } from './dom.js';
 import { save } from './keeping.js';
 import { MarkdownView, copyButton } from './markdown_view.js';
 import { pool } from './pool.js';
+import { pointedToken } from './tokens_view.js';
 import { count } from './words.js';
 
 // The actions of the buttons: fork(message, element of its text), regenerate(message), edit(message, text),
@@ -68,12 +69,14 @@ function assistantView(message) {
   const parts = answerParts(message);
   const results = make('div', { className: 'results' });
   const again = quiet('', '', () => actions.regenerate(message));
-  const tokens = quiet('Tokens', 'Shows the tokens of the answer: their probability, what else was likely, and their page in the pool', () => {
-    const on = tokens.getAttribute('aria-pressed') !== 'true';
+  const showTokens = (on) => {
     tokens.setAttribute('aria-pressed', String(on));
     parts.showTokens(on);
-  });
+  };
+  const tokens = quiet('Tokens', 'Shows the tokens of the answer: their probability, what else was likely, and their page in the pool',
+    () => showTokens(tokens.getAttribute('aria-pressed') !== 'true'));
   tokens.setAttribute('aria-pressed', 'false');
+  parts.tokens.close = () => showTokens(false);
   const fork = quiet('Fork', 'Continues the answer twice from one point. Select text to fork at its end. Otherwise it forks at the end of a running answer, or in the middle.',
     () => actions.fork(message, parts.text));
   const edit = quiet('Edit', 'Change the answer; the model continues it', () => editor(message, parts.text, tools, 'Continue from here', (text) => actions.edit(message, text)));
@@ -145,6 +148,7 @@ export function show(message) {
 }
 
 export function showAll() {
+  pointedToken.point(null);  // its answer may be gone
   $('messages').replaceChildren();
   $('welcome').hidden = conversation.messages.length > 0;
   conversation.messages.forEach(show);

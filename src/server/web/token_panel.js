@@ -38,5 +38,9 @@ function showToken(pointed) {
 export function startTokenPanel(lookAtPool) {
   pointedToken.onPoint = showToken;
   $('token-show').onclick = lookAtPool;
-  $('token-close').onclick = () => document.querySelector('.answer button[aria-pressed="true"]')?.click();
+  $('token-close').onclick = () => {
+    const view = pointedToken.now?.view;
+    pointedToken.point(null);
+    view?.close();
+  };
 }
