@@ -482,6 +482,26 @@ test('the panel of a token goes with its answer, and Close closes the answer tha
   await close();
 });
 
+test('of two calls the second can be answered after a reload', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  const sent = await answerWith(page, [TWO_CALLS, ['Sunny at noon.']]);
+  await ask(page, 'The weather and the time?');
+  await page.fill('.result >> nth=0 >> textarea', 'sunny');
+  await page.locator('.result button').first().click();
+  assert.deepEqual(await texts(page, '.result .who'), ['Result of time']);
+  await page.reload();
+  await live(page);
+  assert.deepEqual(await texts(page, '.result .who'), ['Result of time']);
+  await page.fill('.result textarea', 'noon');
+  await page.click('.result button');
+  await rested(page);
+  assert.deepEqual(sent[1].messages.slice(2).map(({ role, tool_call_id: call, content }) => [role, call, content]), [['tool', 'call_weather', 'sunny'], ['tool', 'call_time', 'noon']]);
+  assert.equal(await page.locator('.result').count(), 0);
+  assert.deepEqual(problems, []);
+  await close();
+});
+
 test('what was typed is sent after a key was asked for', async () => {
   const { page, close } = await open(sizes[0], { at: guarded });
   await page.waitForSelector('#key-form:not([hidden])');

@@ -41,6 +41,9 @@ export function openCalls(messages) {
   return (messages[last]?.calls ?? []).filter(({ id }) => !done.has(id));
 }
 
+// The same if they are those of this answer: it is the last one, and only results have come after it.
+export const openCallsOf = (answer, messages) => (messages.findLast(({ role }) => role !== 'tool') === answer ? openCalls(messages) : []);
+
 // Answers that were running when the page was closed count as stopped.
 export function markStopped(messages) {
   for (const answer of messages.flatMap((message) => message.branches ?? [message])) {

@@ -1,7 +1,7 @@
 // Shows the conversation. Each answer gets a function `changed()` that updates its view.
 import { running } from './answer.js';
 import { answerParts } from './answer_view.js';
-import { conversation, openCalls, spoken } from './conversation.js';
+import { conversation, openCallsOf, spoken } from './conversation.js';
 import { $, make } from './dom.js';
 import { save } from './keeping.js';
 import { MarkdownView, copyButton } from './markdown_view.js';
@@ -92,7 +92,7 @@ function assistantView(message) {
     edit.hidden = writing || empty;
     fork.hidden = copy.hidden = empty;
     tokens.hidden = !message.tokens?.length;
-    const open = writing || conversation.messages.at(-1) !== message ? [] : openCalls(conversation.messages);
+    const open = writing ? [] : openCallsOf(message, conversation.messages);
     if (results.childElementCount !== open.length) results.replaceChildren(...open.map(resultForm));
   };
   message.changed = () => parts.update(root, after);
