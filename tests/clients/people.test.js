@@ -160,7 +160,7 @@ for (const size of sizes) {
     await page.keyboard.type('Pages');
     await wellLaid(page, '#library');
     await page.keyboard.press('Enter');
-    assert.deepEqual(await texts(page, '.entry-open b'), ['Pages', 'What is 2 + 3?'].sort((a, b) => (a === 'Pages' ? -1 : 1)));
+    assert.deepEqual(await texts(page, '.entry-open b'), ['What is 2 + 3?', 'Pages'], 'what was only looked at stays in its place');
     // Export all, delete one, undo, delete, import.
     const [saved] = await Promise.all([page.waitForEvent('download'), page.click('#library-export')]);
     const file = await saved.path();
@@ -498,6 +498,51 @@ test('of two calls the second can be answered after a reload', { timeout: 60_000
   await rested(page);
   assert.deepEqual(sent[1].messages.slice(2).map(({ role, tool_call_id: call, content }) => [role, call, content]), [['tool', 'call_weather', 'sunny'], ['tool', 'call_time', 'noon']]);
   assert.equal(await page.locator('.result').count(), 0);
+  assert.deepEqual(problems, []);
+  await close();
+});
+
+test('two tabs with one conversation: neither overwrites the other, and what is deleted stays so', { timeout: 60_000 }, async () => {
+  const { page: one, problems, close } = await open(sizes[0]);
+  await live(one);
+  const answers = [['Yes.']];
+  await answerWith(one, answers);
+  await ask(one, 'First?');
+  const openOther = async () => {
+    const other = await one.context().newPage();
+    await other.goto(`${server.url}/`);
+    await live(other);
+    await answerWith(other, answers);
+    await other.click('#library-open');
+    await other.locator('.entry-open').last().click();
+    return other;
+  };
+  const leave = (page) => page.goto(`${server.url}/style.css`);
+  // What the user has said, in each conversation that the browser has.
+  const kept = (page) => page.evaluate(() => Object.keys(localStorage).filter((name) => name.startsWith('quire.conversation.'))
+    .map((name) => JSON.parse(localStorage[name]).messages.filter(({ role }) => role === 'user').map(({ text }) => text)));
+  // The second tab only looks, at the conversation and at the list.
+  let other = await openOther();
+  await ask(one, 'Second?');
+  await other.click('#library-open');
+  await leave(other);
+  assert.deepEqual(await kept(one), [['First?', 'Second?']]);
+  // Both write: there are two conversations then.
+  other = await openOther();
+  await ask(one, 'Third?');
+  await ask(other, 'Third, in the other tab?');
+  assert.match(await other.textContent('#notice p'), /^Another tab has changed or deleted this conversation/);
+  for (const [page, last] of [[one, 'Third?'], [other, 'Third, in the other tab?']]) {
+    await page.reload();
+    await live(page);
+    assert.deepEqual(await texts(page, '.bubble'), ['First?', 'Second?', last]);
+  }
+  // A conversation that one tab deletes while another shows it.
+  await other.click('#library-open');
+  assert.equal(await other.locator('.entry-open').count(), 2);
+  await other.locator('#library-list li').filter({ hasNot: other.locator('[aria-current]') }).getByText('Delete').click();
+  await leave(one);
+  assert.deepEqual(await kept(other), [['First?', 'Second?', 'Third, in the other tab?']]);
   assert.deepEqual(problems, []);
   await close();
 });
