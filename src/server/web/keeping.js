@@ -22,7 +22,7 @@ export function save(now = true) {
   savedAt = Date.now();
   const { id } = conversation;
   const problem = library.save(conversation);
-  dirty = false;
+  dirty = problem !== null;  // there may be room later
   inTab.set('quire.current', conversation.id);
   if (problem && problem !== told) keeping.onProblem(problem);
   else if (id && id !== conversation.id) keeping.onProblem(ANOTHER_TAB);

@@ -38,7 +38,8 @@ test('a problem is told once, until it is gone', () => {
   assert.equal(said.length, 1);
   assert.match(said[0], /no room left/);
   room = Infinity;
-  save();
+  saveChanges();
+  assert.equal(otherTab().list().length, 1, 'when there is room, what was not kept is');
   room = 50;
   save();
   assert.equal(said.length, 2);
