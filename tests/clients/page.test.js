@@ -187,6 +187,40 @@ test('the page says when the server is gone, and reconnects', { timeout: 60_000 
   await second.stop();
 });
 
+test('after a restart of the server an answer does not show the page of another request with its number', { timeout: 60_000 }, async () => {
+  const first = await Server.start('-m', models.llama);
+  const { page, close } = await open(sizes[0], { at: first });
+  await live(page);
+  const routes = new Set();
+  page.on('request', (request) => { if (/completions|pool|models/.test(new URL(request.url()).pathname) && request.resourceType() === 'fetch') routes.add(request.headers()['x-quire-route']); });
+  const chunk = { choices: [{ index: 0, delta: { content: 'Yes' }, logprobs: { content: [{ token: 'Yes', logprob: -0.1, top_logprobs: [] }] }, finish_reason: 'stop' }] };
+  await page.route('**/v1/chat/completions', (route) => route.fulfill({ headers: { 'content-type': 'text/event-stream', 'x-request-id': '1' }, body: `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n` }));
+  await page.fill('#prompt', 'Is it so?');
+  await page.keyboard.press('Enter');
+  await rested(page);
+  // Each server has a request 1, as its pool would tell.
+  const said = async () => {
+    await page.evaluate(async () => {
+      const { takeChange } = await import('/pool_view.js');
+      takeChange({ events: [['page_taken', 0, 3, 0]], changed: [], ended: [], stats: {},
+        began: [{ request: 1, choice: 0, state: 'decode', tokens: 9, prompt_tokens: 4, computed: 8, max_tokens: 64, tables: [[3]] }] });
+    });
+    await page.locator('.answer .tools button', { hasText: 'Tokens' }).click();
+    const text = await page.textContent('#token-page');
+    await page.click('#token-close');
+    return text;
+  };
+  assert.equal(await said(), 'It lies in page 3.');
+  await first.stop();
+  await page.waitForSelector('#link[data-state=broken]');
+  const second = await Server.start('-m', models.llama, '--port', String(first.port));
+  await live(page);
+  assert.match(await said(), /^Its page is not known/);
+  assert.ok(routes.size === 1 && /^page-/.test([...routes][0]), `one route for the tab: ${[...routes]}`);
+  await close();
+  await second.stop();
+});
+
 test('an error is shown as a message', async () => {
   const { page, close } = await open(sizes[0], { settings: { temperature: 0.8, seed: '', max_tokens: 100 } });
   await live(page);

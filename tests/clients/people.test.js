@@ -27,12 +27,12 @@ const ask = async (page, text) => {
 const texts = (page, selector) => page.$$eval(selector, (all) => all.map((element) => element.textContent));
 const tool = (page, name, which = 0) => page.locator('#messages > li .tools button', { hasText: name }).locator('visible=true').nth(which);
 
-// Answers requests for completions with these deltas. Returns the bodies that were sent.
+// Answers requests for completions with these deltas, or with a promise of them. Returns the bodies that were sent.
 async function answerWith(page, answers) {
   const sent = [];
-  await page.route('**/v1/chat/completions', (route) => {
+  await page.route('**/v1/chat/completions', async (route) => {
     sent.push(route.request().postDataJSON());
-    const next = answers[Math.min(sent.length, answers.length) - 1];
+    const next = await answers[Math.min(sent.length, answers.length) - 1];
     if (next.status) return route.fulfill({ status: next.status, contentType: 'application/json', body: JSON.stringify({ error: { message: next.message } }) });
     const chunks = next.map((delta, i) => {
       const { logprobs = null, finish = i === next.length - 1 ? 'stop' : null, ...rest } = typeof delta === 'string' ? { content: delta } : delta;
@@ -160,7 +160,7 @@ for (const size of sizes) {
     await page.keyboard.type('Pages');
     await wellLaid(page, '#library');
     await page.keyboard.press('Enter');
-    assert.deepEqual(await texts(page, '.entry-open b'), ['Pages', 'What is 2 + 3?'].sort((a, b) => (a === 'Pages' ? -1 : 1)));
+    assert.deepEqual(await texts(page, '.entry-open b'), ['What is 2 + 3?', 'Pages'], 'what was only looked at stays in its place');
     // Export all, delete one, undo, delete, import.
     const [saved] = await Promise.all([page.waitForEvent('download'), page.click('#library-export')]);
     const file = await saved.path();
@@ -415,6 +415,135 @@ test('a browser that keeps nothing: the page works, and says so', async () => {
   assert.match(await page.textContent('.answer .markdown'), /stack of pages|memory/);
   await page.click('#library-open');
   assert.equal(await page.locator('.entry-open').count(), 1);
+  await close();
+});
+
+// Two calls of tools in one answer.
+const TWO_CALLS = [...['weather', 'time'].map((name, index) => ({ tool_calls: [{ index, id: `call_${name}`, type: 'function', function: { name, arguments: '{}' } }] })), { finish: 'tool_calls' }];
+
+test('what cannot be sent because an answer is running stays in its form', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  let finish;
+  const slow = () => new Promise((resolve) => { finish = () => resolve(['At last.']); });
+  const answers = [TWO_CALLS, slow(), ['Yes.']];
+  const sent = await answerWith(page, answers);
+  await ask(page, 'First?');
+  await tool(page, 'Edit').click();
+  await page.fill('.user .editor textarea', 'First, changed?');
+  await page.fill('.result >> nth=0 >> textarea', 'sunny');
+  await page.fill('#prompt', 'Second?');
+  await page.press('#prompt', 'Enter');
+  await page.waitForSelector('#stop:not([hidden])');
+  await page.press('.user .editor textarea', 'Enter');
+  assert.match(await page.textContent('#notice p'), /^An answer is still running/);
+  assert.equal(await page.inputValue('.user .editor textarea'), 'First, changed?');
+  await page.locator('.result button').first().click();
+  assert.equal(await page.inputValue('.result >> nth=0 >> textarea'), 'sunny');
+  assert.equal(sent.length, 2);
+  finish();
+  await rested(page);
+  await page.fill('.user .editor textarea', ' ');
+  await page.press('.user .editor textarea', 'Enter');
+  assert.equal(await page.locator('.user .editor').count(), 1, 'an empty message is not sent either');
+  await page.fill('.user .editor textarea', 'First, changed?');
+  await page.press('.user .editor textarea', 'Enter');
+  await rested(page);
+  assert.deepEqual(await texts(page, '.bubble'), ['First, changed?']);
+  assert.deepEqual(problems, []);
+  await close();
+});
+
+test('the panel of a token goes with its answer, and Close closes the answer that is pointed at', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  const said = (token) => ({ content: token, logprobs: { content: [{ token, logprob: -0.2, top_logprobs: [{ token, logprob: -0.2 }] }] } });
+  await answerWith(page, [[said('One'), said('.')], [said('Two'), said('.')]]);
+  await ask(page, 'First?');
+  await ask(page, 'Second?');
+  const buttons = page.locator('.answer .tools button', { hasText: 'Tokens' });
+  const pressed = () => buttons.evaluateAll((all) => all.map((button) => button.getAttribute('aria-pressed')));
+  await buttons.nth(0).click();
+  await buttons.nth(1).click();
+  assert.equal(await page.textContent('#token-name'), 'Two');
+  await page.click('#token-close');
+  assert.equal(await page.isVisible('#token-panel'), false);
+  assert.deepEqual(await pressed(), ['true', 'false']);
+  await page.hover('.token >> nth=0');
+  assert.equal(await page.textContent('#token-name'), 'One');
+  await buttons.nth(1).click();
+  await page.hover('.token >> nth=0');
+  await buttons.nth(1).click();
+  assert.equal(await page.textContent('#token-name'), 'One', 'another answer\'s tokens are hidden');
+  assert.equal(await page.isVisible('#token-panel'), true);
+  await page.click('#fresh');
+  assert.equal(await page.isVisible('#token-panel'), false, 'its answer is gone');
+  assert.deepEqual(problems, []);
+  await close();
+});
+
+test('of two calls the second can be answered after a reload', { timeout: 60_000 }, async () => {
+  const { page, problems, close } = await open(sizes[0]);
+  await live(page);
+  const sent = await answerWith(page, [TWO_CALLS, ['Sunny at noon.']]);
+  await ask(page, 'The weather and the time?');
+  await page.fill('.result >> nth=0 >> textarea', 'sunny');
+  await page.locator('.result button').first().click();
+  assert.deepEqual(await texts(page, '.result .who'), ['Result of time']);
+  await page.reload();
+  await live(page);
+  assert.deepEqual(await texts(page, '.result .who'), ['Result of time']);
+  await page.fill('.result textarea', 'noon');
+  await page.click('.result button');
+  await rested(page);
+  assert.deepEqual(sent[1].messages.slice(2).map(({ role, tool_call_id: call, content }) => [role, call, content]), [['tool', 'call_weather', 'sunny'], ['tool', 'call_time', 'noon']]);
+  assert.equal(await page.locator('.result').count(), 0);
+  assert.deepEqual(problems, []);
+  await close();
+});
+
+test('two tabs with one conversation: neither overwrites the other, and what is deleted stays so', { timeout: 60_000 }, async () => {
+  const { page: one, problems, close } = await open(sizes[0]);
+  await live(one);
+  const answers = [['Yes.']];
+  await answerWith(one, answers);
+  await ask(one, 'First?');
+  const openOther = async () => {
+    const other = await one.context().newPage();
+    await other.goto(`${server.url}/`);
+    await live(other);
+    await answerWith(other, answers);
+    await other.click('#library-open');
+    await other.locator('.entry-open').last().click();
+    return other;
+  };
+  const leave = (page) => page.goto(`${server.url}/style.css`);
+  // What the user has said, in each conversation that the browser has.
+  const kept = (page) => page.evaluate(() => Object.keys(localStorage).filter((name) => name.startsWith('quire.conversation.'))
+    .map((name) => JSON.parse(localStorage[name]).messages.filter(({ role }) => role === 'user').map(({ text }) => text)));
+  // The second tab only looks, at the conversation and at the list.
+  let other = await openOther();
+  await ask(one, 'Second?');
+  await other.click('#library-open');
+  await leave(other);
+  assert.deepEqual(await kept(one), [['First?', 'Second?']]);
+  // Both write: there are two conversations then.
+  other = await openOther();
+  await ask(one, 'Third?');
+  await ask(other, 'Third, in the other tab?');
+  assert.match(await other.textContent('#notice p'), /^Another tab has changed or deleted this conversation/);
+  for (const [page, last] of [[one, 'Third?'], [other, 'Third, in the other tab?']]) {
+    await page.reload();
+    await live(page);
+    assert.deepEqual(await texts(page, '.bubble'), ['First?', 'Second?', last]);
+  }
+  // A conversation that one tab deletes while another shows it.
+  await other.click('#library-open');
+  assert.equal(await other.locator('.entry-open').count(), 2);
+  await other.locator('#library-list li').filter({ hasNot: other.locator('[aria-current]') }).getByText('Delete').click();
+  await leave(one);
+  assert.deepEqual(await kept(other), [['First?', 'Second?', 'Third, in the other tab?']]);
+  assert.deepEqual(problems, []);
   await close();
 });
 

@@ -1,4 +1,5 @@
 // Streams answers from the server into {text, reasoning, calls, tokens, request, finish, usage, error, ...}.
+import { isShown } from './conversation.js';
 import { $ } from './dom.js';
 import { eventsOf } from './event_stream.js';
 import { save } from './keeping.js';
@@ -52,6 +53,7 @@ async function attempt(answer, sent, stopper, changed) {
   });
   if (!response.ok) throw await refusal(response);
   answer.request = Number(response.headers.get('x-request-id')) || null;
+  answer.connection = pool.connection;  // the pool in which the request has this number; not kept
   answer.error = null;
   changed();
   let complete = false;
@@ -75,10 +77,10 @@ const keyFor = (stopper) => new Promise((resolve) => {
 export async function write(answer, sent, changed) {
   const stopper = new AbortController();
   answer.stopper = stopper;
-  answer.fresh = true;  // the pool that is shown knows its request; not kept
   running.stoppers.add(stopper);
   running.onChange();
   Object.assign(answer, { text: answer.text ?? '', finish: null, error: null });
+  if (isShown(answer)) save(false);
   for (let again = true; again;) {
     again = false;
     const started = performance.now();
@@ -99,6 +101,6 @@ export async function write(answer, sent, changed) {
   running.stoppers.delete(stopper);
   delete answer.stopper;
   changed();
-  save();
+  if (isShown(answer)) save();
   running.onChange();
 }

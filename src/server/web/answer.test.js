@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { running, stopAll, takeEvent, write } from './answer.js';
+import { pool } from './pool.js';
 import { startKeyForm } from './server.js';
 
 const piece = (content, finish = null) => JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: finish }] });
@@ -8,10 +9,10 @@ const realFetch = globalThis.fetch;
 afterEach(() => { globalThis.fetch = realFetch; });
 
 // A fake server that answers with these events. Without an end, the stream stays open until it is aborted.
-function serve(events, { status = 200, end = true, headers = { 'x-request-id': '12' } } = {}) {
+function serve(events, { status = 200, end = true, headers: answered = { 'x-request-id': '12' } } = {}) {
   const asked = [];
-  globalThis.fetch = async (path, { body, signal }) => {
-    asked.push({ path, body: JSON.parse(body) });
+  globalThis.fetch = async (path, { body, headers, signal }) => {
+    asked.push({ path, headers, body: JSON.parse(body) });
     const stream = new ReadableStream({
       start(controller) {
         for (const event of events) controller.enqueue(new TextEncoder().encode(`data: ${event}\n\n`));
@@ -19,7 +20,7 @@ function serve(events, { status = 200, end = true, headers = { 'x-request-id': '
         signal.addEventListener('abort', () => controller.error(new DOMException('aborted', 'AbortError')));
       },
     });
-    return new Response(stream, { status, headers });
+    return new Response(stream, { status, headers: answered });
   };
   return asked;
 }
@@ -52,6 +53,38 @@ test('an answer is streamed, and the request has the fields that were given', as
   assert.deepEqual(asked[0].body.messages, [{ role: 'user', content: 'Hi' }]);
   assert.equal(asked[0].body.stream, true);
   assert.equal(asked[0].body.seed, 3);
+});
+
+test('all requests of a tab name the same route, so that a proxy sends them to one server', async () => {
+  const asked = serve([piece('Hello', 'stop'), '[DONE]']);
+  await write({ text: '' }, {}, () => {});
+  await write({ text: '' }, {}, () => {});
+  const [one, other] = asked.map(({ headers }) => headers['x-quire-route']);
+  assert.match(one, /^page-[a-z0-9]{5,}$/);
+  assert.equal(one, other);
+});
+
+test('an answer belongs to the pool of the server that wrote it', async () => {
+  const empty = { model: 'm', context: 64, block_size: 16, arena_bytes: 64, slabs: 1, groups: [], states: null, sequences: [], stats: {} };
+  const answers = [];
+  const known = () => answers.map((answer) => pool.keyOfAnswer(answer));
+  const writeOne = async () => {
+    serve([piece('Hello', 'stop'), '[DONE]']);
+    await write(answers[answers.push({ text: '' }) - 1], {}, () => {});
+  };
+  pool.takeWhole(empty);
+  await writeOne();
+  assert.deepEqual(known(), ['12.0']);
+  pool.takeWhole(empty);
+  assert.deepEqual(known(), ['12.0'], 'the same server sends its pool again');
+  pool.disconnect();
+  assert.deepEqual(known(), [null]);
+  await writeOne();
+  assert.deepEqual(known(), [null, null], 'no server is followed');
+  pool.disconnect();
+  pool.takeWhole(empty);
+  assert.deepEqual(known(), [null, '12.0'], 'a server that was started anew has given the number once more');
+  assert.equal(pool.keyOfAnswer({ request: 12 }), null, 'an answer that was kept');
 });
 
 test('a stopped answer keeps its text', async () => {

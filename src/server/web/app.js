@@ -11,11 +11,10 @@
 // event_stream and sequence_key do not use the document. The tests beside them run in Node.js (tests/clients/run).
 import { running, stopAll } from './answer.js';
 import { paintGrids } from './cell_grid.js';
-import { edit, forkAnswer, giveResult, regenerate, send, threeReaders, turnTo } from './chat.js';
-import { conversation } from './conversation.js';
+import { edit, forkAnswer, giveResult, idle, regenerate, send, threeReaders, turnTo } from './chat.js';
 import { $, make } from './dom.js';
 import { feed, follow } from './feed.js';
-import { keeping, resume, save } from './keeping.js';
+import { keeping, resume, saveChanges } from './keeping.js';
 import { startLibrary } from './library_view.js';
 import { actions, notice, showAll, watchScrolling } from './messages_view.js';
 import { askForModel, ideas, model } from './model.js';
@@ -34,7 +33,7 @@ function showIdeas() {
 }
 
 function startConversation() {
-  Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult });
+  Object.assign(actions, { fork: forkAnswer, regenerate, edit, giveResult, idle });
   keeping.onProblem = notice;
   running.onChange = () => {
     $('send').hidden = running.stoppers.size > 0;
@@ -48,7 +47,7 @@ function startConversation() {
   $('readers').onclick = threeReaders;
   $('fresh').onclick = () => { turnTo(); $('prompt').focus(); };
   $('notice-close').onclick = () => notice('');
-  addEventListener('pagehide', () => { if (conversation.messages.length) save(); });
+  addEventListener('pagehide', saveChanges);
 }
 
 function startComposer() {

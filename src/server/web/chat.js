@@ -1,7 +1,7 @@
 // The actions of the conversation: send, regenerate, edit, give the result of a tool, fork, start three readers.
 import { running, stopAll, write } from './answer.js';
-import { asSent, conversation, longNotes, middleOf, openCalls } from './conversation.js';
-import { newConversation, openConversation, save } from './keeping.js';
+import { asSent, conversation, isShown, longNotes, middleOf, openCalls } from './conversation.js';
+import { newConversation, openConversation, save, saveChanges } from './keeping.js';
 import { sourceEnd } from './markdown.js';
 import { notice, show, showAll, toEnd } from './messages_view.js';
 import { model } from './model.js';
@@ -12,11 +12,17 @@ import { plain } from './transfer.js';
 const FORK_TEMPERATURE = 1.1;  // so that the two answers differ
 const CONTINUE = { continue_final_message: true, add_generation_prompt: false };
 
-const idle = () => {
+// False: an answer is running, and the user is told.
+export const idle = () => {
   if (running.stoppers.size > 0) notice('An answer is still running. Stop it first.');
   return running.stoppers.size === 0;
 };
-const growing = (answer) => () => { answer.changed(); toEnd(); save(false); };
+const growing = (answer) => () => {
+  if (!isShown(answer)) return;  // the user has turned to another conversation
+  answer.changed();
+  toEnd();
+  save(false);
+};
 
 // Appends messages to the conversation.
 function add(...messages) {
@@ -30,8 +36,8 @@ function add(...messages) {
 
 // Replaces the messages from `at` on. The user can take it back.
 function replaceFrom(at, said, ...messages) {
-  const before = plain(conversation.messages);
-  const { id } = conversation;
+  const { messages: all } = conversation;
+  const before = plain(all);
   const lost = conversation.messages.length - at - 1;
   conversation.messages.splice(at, conversation.messages.length - at, ...messages);
   showAll();
@@ -40,7 +46,7 @@ function replaceFrom(at, said, ...messages) {
     calm: true, action: 'Undo',
     run: () => {
       stopAll();
-      if (conversation.id !== id) return;
+      if (conversation.messages !== all) return;  // another conversation is shown
       conversation.messages = before;
       showAll();
       save();
@@ -166,6 +172,7 @@ export async function threeReaders() {
 // Shows another conversation; without an id, a new one.
 export function turnTo(id = null) {
   stopAll();
+  saveChanges();
   if (id === null || !openConversation(id)) newConversation(settings.system);
   notice('');
   showAll();

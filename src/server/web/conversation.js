@@ -4,12 +4,16 @@
 // a tool {role: 'tool', text, call, name}, a fork {role: 'assistant', kind: 'fork', prefix, branches, chosen} or three readers
 // {kind: 'readers', notes, branches}. Readers are not part of the conversation.
 
-// The one that is shown. `id` is null until it is kept; `named`: the user has given the title.
-export const conversation = { id: null, title: '', named: false, created: 0, system: '', messages: [] };
+// The one that is shown. `id` is null until it is kept; `named`: the user has given the title; `changed`: the version that was
+// loaded or saved last, by which the library sees that another tab has saved it since.
+export const conversation = { id: null, title: '', named: false, created: 0, changed: 0, system: '', messages: [] };
 
-export function replaceWith({ id = null, title = '', named = false, created = 0, system = '', messages = [] }) {
-  Object.assign(conversation, { id, title, named, created, system, messages });
+export function replaceWith({ id = null, title = '', named = false, created = 0, changed = 0, system = '', messages = [] }) {
+  Object.assign(conversation, { id, title, named, created, changed, system, messages });
 }
+
+// True: the answer is in the conversation that is shown. One that was running may no longer be.
+export const isShown = (answer) => conversation.messages.some((message) => message === answer || message.branches?.includes(answer));
 
 // The text of a message; for a fork, the chosen answer.
 export const spoken = (message) => (message.kind === 'fork' ? message.prefix + message.branches[message.chosen].text : message.text);
@@ -36,6 +40,9 @@ export function openCalls(messages) {
   const done = new Set(messages.slice(last + 1).map(({ call }) => call));
   return (messages[last]?.calls ?? []).filter(({ id }) => !done.has(id));
 }
+
+// The same if they are those of this answer: it is the last one, and only results have come after it.
+export const openCallsOf = (answer, messages) => (messages.findLast(({ role }) => role !== 'tool') === answer ? openCalls(messages) : []);
 
 // Answers that were running when the page was closed count as stopped.
 export function markStopped(messages) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { asSent, longNotes, markStopped, middleOf, openCalls, spoken, titleOf } from './conversation.js';
+import { asSent, longNotes, markStopped, middleOf, openCalls, openCallsOf, spoken, titleOf } from './conversation.js';
 
 const fork = { role: 'assistant', kind: 'fork', prefix: 'Once', chosen: 1, branches: [{ text: ' upon' }, { text: ' more' }] };
 
@@ -41,6 +41,9 @@ test('a system prompt comes first, calls and their results are sent as the API h
   assert.deepEqual(asSent([messages[0]], '  '), [{ role: 'user', content: 'Rome?' }]);
   assert.deepEqual(openCalls(messages), [calls[1]]);
   assert.deepEqual(openCalls(messages.slice(0, 2)), calls);
+  assert.deepEqual(openCallsOf(messages[1], messages), [calls[1]], 'one result is given, as after a reload');
+  assert.deepEqual(openCallsOf(messages[1], [...messages, { role: 'assistant', text: 'Sunny.' }]), [], 'the conversation went on');
+  assert.deepEqual(openCallsOf(messages[0], messages), []);
   assert.deepEqual(openCalls([messages[0]]), []);
   assert.deepEqual(openCalls([]), []);
 });

@@ -1,6 +1,7 @@
 // Follows the server's pool as long as the page is open. It reconnects when the connection breaks.
 import { $ } from './dom.js';
 import { eventsOf } from './event_stream.js';
+import { pool } from './pool.js';
 import { takeChange, takeWhole } from './pool_view.js';
 import { askForKey, refusal, request } from './server.js';
 
@@ -40,6 +41,7 @@ export async function follow() {
       if (error instanceof SyntaxError || error instanceof TypeError && !/fetch|network/i.test(error.message)) console.error(error);
     }
     clearTimeout(silence);
+    pool.disconnect();
     link('broken', 'reconnecting');
     await new Promise((resolve) => setTimeout(resolve, pause));
   }

@@ -2,7 +2,7 @@
 import { turnTo } from './chat.js';
 import { conversation } from './conversation.js';
 import { $, closeOnBackdrop, make } from './dom.js';
-import { save } from './keeping.js';
+import { saveChanges } from './keeping.js';
 import { library } from './library.js';
 import { ImportError, exported, imported } from './transfer.js';
 import { ago, count } from './words.js';
@@ -42,13 +42,13 @@ function rename(entry, row) {
 }
 
 function remove(entry) {
+  if (entry.id === conversation.id) turnTo();  // saves it once more, so that Undo brings back all of it
   const data = library.load(entry.id);
   library.remove(entry.id);
-  if (entry.id === conversation.id) turnTo();
   showList();
   say('');
   const undo = quiet('Undo', `Undo: keep ${entry.title}`, () => {
-    const problem = data && library.save(data);
+    const problem = data && library.restore(data);
     showList(entry.id);
     say(problem ?? '', Boolean(problem));
   });
@@ -74,12 +74,10 @@ function showList(focus = null) {
   $('library-export').disabled = entries.length === 0;
 }
 
-// Takes over all conversations of a file, or none.
 export async function importFile(file) {
   try {
     const found = imported(await file.text());
-    let problem = null;
-    for (const each of found) problem = library.save({ ...each, id: null, created: each.created ?? 0 }) ?? problem;
+    const problem = library.add(found);
     say(problem ?? `${count(found.length)} ${found.length === 1 ? 'conversation was' : 'conversations were'} imported.`, problem !== null);
   } catch (error) {
     say(error instanceof ImportError ? `${file.name}: ${error.message}` : `${file.name} cannot be read.`, true);
@@ -90,7 +88,7 @@ export async function importFile(file) {
 export function startLibrary() {
   const dialog = $('library');
   $('library-open').onclick = () => {
-    if (conversation.id) save();
+    saveChanges();
     say('');
     showList();
     dialog.showModal();

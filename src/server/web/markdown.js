@@ -11,12 +11,25 @@ const MOST_DEPTH = 12;  // of blocks in blocks, and of inlines in inlines; deepe
 const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
-const QUOTE = /^ {0,3}> ?/;
+const QUOTE = /^ {0,3}>/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*))?$/;
 const DELIMITER_ROW = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 
 const blank = (line) => /^\s*$/.test(line);
-const indentOf = (line) => line.match(/^ */)[0].length;
+
+// A tab in the indentation counts as four spaces. All other tabs stay as they are: code may need them.
+const TAB = 4;
+const indentOf = (line) => {
+  let columns = 0;
+  for (let i = 0; line[i] === ' ' || line[i] === '\t'; ++i) columns += line[i] === '\t' ? TAB : 1;
+  return columns;
+};
+// The line without so many columns of its indentation. What is left of a tab that is cut becomes spaces.
+function outdent(line, columns) {
+  let i = 0;
+  for (; columns > 0 && (line[i] === ' ' || line[i] === '\t'); ++i) columns -= line[i] === '\t' ? TAB : 1;
+  return ' '.repeat(Math.max(0, -columns)) + line.slice(i);
+}
 const opensBlock = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line);
 // An empty item does not end a paragraph: the line may become something else as it is written.
 const opensList = (line) => Boolean(line.match(ITEM)?.[4]);
@@ -48,7 +61,7 @@ function codeBlock(lines, i) {
 function indentedCode(lines, i) {
   let end = i;
   while (end < lines.length && (blank(lines[end]) || indentOf(lines[end]) >= 4)) ++end;
-  const text = lines.slice(i, end).map((line) => line.slice(4));
+  const text = lines.slice(i, end).map((line) => outdent(line, 4));
   while (text.length && blank(text.at(-1))) text.pop();
   return [{ type: 'code', language: '', text: text.join('\n') }, end];
 }
@@ -56,7 +69,7 @@ function indentedCode(lines, i) {
 function quoteBlock(lines, i, depth) {
   let end = i;
   while (end < lines.length && QUOTE.test(lines[end])) ++end;
-  return [{ type: 'quote', blocks: blocksOf(lines.slice(i, end).map((line) => line.replace(QUOTE, '')), depth + 1) }, end];
+  return [{ type: 'quote', blocks: blocksOf(lines.slice(i, end).map((line) => outdent(line.replace(QUOTE, ''), 1)), depth + 1) }, end];
 }
 
 function tableBlock(lines, i, depth) {
@@ -78,9 +91,10 @@ function listBlock(lines, i, depth) {
     const found = lines[end].match(ITEM);
     if (!found || kind(found[2]) !== kind(first) || RULE.test(lines[end])) break;
     const [, before, marker, space = ' ', rest = ''] = found;
-    const inner = before.length + marker.length + (space.length > 4 ? 1 : space.length);
+    const gap = indentOf(space);
+    const inner = before.length + marker.length + (gap > 4 ? 1 : gap);
     const least = Math.min(inner, before.length + 2);
-    const own = [space.length > 4 ? space.slice(1) + rest : rest];
+    const own = [gap > 4 ? outdent(space + rest, 1) : rest];
     for (++end; end < lines.length; ++end) {
       const line = lines[end];
       if (blank(line)) {
@@ -88,7 +102,7 @@ function listBlock(lines, i, depth) {
         if (next === undefined || indentOf(next) < least) break;
         own.push('');
       } else if (indentOf(line) >= least) {
-        own.push(line.slice(Math.min(indentOf(line), inner)));
+        own.push(outdent(line, inner));
       } else if (opensBlock(line) || ITEM.test(line) || blank(own.at(-1)) || tableAt(lines, end)) {
         break;
       } else {
@@ -141,7 +155,7 @@ function blocksOf(lines, depth) {
   return blocks;
 }
 
-export const parse = (text) => blocksOf(text.replace(/\r\n?/g, '\n').replace(/\t/g, '    ').split('\n'), 0);
+export const parse = (text) => blocksOf(text.replace(/\r\n?/g, '\n').split('\n'), 0);
 
 // The blocks of a text that grows. Blocks that can no longer change are not parsed again: of the lines that are complete,
 // all blocks but the last. A text is taken for a longer version of the last one if it has what was not settled of it.
@@ -152,7 +166,7 @@ export class GrowingMarkdown {
 
   update(text) {
     if (!text.startsWith(this.#open, this.#from)) { this.#settled = []; this.#from = 0; }
-    const lines = text.slice(this.#from, text.lastIndexOf('\n') + 1).replace(/\r/g, ' ').replace(/\t/g, '    ').split('\n');
+    const lines = text.slice(this.#from, text.lastIndexOf('\n') + 1).replace(/\r/g, ' ').split('\n');
     lines.pop();
     let line = 0;  // the first line of the block that is still open
     for (let i = 0; i < lines.length;) {
@@ -193,7 +207,7 @@ function linkAt(text, at) {
     else if (text[close] === ']' && --depth === 0) break;
   }
   if (text[close + 1] !== '(') return null;
-  const rest = text.slice(close + 2).match(/^[ \n]*(?:<([^<>\n]*)>|((?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*))(?:[ \n]+(?:"[^"]*"|'[^']*'))?[ \n]*\)/);
+  const rest = text.slice(close + 2).match(/^[ \t\n]*(?:<([^<>\n]*)>|((?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*))(?:[ \t\n]+(?:"[^"]*"|'[^']*'))?[ \t\n]*\)/);
   if (!rest) return null;
   const href = safeAddress((rest[1] ?? rest[2]).replace(/\\([!-/:-@[-`{-~])/g, '$1'));
   return href && { label: text.slice(at + 1, close), href, end: close + 2 + rest[0].length };

@@ -67,8 +67,53 @@ test('blocks: headings, lists, tables, code, quotes, rules', () => {
 
 test('a text that grows letter by letter has at every moment the blocks of the whole text', () => {
   const growing = new GrowingMarkdown();
-  for (let end = 0; end <= SAMPLE.length; ++end) assert.deepEqual(growing.update(SAMPLE.slice(0, end)), parse(SAMPLE.slice(0, end)), JSON.stringify(SAMPLE.slice(0, end)));
+  for (const sample of [SAMPLE, TABS]) {
+    for (let end = 0; end <= sample.length; ++end) assert.deepEqual(growing.update(sample.slice(0, end)), parse(sample.slice(0, end)), JSON.stringify(sample.slice(0, end)));
+  }
   assert.deepEqual(growing.update('Another *text*'), parse('Another *text*'), 'a text that does not continue the last one');
+});
+
+const TABS = `Tabs\tin a text.
+
+\`\`\`make
+all:
+\tcc -o all\tall.c
+
+\t\tdeeper
+\`\`\`
+
+-\ttab item
+
+\tstill it
+\t- inner
+
+\t\t\`\`\`make
+\t\tall:
+\t\t\tcc
+\t\t\`\`\`
+
+> \`\`\`
+> \tquoted
+> \`\`\`
+
+>\tno code
+
+\tfirst
+\t\tsecond\tcolumn
+`;
+
+test('tabs in code stay tabs; those of the indentation count as four spaces', () => {
+  const [said, make, list, quote, near, old] = parse(TABS);
+  assert.deepEqual(said, paragraph(text('Tabs\tin a text.')));
+  assert.equal(make.text, 'all:\n\tcc -o all\tall.c\n\n\t\tdeeper');
+  assert.deepEqual(list.items[0].blocks.map(({ type }) => type), ['paragraph', 'paragraph', 'list']);
+  assert.equal(list.items[0].blocks[2].items[0].blocks[1].text, 'all:\n\tcc');
+  assert.equal(quote.blocks[0].text, '\tquoted');
+  assert.deepEqual(near.blocks, [paragraph(text('no code'))], 'a tab after the mark is three spaces and the mark\'s own');
+  assert.equal(old.text, 'first\n\tsecond\tcolumn', 'code by indentation');
+  // Where tabs are indentation only, a text with four spaces in their place has the same blocks.
+  const indented = '- a\n\t- b\n\n\t\tc\n1.\tone\n\ttwo\n\n\told code\n-\t\tcode in an item\n \tx\n';
+  assert.deepEqual(parse(indented), parse(indented.replace(/\t/g, '    ')));
 });
 
 test('what is settled is not parsed again: a long answer costs as much per token as a short one', () => {

@@ -1,20 +1,22 @@
 // Shows the conversation. Each answer gets a function `changed()` that updates its view.
 import { running } from './answer.js';
 import { answerParts } from './answer_view.js';
-import { conversation, openCalls, spoken } from './conversation.js';
+import { conversation, openCallsOf, spoken } from './conversation.js';
 import { $, make } from './dom.js';
 import { save } from './keeping.js';
 import { MarkdownView, copyButton } from './markdown_view.js';
 import { pool } from './pool.js';
+import { pointedToken } from './tokens_view.js';
 import { count } from './words.js';
 
 // The actions of the buttons: fork(message, element of its text), regenerate(message), edit(message, text),
-// giveResult(call, text). app.js sets them.
+// giveResult(call, text). `idle()` is false, and says why, if nothing can be sent now. app.js sets them.
 export const actions = {};
 
 const quiet = (textContent, title, onclick) => make('button', { type: 'button', className: 'quiet', textContent, title, onclick });
 
-// Shows a form in place of `shown`, with the message's text. `send` gets the new text.
+// Shows a form in place of `shown`, with the message's text. `send` gets the new text. A text that cannot be sent stays in
+// the form.
 function editor(message, shown, tools, label, send) {
   const area = make('textarea', { value: message.text, rows: Math.min(12, message.text.split('\n').length + 1), ariaLabel: 'The text of the message' });
   const form = make('form', { className: 'editor' }, area,
@@ -26,6 +28,7 @@ function editor(message, shown, tools, label, send) {
   };
   form.onsubmit = (event) => {
     event.preventDefault();
+    if (!actions.idle() || (message.role === 'user' && area.value.trim() === '')) return;
     close();
     send(area.value);
   };
@@ -55,6 +58,7 @@ function resultForm(call) {
     make('div', {}, make('button', { type: 'submit', textContent: 'Give the result' })));
   form.onsubmit = (event) => {
     event.preventDefault();
+    if (!actions.idle()) return;
     form.remove();
     actions.giveResult(call, area.value);
   };
@@ -65,12 +69,14 @@ function assistantView(message) {
   const parts = answerParts(message);
   const results = make('div', { className: 'results' });
   const again = quiet('', '', () => actions.regenerate(message));
-  const tokens = quiet('Tokens', 'Shows the tokens of the answer: their probability, what else was likely, and their page in the pool', () => {
-    const on = tokens.getAttribute('aria-pressed') !== 'true';
+  const showTokens = (on) => {
     tokens.setAttribute('aria-pressed', String(on));
     parts.showTokens(on);
-  });
+  };
+  const tokens = quiet('Tokens', 'Shows the tokens of the answer: their probability, what else was likely, and their page in the pool',
+    () => showTokens(tokens.getAttribute('aria-pressed') !== 'true'));
   tokens.setAttribute('aria-pressed', 'false');
+  parts.tokens.close = () => showTokens(false);
   const fork = quiet('Fork', 'Continues the answer twice from one point. Select text to fork at its end. Otherwise it forks at the end of a running answer, or in the middle.',
     () => actions.fork(message, parts.text));
   const edit = quiet('Edit', 'Change the answer; the model continues it', () => editor(message, parts.text, tools, 'Continue from here', (text) => actions.edit(message, text)));
@@ -86,7 +92,7 @@ function assistantView(message) {
     edit.hidden = writing || empty;
     fork.hidden = copy.hidden = empty;
     tokens.hidden = !message.tokens?.length;
-    const open = writing || conversation.messages.at(-1) !== message ? [] : openCalls(conversation.messages);
+    const open = writing ? [] : openCallsOf(message, conversation.messages);
     if (results.childElementCount !== open.length) results.replaceChildren(...open.map(resultForm));
   };
   message.changed = () => parts.update(root, after);
@@ -142,6 +148,7 @@ export function show(message) {
 }
 
 export function showAll() {
+  pointedToken.point(null);  // its answer may be gone
   $('messages').replaceChildren();
   $('welcome').hidden = conversation.messages.length > 0;
   conversation.messages.forEach(show);

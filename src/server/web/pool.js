@@ -30,12 +30,26 @@ export class Pool {
   ended = new Map();      // the last few sequences that ended
   past = new Map();       // key -> {prompt_tokens, tables} of sequences that ended; null for pages that have other content now
   stats = {};
+  connected = false;
+  connection = 0;         // which connection to a server it is, or will be
+
+  // The connection broke. The next server may be another one, or started anew: it gives the same numbers to other requests.
+  disconnect() {
+    if (this.connected) ++this.connection;
+    this.connected = false;
+  }
+
+  // The key of the answer's sequence; null if it was not written over this connection.
+  keyOfAnswer({ request, connection }) {
+    return request && this.connected && connection === this.connection ? keyOf({ request }) : null;
+  }
 
   // The cells of every kind.
   kinds() { return [...this.groups, ...(this.states ? [this.states] : [])].map(({ cells }) => cells); }
 
   // True: the pool has another shape than before, so its cells are new.
   takeWhole(data) {
+    this.connected = true;
     this.model = data.model;
     this.own = data.scope === 'own';
     this.context = data.context;

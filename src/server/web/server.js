@@ -2,6 +2,11 @@
 import { $ } from './dom.js';
 import { inTab } from './storage.js';
 
+// A proxy before several servers sends all requests of this tab to the same one (docs/operations.md): the pool that the page
+// shows is then that of the server which answers it.
+let route = inTab.get('quire.route');
+if (!route) inTab.set('quire.route', route = `page-${Math.random().toString(36).slice(2)}`);
+
 let apiKey = inTab.get('quire.key') ?? '';
 let keyArrived = null;  // {promise, resolve} while the page asks for a key
 
@@ -10,7 +15,7 @@ export class ServerError extends Error {
 }
 
 export function request(path, options = {}) {
-  const headers = { ...options.headers };
+  const headers = { 'x-quire-route': route, ...options.headers };
   if (apiKey) headers.authorization = `Bearer ${apiKey}`;
   return fetch(path, { ...options, headers, cache: 'no-store' });
 }

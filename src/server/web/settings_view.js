@@ -1,7 +1,7 @@
 // The dialog with the settings: the system prompt, the sampling fields, tools, theme.
 import { conversation } from './conversation.js';
 import { $, closeOnBackdrop, make } from './dom.js';
-import { save } from './keeping.js';
+import { markChanged, save } from './keeping.js';
 import { FIELDS, readField, readStops, readTools, saveSettings, settings, writeStops } from './settings.js';
 import { chooseTheme, themeChoice } from './theme.js';
 
@@ -43,7 +43,7 @@ export function startSettings() {
   $('fields').append(...FIELDS.map(numberField));
   bind($('set-stop'), 'stop', readStops);
   bind($('set-tools'), 'tools', (text) => { readTools(text); return text; });
-  $('set-system').addEventListener('input', () => { conversation.system = $('set-system').value; });
+  $('set-system').addEventListener('input', () => { conversation.system = $('set-system').value; markChanged(); });
   $('set-system').addEventListener('change', () => {
     saveSettings({ system: conversation.system });  // for conversations to come
     if (conversation.id) save();

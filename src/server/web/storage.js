@@ -29,6 +29,12 @@ export class Kept {
     }
   }
 
+  // Keeps it in memory only.
+  hold(name, value) { this.#memory.set(name, JSON.stringify(value)); }
+
+  // True: the browser has it, in this version or an older one.
+  has(name) { return this.#try((storage) => storage.getItem(name) !== null, false); }
+
   remove(name) {
     this.#memory.delete(name);
     this.#try((storage) => storage.removeItem(name));

@@ -35,6 +35,9 @@ test('a storage that is full or denied: the page works on with its memory', () =
   assert.equal(full.set('a', '1234567890'), 'full');
   assert.equal(full.get('a'), '1234567890');
   assert.equal(new Kept(() => storage).get('a'), '12345', 'what was kept before is still there');
+  full.hold('b', 1);
+  assert.equal(full.get('b'), 1);
+  assert.deepEqual([full.has('a'), full.has('b')], [true, false]);
   full.remove('a');
   assert.equal(full.get('a'), null);
   const denied = new Kept(() => { throw new DOMException('no', 'SecurityError'); });

@@ -2,12 +2,12 @@
 import { grids } from './cell_grid.js';
 import { $, make } from './dom.js';
 import { pool } from './pool.js';
-import { pointedToken, sequenceOf } from './tokens_view.js';
+import { pointedToken } from './tokens_view.js';
 import { pageInWords, percent, visibleToken } from './words.js';
 
 // The pages of the token: one for each group of layers; null where it is no more.
 function pagesOf({ answer, index }) {
-  const key = sequenceOf(answer);
+  const key = pool.keyOfAnswer(answer);
   return key === null ? null : pool.pagesOf(key, index);
 }
 
@@ -38,5 +38,9 @@ function showToken(pointed) {
 export function startTokenPanel(lookAtPool) {
   pointedToken.onPoint = showToken;
   $('token-show').onclick = lookAtPool;
-  $('token-close').onclick = () => document.querySelector('.answer button[aria-pressed="true"]')?.click();
+  $('token-close').onclick = () => {
+    const view = pointedToken.now?.view;
+    pointedToken.point(null);
+    view?.close();
+  };
 }

@@ -1,20 +1,25 @@
 // An answer token by token: the less likely a token was, the stronger its colour. The user points at one with the mouse, a
 // finger or the arrow keys. The panel above the composer tells of it, and its page is marked in the pool.
 import { make } from './dom.js';
-import { keyOf } from './sequence_key.js';
 
-// The token that the user points at: {answer, index} or null. app.js sets `onPoint`.
-export const pointedToken = { onPoint: () => {} };
+// The token that the user points at: {view, answer, index} or null. token_panel.js sets `onPoint`.
+export const pointedToken = {
+  now: null,
+  onPoint: () => {},
+  point(pointed) {
+    this.now = pointed;
+    this.onPoint(pointed);
+  },
+};
 
 // 0 for a certain token, 4 for a very unlikely one.
 export const surprise = (logprob) => (logprob > -0.1 ? 0 : logprob > -0.7 ? 1 : logprob > -1.6 ? 2 : logprob > -3.2 ? 3 : 4);
 
-// The key of the answer's sequence; null if this page's pool does not know it.
-export const sequenceOf = (answer) => (answer.fresh && answer.request ? keyOf({ request: answer.request }) : null);
-
 export class TokensView {
+  // `close` is called when the user closes the panel. The owner of the view sets it.
   constructor(answer) {
     this.answer = answer;
+    this.close = () => {};
     this.root = make('div', { className: 'tokens', hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Tokens of the answer. The arrow keys go from one to the next.' });
     this.drawn = 0;
     this.at = -1;
@@ -35,7 +40,7 @@ export class TokensView {
     this.root.hidden = !on;
     this.update();
     if (on) this.root.focus();
-    else pointedToken.onPoint(null);
+    else if (pointedToken.now?.view === this) pointedToken.point(null);
   }
 
   update() {
@@ -59,6 +64,6 @@ export class TokensView {
     if (!now) return;
     now.classList.add('pointed');
     now.scrollIntoView({ block: 'nearest' });
-    pointedToken.onPoint({ answer: this.answer, index });
+    pointedToken.point({ view: this, answer: this.answer, index });
   }
 }

@@ -69,7 +69,7 @@ const conversationShape = shape({ messages: list(message) }, { title: isText, na
 export const checked = (conversation, where = 'The conversation') => conversationShape(conversation, where);
 
 // A message without what belongs to the page: its view, its stream.
-export const plain = (messages) => JSON.parse(JSON.stringify(messages, (name, value) => (['stopper', 'changed', 'fresh'].includes(name) ? undefined : value)));
+export const plain = (messages) => JSON.parse(JSON.stringify(messages, (name, value) => (['stopper', 'changed', 'connection'].includes(name) ? undefined : value)));
 
 export function exported(conversations) {
   const entries = conversations.map((each) => checked({ ...each, messages: plain(each.messages) }));

@@ -90,7 +90,7 @@ export const visibleToken = (token) => (token === '' ? '(nothing to see)' : toke
 // Which pages a token lies in. `pages` has one for each group, null: it is not known.
 export function pageInWords(pool, pages) {
   if (pool.groups.length === 0) return 'A recurrent model keeps no pages: each token changes the one state.';
-  if (pages === null) return 'Its page is not known: the answer was written before this page was opened, or long ago.';
+  if (pages === null) return 'Its page is not known: the answer was written before this page was opened or connected, or long ago.';
   if (pages.every((page) => page === null)) return 'Its page holds something else now, or the token was not computed into one.';
   const names = pages.map((page, group) => (page === null ? null : `page ${count(page)}${pool.groups.length > 1 ? ` of group ${group + 1}` : ''}`)).filter(Boolean);
   return `It lies in ${names.join(' and ')}.`;
