@@ -362,8 +362,7 @@ bool Tiers::promote(Fetch& fetch, PoolResult<void>& fenced) {
     const auto before = std::span<const Token>(fetch.tokens).first(std::size_t{fetch.first} * block_size());
     if (pool_->known_blocks(before, fetch.name_space, path) < fetch.first) return false;
   }
-  promoting_ = true;
-  promoting_from_ = from;
+  promoting_ = &fetch;
   const auto sequence = pool_->promote(std::span<const Token>(fetch.tokens).first(std::size_t{upto} * block_size()),
                                        fetch.name_space, objects);
   if (sequence) {
@@ -372,7 +371,7 @@ bool Tiers::promote(Fetch& fetch, PoolResult<void>& fenced) {
     const auto released = pool_->release(*sequence);
     QUIRE_CHECK(released.has_value(), "the sequence was just made");
   }
-  promoting_ = false;
+  promoting_ = nullptr;
   if (!sequence) {
     ++counters_.promotions_refused;
     fetch.no_room = sequence.error().code == PoolError::Code::Exhausted;
