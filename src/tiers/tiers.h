@@ -238,6 +238,7 @@ class Tiers final : public ContentObserver, public TierListener {
   std::uint32_t best_end(const Fetch& fetch) const;
   std::uint32_t next_goal(const Fetch& fetch) const;
   bool is_complete(const Fetch& fetch, std::uint32_t end) const;
+  bool has_cells(const Fetch& fetch, std::uint32_t first, std::uint32_t end) const;
   bool may_load(const Fetch& fetch) const;
   template <typename Visit>
   bool each_needed(const Fetch& fetch, std::uint32_t first, std::uint32_t end, Visit visit) const;
