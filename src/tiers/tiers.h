@@ -129,6 +129,9 @@ class Tiers final : public ContentObserver, public TierListener {
   void fetch(FetchId id, std::uint32_t first_block);
   FetchStatus status(FetchId id) const;
   std::uint32_t known_blocks(FetchId id) const;  // in the pool, when it looked
+  // Whether all that is found from this block on can lie in staging memory at a time. What fetch() brings behind blocks
+  // that are still computed has to.
+  bool can_wait(FetchId id, std::uint32_t first_block) const;
   void end(FetchId id);
 
   TiersStats stats() const;

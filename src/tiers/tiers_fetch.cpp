@@ -198,6 +198,11 @@ bool Tiers::has_cells(const Fetch& fetch, std::uint32_t first, std::uint32_t end
   });
 }
 
+bool Tiers::can_wait(FetchId id, std::uint32_t first_block) const {
+  const Fetch* fetch = find(id);
+  return fetch != nullptr && has_cells(*fetch, std::max(first_block, fetch->known), fetch->end);
+}
+
 // How far the next promotion goes. In pieces cells become free on the way. Otherwise everything that it needs must have
 // a cell at the same time: as far as the cells suffice. 0: they suffice for nothing.
 std::uint32_t Tiers::next_goal(const Fetch& fetch) const {
