@@ -1,7 +1,9 @@
 // The engine with prefixes that lie in a tier.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,8 +25,8 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineOnEachKind, ::testing::ValuesIn(kAllKinds
 
 // An engine with a tier, whose jobs end between steps.
 struct Server {
-  Server(Store& store, const Options& options)
-      : tiers(tiers::TiersOptions{.staging_bytes = 1 << 20}), fixture(with_tier(store, options)) {}
+  Server(Store& store, const Options& options, std::uint64_t staging_bytes = 1 << 20)
+      : tiers(tiers::TiersOptions{.staging_bytes = staging_bytes}), fixture(with_tier(store, options)) {}
   Options with_tier(Store& store, Options options) {
     auto memory = std::make_unique<MemoryTier>(TierKind::Disk, store, tiers);
     tier = memory.get();
@@ -124,6 +126,106 @@ TEST_P(EngineOnEachKind, TheFrontIsComputedWhileTheRestIsFetched) {
   EXPECT_EQ(second.fixture.engine->stats().suspensions_by_recompute, 0u);
   EXPECT_EQ(heard->usage.suspensions, 0u);
   EXPECT_GE(heard->usage.hit.tokens, from_disk(*heard));
+}
+
+// A choice that was to compute the front of its prompt, and then finds no room in the pool.
+TEST_P(EngineOnEachKind, WhatWasFetchedForAChoiceThatDoesNotRunGivesItsMemoryBack) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}};
+  options.max_sequences = 1;
+  options.engine.now = [&time] { return time += std::chrono::microseconds(150); };
+  Server second(store, options);
+  second.fixture.submit(greedy(some_tokens(60, 5), 5));  // so that it is known what computing costs
+  second.run();
+  const Request other = greedy(some_tokens(20, 6), 150);
+  const auto others = second.fixture.submit(other);
+  second.fixture.engine->step();
+  const auto heard = second.fixture.submit(request);
+  const auto step = [&] {
+    second.fixture.engine->step();
+    second.tier->run();
+  };
+  for (int i = 0; i < 40 && second.fixture.engine->stats().tier_splits == 0; ++i) step();
+  ASSERT_EQ(second.fixture.engine->stats().tier_splits, 1u);
+  for (int i = 0; i < 5; ++i) step();
+  ASSERT_EQ(second.fixture.engine->stats().waiting, 1u) << "the other one has the only place";
+  EXPECT_GT(second.tiers.stats().staging_used_bytes, 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  for (int i = 0; i < 20; ++i) step();
+  ASSERT_EQ(second.fixture.engine->stats().waiting, 1u);
+  EXPECT_EQ(second.tiers.stats().staging_used_bytes, 0u);
+  second.run();
+  EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
+  EXPECT_EQ(others->choices[0].answer(), second.fixture.right(other));
+  EXPECT_EQ(second.fixture.engine->stats().tier_splits, 2u) << "it was looked for again when there was room";
+}
+
+TEST_P(EngineOnEachKind, AChoiceThatIsSuspendedByCopyFetchesNothingMeanwhile) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(),
+                  .engine = {.step_tokens = 16, .suspend_by = SuspendBy::Copy, .check_integrity = true}};
+  options.max_sequences = 1;
+  options.engine.now = [&time] { return time += std::chrono::microseconds(150); };
+  Server second(store, options);
+  second.fixture.submit(greedy(some_tokens(60, 5), 5));
+  second.run();
+  const auto heard = second.fixture.submit(request);
+  second.fixture.engine->step();
+  second.tier->run();  // it is found
+  second.fixture.engine->step();
+  ASSERT_EQ(second.fixture.engine->stats().tier_splits, 1u);
+  EXPECT_GT(second.tiers.stats().staging_used_bytes, 0u);
+  Request urgent = greedy(some_tokens(3, 6), 50);  // too short to be looked for
+  urgent.priority = 10;
+  second.fixture.submit(urgent);
+  second.fixture.engine->step();
+  ASSERT_EQ(second.fixture.engine->stats().suspended, 1u);
+  for (int i = 0; i < 5; ++i) {
+    second.tier->run();
+    second.fixture.engine->step();
+  }
+  ASSERT_EQ(second.fixture.engine->stats().suspended, 1u);
+  EXPECT_EQ(second.tiers.stats().staging_used_bytes, 0u);
+  second.run();
+  EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
+}
+
+TEST_P(EngineOnEachKind, WhatIsTooMuchForTheStagingMemoryIsNotFetchedBehindWhatIsComputed) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  {
+    Server first(store, {.kind = GetParam()});
+    first.fixture.submit(request);
+    first.run();
+  }
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}};
+  options.engine.now = [&time] { return time += std::chrono::microseconds(150); };
+  for (const bool small : {false, true}) {
+    Server second(store, options, small ? 1 : 1 << 20);
+    second.fixture.submit(greedy(some_tokens(60, 5), 5));
+    second.run();
+    const auto heard = second.fixture.submit(request);
+    second.run();
+    EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
+    // A state alone always fits.
+    const bool splits = !small || GetParam() == Kind::Recurrent;
+    EXPECT_EQ(second.fixture.engine->stats().tier_splits, splits ? 1u : 0u) << small;
+  }
 }
 
 // Computing is cheap here and the tier is slow. A server that does not know that would wait for the tier.

@@ -371,6 +371,7 @@ void Scheduler::note_copy(Clock::time_point begin, std::uint64_t bytes) {
 }
 
 void Scheduler::suspend(Choice& choice, bool copy) {
+  end_fetch(choice);  // what it brings would wait in staging memory for as long as the choice does
   const auto cost = copy ? cost_of(choice) : std::nullopt;
   if (cost && cost->copy) {
     const auto begin = Clock::now();

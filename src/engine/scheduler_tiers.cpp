@@ -98,13 +98,17 @@ bool Scheduler::begin_fetch(Choice& choice, const tiers::FetchStatus& status) {
   const double compute = compute_seconds(std::min(known * block, status.tokens), status.tokens);
   // Both at once, from both ends: they meet where both have taken the same time.
   const double computed = std::isinf(compute) ? 0 : fetch / (fetch + compute);
-  if (computed > 1 - kLeastPart) {
+  const auto missing = static_cast<double>(end - std::min(known, end));
+  std::uint32_t first = computed < kLeastPart ? known : known + static_cast<std::uint32_t>(computed * missing);
+  // What is fetched behind computed blocks waits in staging memory. If it is too much for that, only one of both is
+  // done.
+  const bool one_only = first > known && !tiers->can_wait(choice.fetch, first);
+  if (computed > (one_only ? 0.5 : 1 - kLeastPart)) {
     end_fetch(choice);
     choice.looked = true;
     return false;
   }
-  const auto missing = static_cast<double>(end - std::min(known, end));
-  const std::uint32_t first = computed < kLeastPart ? known : known + static_cast<std::uint32_t>(computed * missing);
+  if (one_only) first = known;
   tiers->fetch(choice.fetch, first);
   if (first > known) {
     choice.looked = true;  // it is admitted now, and take_fetched() looks after the fetch
@@ -120,6 +124,16 @@ bool Scheduler::begin_fetch(Choice& choice, const tiers::FetchStatus& status) {
 void Scheduler::take_fetched() {
   tiers::Tiers* tiers = options_->tiers;
   if (tiers == nullptr) return;
+  for (const Tenant* tenant : tenants_.all()) {
+    for (Choice* choice : tenant->waiting) {
+      // It was not admitted meanwhile. Others need the staging memory; it looks again when there may be room.
+      if (!choice->looked || choice->fetch == 0) continue;
+      if (tiers->status(choice->fetch).since_progress <= kPatience) continue;
+      end_fetch(*choice);
+      choice->looked = false;
+      choice->no_room_at = room_changes_;
+    }
+  }
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Choice& choice = *running_[i];
     if (choice.fetch == 0) continue;

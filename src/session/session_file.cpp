@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -44,11 +47,46 @@ Result<std::size_t> read_at(int file, std::span<std::byte> to, std::size_t offse
   return done;
 }
 
+constexpr std::string_view kBeside = ".tmp-XXXXXX";
+// Writing a session takes seconds, and each write() makes the file new again.
+constexpr std::chrono::hours kLeftOver{1};
+
+// Whether the file was begun for a session: nothing is in it yet, or the beginning of one.
+bool is_begun_session(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::array<std::byte, kHeaderBytes> start;
+  in.read(reinterpret_cast<char*>(start.data()), static_cast<std::streamsize>(start.size()));
+  const auto count = static_cast<std::size_t>(in.gcount());
+  return count == 0 ? in.eof() : check_magic(std::span(start).first(count)).has_value();
+}
+
+// Removes what writers left that were killed: files beside `path`, for it or for others with the same suffix. What
+// cannot be removed stays.
+void remove_left_over(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  const std::string own = path.filename().string(), suffix = path.extension().string();
+  const std::string_view mark = kBeside.substr(0, kBeside.find('X'));
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() <= kBeside.size()) continue;
+    const std::string_view before = std::string_view(name).substr(0, name.size() - kBeside.size());
+    if (std::string_view(name).substr(before.size(), mark.size()) != mark) continue;
+    if (before != own && (suffix.empty() || !before.ends_with(suffix))) continue;
+    std::error_code gone;
+    if (!fs::is_regular_file(at->symlink_status(gone)) || gone) continue;
+    const auto written = fs::last_write_time(at->path(), gone);
+    if (gone || fs::file_time_type::clock::now() - written < kLeftOver) continue;
+    if (is_begun_session(at->path())) fs::remove(at->path(), gone);
+  }
+}
+
 // A file with a name of its own beside `path`. It is removed unless it takes that path.
 class FileBeside {
  public:
   explicit FileBeside(const std::string& path)
-      : path_(path), name_(path + ".tmp-XXXXXX"), file_(::mkostemp(name_.data(), O_CLOEXEC)) {}
+      : path_(path), name_(path + std::string(kBeside)), file_(::mkostemp(name_.data(), O_CLOEXEC)) {}
   FileBeside(const FileBeside&) = delete;
   FileBeside& operator=(const FileBeside&) = delete;
   ~FileBeside() {
@@ -89,6 +127,7 @@ Result<std::uint64_t> write(const std::string& path, std::span<const Token> toke
                             std::string_view metadata) {
   static constexpr std::array<std::byte, kAlignment> kZeros{};
   const Pieces file = encode(tokens, snapshot, metadata);
+  remove_left_over(path);
   FileBeside beside(path);
   bool written = beside.open() && beside.write(file.head);
   for (const Pieces::Piece& piece : file.pieces) {

@@ -1,9 +1,10 @@
 // A session file on a disk.
 //
 // What holds: write() writes beside the file and renames, so the file is the old one or the new one, also after a crash
-//   or on a full disk. SessionFile reads the file into memory of its own; its contents are valid as long as it lives.
-//   What was checked is what is used: the file may be cut, changed or removed afterwards. A mapped file would end the
-//   program when it is cut (SIGBUS), and could change after its checksums were compared.
+//   or on a full disk. A writer that is killed leaves its file; the next write() to the same folder removes it, if it
+//   is older than an hour. SessionFile reads the file into memory of its own; its contents are valid as long as it
+//   lives. What was checked is what is used: the file may be cut, changed or removed afterwards. A mapped file would
+//   end the program when it is cut (SIGBUS), and could change after its checksums were compared.
 // Who may call: any thread.
 // How it fails: one line that says what is wrong, without the name of the file.
 #pragma once

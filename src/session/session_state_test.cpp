@@ -2,6 +2,7 @@
 #include "quire/session/session_state.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -222,6 +223,37 @@ TEST(SessionFiles, ThatCannotBeWrittenLeaveTheOldOneAndNothingElse) {
   EXPECT_EQ(SessionFile::open(path)->contents().metadata, R"({"old":true})");
   EXPECT_EQ(write(folder.file("no/such/folder"), tokens, nothing, "{}").error().message,
             "cannot be written: No such file or directory");
+}
+
+TEST(SessionFiles, ThatAWriterLeftUnfinishedAreRemovedByALaterOne) {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  const Snapshot nothing{.block_size = 4};
+  const std::vector<Token> tokens(100, 7);
+  ASSERT_TRUE(write(folder.file("whole.qsession"), tokens, nothing, "{}").has_value());
+  const auto hours_ago = [](int hours) { return fs::file_time_type::clock::now() - std::chrono::hours(hours); };
+  const auto begun = [&](const std::string& name, int hours) {
+    fs::copy_file(folder.file("whole.qsession"), folder.file(name));
+    fs::resize_file(folder.file(name), 300);
+    fs::last_write_time(folder.file(name), hours_ago(hours));
+  };
+  begun("a.qsession.tmp-Ab3dE9", 2);
+  begun("b.qsession.tmp-XXXXXX", 30);
+  begun("young.qsession.tmp-Ab3dE9", 0);
+  begun("other.tmp-Ab3dE9", 2);
+  std::ofstream(folder.file("empty.qsession.tmp-Ab3dE9")).close();
+  fs::last_write_time(folder.file("empty.qsession.tmp-Ab3dE9"), hours_ago(2));
+  std::ofstream(folder.file("notes.qsession.tmp-Ab3dE9")) << "a text of somebody else";
+  fs::last_write_time(folder.file("notes.qsession.tmp-Ab3dE9"), hours_ago(2));
+  fs::last_write_time(folder.file("whole.qsession"), hours_ago(20));
+  ASSERT_TRUE(write(folder.file("new.qsession"), tokens, nothing, "{}").has_value());
+  for (const char* gone : {"a.qsession.tmp-Ab3dE9", "b.qsession.tmp-XXXXXX", "empty.qsession.tmp-Ab3dE9"}) {
+    EXPECT_FALSE(fs::exists(folder.file(gone))) << gone;
+  }
+  for (const char* there : {"young.qsession.tmp-Ab3dE9", "other.tmp-Ab3dE9", "notes.qsession.tmp-Ab3dE9",
+                            "whole.qsession", "new.qsession"}) {
+    EXPECT_TRUE(fs::exists(folder.file(there))) << there;
+  }
 }
 
 // Somebody copies another file over it, or the disk takes it away, after it was opened and checked.

@@ -116,6 +116,10 @@ DiskStore::Read DiskStore::read(const ObjectKey& key, std::uint64_t bytes, rocks
     if (!found) return {};
     entry = *found;
     generation = generation_of(entry.number);
+    if (!generation) {
+      index_.erase(hash, entry.number);
+      return {};
+    }
   }
   rocksdb::ReadOptions read_options;
   read_options.fill_cache = false;
@@ -152,7 +156,9 @@ DiskStore::Write::Write(DiskStore& store) : store_(store), batch_(std::make_uniq
 DiskStore::Write::~Write() {
   const std::lock_guard lock(store_.mutex_);
   for (const std::uint64_t hash : wanted_) store_.writing_.erase(hash);
-  if (reserved_ && charge_ > 0) {
+  if (!reserved_) return;
+  --generation_->writers;
+  if (charge_ > 0) {
     // What was reserved and not written.
     generation_->charged -= charge_;
     store_.charged_ -= charge_;
@@ -221,6 +227,7 @@ std::optional<DiskFault> DiskStore::Write::reserve(Clock::time_point deadline) {
   store.next_number_ += kLanes * wanted_.size();
   generation_->charged += charge_;
   store.charged_ += charge_;
+  ++generation_->writers;
   reserved_ = true;
   *batch_ = rocksdb::WriteBatch(bytes_ + wanted_.size() * 256);
   const bool soon = !again_ && store.needs_room();

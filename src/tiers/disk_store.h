@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -150,7 +151,8 @@ class DiskStore {
   rocksdb::Status load_generation(Generation& generation);
   rocksdb::Status load_lane(Generation& generation, std::uint64_t lane);
   std::optional<DiskFault> new_generation(std::uint64_t first);
-  std::optional<DiskFault> drop(const std::shared_ptr<Generation>& generation);
+  // Nobody writes to it any more. Returns how many objects are gone with it: the index forgets them at the same moment.
+  std::expected<std::uint64_t, DiskFault> drop(const std::shared_ptr<Generation>& generation);
   std::optional<DiskFault> make_room(const std::atomic<bool>& stop, bool keep_hit);
   std::optional<DiskFault> evict_oldest(const std::atomic<bool>& stop, bool keep_hit, bool& evicted);
   std::optional<DiskFault> carry_on(Generation& from, std::span<const std::uint64_t> hashes,
@@ -166,7 +168,7 @@ class DiskStore {
   // With mutex_. Puts leave a third of a generation, so that what is worth keeping can be written again.
   bool has_room(std::uint64_t charge, std::uint64_t objects) const;
   bool needs_room() const;
-  std::shared_ptr<Generation> generation_of(std::uint64_t number) const;
+  std::shared_ptr<Generation> generation_of(std::uint64_t number) const;  // null: it was dropped
 
   const DiskTierOptions options_;
   const std::uint64_t generation_bytes_, write_buffer_bytes_;

@@ -34,6 +34,7 @@ struct DiskStore::Generation {
   // With the store's lock:
   std::uint64_t charged = 0;          // what its files take at most
   std::vector<std::uint64_t> hashes;  // of the objects in it
+  std::uint32_t writers = 0;          // with room reserved in it; it is not dropped before they have ended
   bool dirty = false;                 // has objects that are not in a file yet
 };
 

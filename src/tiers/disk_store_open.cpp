@@ -155,7 +155,7 @@ std::optional<DiskFault> DiskStore::load() {
   for (const auto& [first, generation] : all) {
     if (generation->handles.size() != kLanes) {
       // A crash between the lanes, when the generation was made and empty, or was dropped.
-      if (auto fault = drop(generation)) return fault;
+      if (const auto dropped = drop(generation); !dropped) return dropped.error();
       continue;
     }
     const rocksdb::Status status = load_generation(*generation);
@@ -163,11 +163,7 @@ std::optional<DiskFault> DiskStore::load() {
     if (!is_damage(status)) return fault_of(status);
     log(fmt::format("disk cache {}: files of {} are damaged; {} objects or more are lost", options_.path.string(),
                     family_name(first, 0), generation->hashes.size()));
-    for (const std::uint64_t hash : generation->hashes) {
-      const DiskEntry* entry = index_.find(hash);
-      if (entry && entry->number >= first) index_.erase(hash, entry->number);
-    }
-    if (auto fault = drop(generation)) return fault;
+    if (const auto dropped = drop(generation); !dropped) return dropped.error();
   }
   return {};
 }

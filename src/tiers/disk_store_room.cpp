@@ -95,46 +95,50 @@ std::optional<DiskFault> DiskStore::flush_generations() {
   return {};
 }
 
-std::optional<DiskFault> DiskStore::drop(const std::shared_ptr<Generation>& generation) {
+std::expected<std::uint64_t, DiskFault> DiskStore::drop(const std::shared_ptr<Generation>& generation) {
   const auto status = db_->DropColumnFamilies(generation->handles);
-  if (!status.ok()) return fault_of(status);
+  if (!status.ok()) return std::unexpected(fault_of(status));
   std::shared_ptr<Generation> dropped;  // the files go with the last one who reads from it
   const std::lock_guard lock(mutex_);
+  // One critical section: whoever finds an object in the index also finds its generation.
   if (const auto found = generations_.find(generation->first); found != generations_.end()) {
     dropped = std::move(found->second);
     generations_.erase(found);
   }
-  return {};
+  const auto after = generations_.upper_bound(generation->first);
+  const std::uint64_t end = after == generations_.end() ? UINT64_MAX : after->first;
+  std::uint64_t gone = 0;
+  for (const std::uint64_t hash : generation->hashes) {
+    const DiskEntry* entry = index_.find(hash);
+    if (entry && entry->number >= generation->first && entry->number < end) gone += index_.erase(hash, entry->number);
+  }
+  return gone;
 }
 
 std::optional<DiskFault> DiskStore::evict_oldest(const std::atomic<bool>& stop, bool keep_hit, bool& evicted) {
   std::shared_ptr<Generation> oldest;
   std::vector<std::uint64_t> kept;
-  std::uint64_t last = 0;
   {
     const std::lock_guard lock(mutex_);
-    wanted_ = false;
     nothing_to_evict_ = generations_.size() < 2;
+    // Writers end soon, and only the newest generation gets new ones. Until then wanted_ stays, and the keeper comes
+    // back.
+    if (!nothing_to_evict_ && generations_.begin()->second->writers > 0) return {};
+    wanted_ = false;
     if (nothing_to_evict_) return {};
     oldest = generations_.begin()->second;
-    last = std::next(generations_.begin())->first - 1;
+    const std::uint64_t last = std::next(generations_.begin())->first - 1;
     if (keep_hit) kept = index_.worth_keeping(oldest->hashes, oldest->first, last, generation_bytes_ / 3);
   }
   if (!kept.empty()) {
     if (auto fault = carry_on(*oldest, kept, stop)) return fault;
   }
-  if (auto fault = drop(oldest)) return fault;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::uint64_t hash : oldest->hashes) {
-      const DiskEntry* entry = index_.find(hash);
-      if (entry && entry->number >= oldest->first && entry->number <= last) {
-        evicted_ += index_.erase(hash, entry->number);
-      }
-    }
-  }
+  const auto gone = drop(oldest);
+  if (!gone) return gone.error();
   oldest.reset();
   evicted = true;
+  const std::lock_guard lock(mutex_);
+  evicted_ += *gone;
   return {};
 }
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "quire/base/readable.h"
+#include "quire/tiers/disk_slot.h"
 #include "quire/tiers/disk_store.h"
 #include "quire/tiers/disk_tier_internal.h"
 #include "quire/tiers/queue.h"
@@ -35,7 +36,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kBatch = 4;    // jobs that a worker takes at once
+constexpr std::size_t kBatch = Slot::kBatch;
 constexpr int kBackgroundNice = 10;  // more than others have
 // An object may be so large a part of the limit. Two generations of room are made ahead, and they are a sixteenth.
 constexpr std::uint64_t kLargestPart = 16;
@@ -48,60 +49,6 @@ void give_way() {
   const sched_param none{};
   (void)::sched_setscheduler(static_cast<pid_t>(thread), SCHED_BATCH, &none);
 }
-
-// The jobs that a worker has. Whoever takes a job out of Waiting answers it: the worker, or the watchdog.
-class Slot {
- public:
-  // The jobs begin now. The caller fills `jobs` before.
-  std::array<TierJob, kBatch> jobs;
-  void begin(std::size_t count, Clock::time_point deadline) {
-    const std::lock_guard lock(mutex_);
-    count_ = count;
-    deadline_ = deadline;
-    states_.fill(State::Waiting);
-  }
-  void end() {
-    const std::lock_guard lock(mutex_);
-    count_ = 0;
-  }
-  // True: the caller answers the job.
-  bool finish(std::size_t i) {
-    const std::lock_guard lock(mutex_);
-    if (states_[i] != State::Waiting) return false;
-    states_[i] = State::Finished;
-    return true;
-  }
-  // True: the caller may touch the job's memory until release().
-  bool hold(std::size_t i) {
-    const std::lock_guard lock(mutex_);
-    if (states_[i] != State::Waiting) return false;
-    states_[i] = State::Held;
-    return true;
-  }
-  void release(std::size_t i) {
-    const std::lock_guard lock(mutex_);
-    states_[i] = State::Waiting;
-  }
-  // For the watchdog: the jobs that are late, which it has to answer. `late`: whether the worker is late at all.
-  std::size_t take_late(Clock::time_point now, std::array<TierJob, kBatch>& taken, bool& late) {
-    const std::lock_guard lock(mutex_);
-    std::size_t count = 0;
-    late = count_ > 0 && now >= deadline_;
-    for (std::size_t i = 0; late && i < count_; ++i) {
-      if (states_[i] != State::Waiting) continue;
-      states_[i] = State::Finished;
-      taken[count++] = jobs[i];
-    }
-    return count;
-  }
-
- private:
-  enum class State : std::uint8_t { Waiting, Held, Finished };
-  std::mutex mutex_;
-  std::size_t count_ = 0;
-  Clock::time_point deadline_;
-  std::array<State, kBatch> states_{};
-};
 
 // Jobs of one kind, and who does them.
 struct Lane {
@@ -325,8 +272,8 @@ class DiskTier final : public Tier {
         }
       } catch (const std::exception& error) {
         // RocksDB throws when memory is short. Nothing is half done: a job is answered after its work.
-        fail_with({DiskFault::Kind::Broken, fmt::format("{}: {}", options_.path.string(), error.what())});
         for (std::size_t i = 0; i < count; ++i) finish(slot, i, TierOutcome::Failed);
+        fail_with({DiskFault::Kind::Broken, fmt::format("{}: {}", options_.path.string(), error.what())});
       }
       slot.end();
     }
@@ -344,16 +291,14 @@ class DiskTier final : public Tier {
       const std::lock_guard lock(count_mutex_);
       ++counts_.damaged[static_cast<std::size_t>(read.fault)];
     }
-    if (!slot.hold(i)) return;
-    if (read.outcome == TierOutcome::Done && job.bytes > 0) {
-      std::memcpy(job.data, object.data() + kObjectHeaderBytes, job.bytes);
-    }
     if (read.outcome == TierOutcome::Done) {
+      const Slot::Hold hold(slot, i);
+      if (!hold) return;
+      if (job.bytes > 0) std::memcpy(job.data, object.data() + kObjectHeaderBytes, job.bytes);
       const std::lock_guard lock(count_mutex_);
       counts_.bytes_read += job.bytes;
       counts_.read_seconds += std::chrono::duration<double>(Clock::now() - began).count();
     }
-    slot.release(i);
     finish(slot, i, read.outcome);
   }
 
@@ -397,10 +342,11 @@ class DiskTier final : public Tier {
     auto fault = write.reserve(began + options_.timeout / 3);
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; !fault && i < count; ++i) {
-      if (!chosen[i] || !slot.hold(i)) continue;
+      if (!chosen[i]) continue;
+      const Slot::Hold hold(slot, i);
+      if (!hold) continue;
       write.add(slot.jobs[i].key, std::span(slot.jobs[i].data, slot.jobs[i].bytes));
       bytes += slot.jobs[i].bytes;
-      slot.release(i);
     }
     if (!fault) fault = write.commit(began + options_.timeout * 2 / 3);
     if (fault) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "quire/tiers/disk_index.h"
+#include "quire/tiers/disk_slot.h"
 #include "quire/tiers/disk_tier_testing.h"
 
 namespace quire::tiers {
@@ -345,6 +346,25 @@ TEST(DiskIndex, KeepsWhatHasMostHitsWithinTheBytes) {
   EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 200), (std::vector<std::uint64_t>{3, 4}));
   EXPECT_EQ(index.worth_keeping(hashes, 10, 20, 1000), (std::vector<std::uint64_t>{3, 4, 2}));
   EXPECT_TRUE(index.worth_keeping(hashes, 10, 20, 99).empty());
+}
+
+TEST(DiskSlot, AJobThatIsHeldWhenMemoryRunsOutCanStillBeAnswered) {
+  Slot slot;
+  slot.begin(2, Slot::Clock::now());
+  std::array<TierJob, Slot::kBatch> late_jobs;
+  bool late = false;
+  try {
+    const Slot::Hold hold(slot, 0);
+    ASSERT_TRUE(hold);
+    EXPECT_FALSE(slot.finish(0)) << "its memory is in use";
+    EXPECT_EQ(slot.take_late(Slot::Clock::now(), late_jobs, late), 1u) << "the other one";
+    EXPECT_FALSE(Slot::Hold(slot, 1)) << "the watchdog has answered it";
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+  }
+  EXPECT_TRUE(slot.finish(0));
+  EXPECT_FALSE(slot.finish(0)) << "once";
+  EXPECT_FALSE(slot.finish(1));
 }
 
 // The index is in memory: no thread has to be woken to know whether an object is there.

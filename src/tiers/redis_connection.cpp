@@ -349,8 +349,13 @@ void RedisConnection::lost_to_server(const Transfer& transfer) {
     close(transfer.state == Transfer::State::Closed ? "the server closed the connection" : transfer.problem);
     return;
   }
+  close_clean("the server closed the connection");
+}
+
+void RedisConnection::close_clean(const std::string& why) {
+  const auto self = shared_from_this();  // the owner lets go of it
   close("", false);
-  owner_.closed(*this, "the server closed the connection", true);
+  owner_.closed(*this, why, true);
 }
 
 void RedisConnection::tick(RedisClock::time_point now) {
@@ -364,12 +369,9 @@ void RedisConnection::tick(RedisClock::time_point now) {
     close(fmt::format("no answer for {} ms", timeout.count()));
     return;
   }
-  for (const RedisRequest* request : pipeline_) {
-    if (now > request->deadline) {
-      close("too slow");
-      return;
-    }
-  }
+  // The server answers, only too slowly for so much at a time. What else it is asked for need not wait for that.
+  const auto late = [&](const RedisRequest* request) { return now > request->deadline; };
+  if (std::ranges::any_of(pipeline_, late)) close_clean("too slow");
 }
 
 void RedisConnection::close(const std::string& why, bool tell) {

@@ -8,12 +8,10 @@
 //
 // What always holds
 // - A request that was queued ends exactly once, before closed() is called. It belongs to the caller, who keeps it
-// alive
-//   until then. Its memory is touched only between queue() and that moment, and only on the thread of `io`.
+//   alive until then. Its memory is touched only between queue() and that moment, and only on the thread of `io`.
 // - The connection is closed when no byte has moved for the timeout while a request waits, when a request is older than
-// its
-//   deadline, and when the server says something that is not the Redis protocol. It is not opened again: make a new
-//   one.
+//   its deadline, and when the server says something that is not the Redis protocol. It is not opened again: make a
+//   new one.
 //
 // Who may call: the thread that runs `io`. tick() is called there every few milliseconds by the owner.
 #pragma once
@@ -64,7 +62,8 @@ class RedisConnection : public std::enable_shared_from_this<RedisConnection> {
     virtual ~Owner() = default;
     virtual void ready(RedisConnection& connection) = 0;
     virtual void room(RedisConnection& connection) = 0;  // requests have ended, some more can be queued
-    // `clean`: the server closed it while nothing was under way.
+    // `clean`: that says nothing against the server. It closed the connection while nothing was under way, or a
+    // request was past its deadline while bytes still moved.
     virtual void closed(RedisConnection& connection, const std::string& why, bool clean) = 0;
   };
 
@@ -102,6 +101,7 @@ class RedisConnection : public std::enable_shared_from_this<RedisConnection> {
   void expect_next();
   Transfer write_some();
   void lost_to_server(const Transfer& transfer);
+  void close_clean(const std::string& why);
 
   boost::asio::io_context& io_;
   const RedisSettings& settings_;

@@ -79,7 +79,7 @@ void RedisNode::closed(RedisConnection& connection, const std::string& why, bool
     fail(why);
     return;
   }
-  // A server closes connections that are idle. The next request opens a new one.
+  // Of this lane alone; the next request opens a new one.
   for (Lane& lane : lanes_) {
     if (!lane.queue.empty() && lane.connection == nullptr) connect(lane);
   }

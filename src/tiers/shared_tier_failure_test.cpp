@@ -124,6 +124,30 @@ TEST_F(SharedTierFailure, ADrippingServerIsTooSlow) {
   EXPECT_LT(since(begin), 2000ms);
 }
 
+// Bytes still move, so the server is alive: only the connection of the writes is given up.
+TEST_F(SharedTierFailure, AWriteThatIsTooSlowFailsAndReadsGoOn) {
+  FakeRedis server;
+  open(server.url("timeout=200ms"));
+  auto bytes = test_bytes(1, kSize), slow = test_bytes(2, kSize);
+  ASSERT_EQ(jobs_->put(test_key(1), bytes), TierOutcome::Done);
+  server.set_hook(answer("SET", {.bytes = "+" + std::string(200, 'O') + "\r\n", .pause_per_byte = 20ms}));
+  const TierJob put{TierJob::Kind::Put, test_key(2), slow.data(), slow.size(), 7};
+  ASSERT_EQ(tier_->submit({&put, 1}), 1u);
+  const auto begin = Clock::now();
+  std::optional<TierOutcome> ended;
+  std::size_t after = 0;
+  while (since(begin) < 10s && after < 20) {
+    EXPECT_EQ(jobs_->get(test_key(1), bytes), TierOutcome::Done) << since(begin).count() << " ms";
+    EXPECT_EQ(tier_->usage().problem, "");
+    if (!ended) ended = outcomes_.wait_for(7, 1ms);
+    after += ended.has_value();
+  }
+  EXPECT_EQ(ended, TierOutcome::Failed);
+  EXPECT_GE(since(begin), 900ms) << "five timeouts";
+  server.set_hook({});
+  EXPECT_EQ(jobs_->put(test_key(2), slow), TierOutcome::Done) << "at the first attempt";
+}
+
 TEST_F(SharedTierFailure, AConnectionThatEndsInTheMiddleOfAnObjectFailsTheJob) {
   FakeRedis server;
   open(server.url());

@@ -156,6 +156,7 @@ void Tiers::take(const Arrived& arrived) {
   close_ticket(arrived.ticket);
   if (arrived.kind == TierJob::Kind::Put) {
     Leaving& object = leaving_[ticket.leaving];
+    if (arrived.outcome != TierOutcome::Done) went_without(object);
     if (--object.open == 0 && object.to == 0) {
       staging_->give_back(object.cell);
       free_leaving_.push_back(ticket.leaving);

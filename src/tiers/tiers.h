@@ -10,8 +10,9 @@
 //
 // How content leaves. The pool tells of every page and checkpoint that it publishes. advance() copies it to staging
 // memory, a bounded number of bytes at a time, and hands it to every tier. Content that is evicted before its turn came
-// is copied then, if there is room in the staging memory; otherwise it is lost (and counted). With write_back, content
-// is copied only when it is evicted.
+// is copied then, if there is room in the staging memory; otherwise it is lost (and counted). So is content that some
+// tier did not take or failed to store: it is offered once more, and not before. With write_back, content is copied
+// only when it is evicted.
 //
 // How it comes back. Names are computed from the prompt (object_name.h). All tiers are asked at once. What is found is
 // read into staging memory and promoted into the pool as cached prefixes, exactly as if it had been computed. Where a
@@ -128,6 +129,9 @@ class Tiers final : public ContentObserver, public TierListener {
   void fetch(FetchId id, std::uint32_t first_block);
   FetchStatus status(FetchId id) const;
   std::uint32_t known_blocks(FetchId id) const;  // in the pool, when it looked
+  // Whether all that is found from this block on can lie in staging memory at a time. What fetch() brings behind blocks
+  // that are still computed has to.
+  bool can_wait(FetchId id, std::uint32_t first_block) const;
   void end(FetchId id);
 
   TiersStats stats() const;
@@ -149,7 +153,7 @@ class Tiers final : public ContentObserver, public TierListener {
   struct NodeInfo {
     PrefixIndex::Key key;  // of the node that this is about
     ObjectName name{};
-    std::uint16_t copied = 0;  // a bit for each class
+    std::uint16_t copied = 0;  // a bit for each class: every tier has it, or has it in work
     bool named = false;
   };
   struct Pending {
@@ -160,6 +164,9 @@ class Tiers final : public ContentObserver, public TierListener {
   };
   struct Leaving {  // copied to a cell
     ObjectKey key;
+    PrefixIndex::Key node_key;  // of the node that it was copied from
+    std::uint32_t node = kNoIndex;
+    std::uint32_t cls = 0;
     Staging::Cell cell;
     TierSet to = 0;         // tiers that did not take it yet
     std::uint8_t open = 0;  // tiers that have it in work
@@ -168,6 +175,8 @@ class Tiers final : public ContentObserver, public TierListener {
   NodeInfo& info(std::uint32_t node);
   ObjectName root(Namespace name_space) const;
   ObjectKey key_of(std::uint32_t node, std::uint32_t cls);
+  TierSet promoted_from(std::uint32_t node, std::uint32_t cls) const;
+  void went_without(const Leaving& object);
   bool copy_out(std::uint32_t node, std::uint32_t cls, TierSet skip);
   void copy_pending();
   PoolResult<void> finish_copies();
@@ -232,6 +241,7 @@ class Tiers final : public ContentObserver, public TierListener {
   std::uint32_t best_end(const Fetch& fetch) const;
   std::uint32_t next_goal(const Fetch& fetch) const;
   bool is_complete(const Fetch& fetch, std::uint32_t end) const;
+  bool has_cells(const Fetch& fetch, std::uint32_t first, std::uint32_t end) const;
   bool may_load(const Fetch& fetch) const;
   template <typename Visit>
   bool each_needed(const Fetch& fetch, std::uint32_t first, std::uint32_t end, Visit visit) const;
@@ -265,10 +275,9 @@ class Tiers final : public ContentObserver, public TierListener {
   FetchId last_fetch_ = 0;
   std::vector<Ticket> tickets_;
   std::uint64_t free_ticket_ = UINT64_MAX;
-  bool promoting_ = false;  // stored() is told of content that came from `promoting_from_`
-  TierSet promoting_from_ = 0;
-  std::uint64_t moved_bytes_ = 0;  // promoted in this call of advance()
-  struct Reading {                 // how fast a tier reads
+  const Fetch* promoting_ = nullptr;  // stored() is told of what it has brought
+  std::uint64_t moved_bytes_ = 0;     // promoted in this call of advance()
+  struct Reading {                    // how fast a tier reads
     double seconds_per_byte = 0;
     std::uint32_t open = 0;   // jobs in work
     std::uint64_t bytes = 0;  // read since the first of them was submitted

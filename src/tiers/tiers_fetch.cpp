@@ -143,10 +143,17 @@ void Tiers::ask(Fetch& fetch) {
 // computed. Stops when visit(block, class) returns false, and returns that.
 template <typename Visit>
 bool Tiers::each_needed(const Fetch& fetch, std::uint32_t first, std::uint32_t end, Visit visit) const {
-  const std::uint32_t from = first > fetch.known ? first : 0;
+  // What lies before all windows is not even looked at.
+  std::array<std::uint32_t, kMaxClasses> needed_from{};
+  std::uint32_t from = end;
+  for (std::uint32_t g = 0; g < groups(); ++g) {
+    needed_from[g] = pool_->first_block_needed(g, end * block_size());
+    from = std::min(from, needed_from[g]);
+  }
+  if (first > fetch.known) from = std::max(from, first);
   for (std::uint32_t b = from; b < end; ++b) {
     for (std::uint32_t g = 0; g < groups(); ++g) {
-      if (b < pool_->first_block_needed(g, end * block_size())) continue;
+      if (b < needed_from[g]) continue;
       if (wanted(fetch, b, g).state == Wanted::State::InPool) continue;
       if (!visit(b, g)) return false;
     }
@@ -174,9 +181,26 @@ std::uint32_t Tiers::best_end(const Fetch& fetch) const {
 }
 
 bool Tiers::is_complete(const Fetch& fetch, std::uint32_t end) const {
+  // The state first: most blocks have none, and whoever asks goes through all of them.
+  if (pool_->layout().has_recurrent() && wanted(fetch, end - 1, groups()).state == Wanted::State::Absent) return false;
   return each_needed(fetch, fetch.first, end, [&](std::uint32_t block, std::uint32_t cls) {
     return wanted(fetch, block, cls).state != Wanted::State::Absent;
   });
+}
+
+// Whether everything that is needed of these blocks can have a cell at the same time. Those of what leaves are left
+// out.
+bool Tiers::has_cells(const Fetch& fetch, std::uint32_t first, std::uint32_t end) const {
+  std::array<std::uint32_t, kMaxClasses> cells{};
+  return each_needed(fetch, first, end, [&](std::uint32_t block, std::uint32_t cls) {
+    if (wanted(fetch, block, cls).host != UINT32_MAX) return true;
+    return ++cells[cls] <= staging_->cells(cls) - staging_->cells(cls) / 4;
+  });
+}
+
+bool Tiers::can_wait(FetchId id, std::uint32_t first_block) const {
+  const Fetch* fetch = find(id);
+  return fetch != nullptr && has_cells(*fetch, std::max(first_block, fetch->known), fetch->end);
 }
 
 // How far the next promotion goes. In pieces cells become free on the way. Otherwise everything that it needs must have
@@ -185,16 +209,7 @@ std::uint32_t Tiers::next_goal(const Fetch& fetch) const {
   if (in_pieces()) return fetch.end;
   for (std::uint32_t goal = fetch.end; goal > std::max(fetch.first, fetch.promoted); --goal) {
     if (goal != fetch.end && !is_complete(fetch, goal)) continue;
-    std::array<std::uint32_t, kMaxClasses> cells{};
-    (void)each_needed(fetch, fetch.first, goal, [&](std::uint32_t block, std::uint32_t cls) {
-      cells[cls] += wanted(fetch, block, cls).host == UINT32_MAX ? 1 : 0;
-      return true;
-    });
-    bool fits = true;
-    for (std::uint32_t c = 0; c < classes(); ++c) {
-      fits = fits && cells[c] <= staging_->cells(c) - staging_->cells(c) / 4;
-    }
-    if (fits) return goal;
+    if (has_cells(fetch, fetch.first, goal)) return goal;
   }
   return 0;
 }
@@ -362,8 +377,7 @@ bool Tiers::promote(Fetch& fetch, PoolResult<void>& fenced) {
     const auto before = std::span<const Token>(fetch.tokens).first(std::size_t{fetch.first} * block_size());
     if (pool_->known_blocks(before, fetch.name_space, path) < fetch.first) return false;
   }
-  promoting_ = true;
-  promoting_from_ = from;
+  promoting_ = &fetch;
   const auto sequence = pool_->promote(std::span<const Token>(fetch.tokens).first(std::size_t{upto} * block_size()),
                                        fetch.name_space, objects);
   if (sequence) {
@@ -372,7 +386,7 @@ bool Tiers::promote(Fetch& fetch, PoolResult<void>& fenced) {
     const auto released = pool_->release(*sequence);
     QUIRE_CHECK(released.has_value(), "the sequence was just made");
   }
-  promoting_ = false;
+  promoting_ = nullptr;
   if (!sequence) {
     ++counters_.promotions_refused;
     fetch.no_room = sequence.error().code == PoolError::Code::Exhausted;

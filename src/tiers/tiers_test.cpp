@@ -1,7 +1,10 @@
 #include "quire/tiers/tiers.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -238,6 +241,51 @@ TEST_P(TiersOfAPool, WhatComesFromOneTierIsWrittenToTheOthers) {
   server.settle();
   EXPECT_FALSE(disk.empty());
   EXPECT_EQ(server.memory[1]->usage().puts, 0u) << "it has them already";
+}
+
+// A promotion that has objects of several tiers: none of these tiers has all of them.
+TEST_P(TiersOfAPool, WhatComesFromSeveralTiersAtOnceIsWrittenToThoseThatDoNotHaveIt) {
+  const auto prompt = counting(0, 41);
+  Store all, disk, shared;
+  Server(GetParam().model, {&all}).compute(prompt);
+  for (const auto& object : all) (disk.size() <= shared.size() ? disk : shared).insert(object);
+  Server server(GetParam().model, {&disk, &shared}, {.staging_bytes = 1 << 20});
+  EXPECT_EQ(server.bring(prompt), 40u);
+  server.settle();
+  const auto in_both = std::ranges::count_if(disk, [&](const auto& object) { return shared.contains(object.first); });
+  EXPECT_EQ(static_cast<std::uint64_t>(in_both), server.tiers.stats().promoted);
+}
+
+TEST_P(TiersOfAPool, WhatATierCouldNotStoreIsOfferedAgainWhenItIsEvictedAndNotBefore) {
+  const auto prompt = counting(0, 41);
+  for (const bool refuses : {false, true}) {  // a tier fails, or takes nothing for longer than it is waited for
+    Store disk, shared;
+    Server server(GetParam().model, {&disk, &shared}, {.staging_bytes = 1 << 20}, 1 << 14);
+    server.memory[1]->down = !refuses;
+    server.memory[1]->capacity = refuses ? 0 : SIZE_MAX;
+    server.compute(prompt);
+    if (refuses) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+      server.settle();
+    }
+    ASSERT_FALSE(disk.empty());
+    EXPECT_FALSE(server.tiers.busy()) << "nothing is tried again and again";
+    EXPECT_EQ(server.memory[1]->usage().failed, refuses ? 0 : disk.size());
+    EXPECT_TRUE(shared.empty());
+    const std::size_t objects = disk.size();
+    const auto first = disk;
+
+    server.memory[1]->down = false;
+    server.memory[1]->capacity = SIZE_MAX;
+    server.settle();
+    EXPECT_TRUE(shared.empty());
+    const auto late = [&] {
+      return static_cast<std::size_t>(
+          std::ranges::count_if(first, [&](const auto& object) { return shared.contains(object.first); }));
+    };
+    for (int i = 1; late() < objects && i < 60; ++i) server.compute(counting(1000 * i, 41));
+    EXPECT_EQ(late(), objects);
+  }
 }
 
 TEST_P(TiersOfAPool, ThatFailMakeNothingWorse) {

@@ -57,19 +57,36 @@ ObjectKey Tiers::key_of(std::uint32_t node, std::uint32_t cls) {
   return {.name = info(node).name, .cls = cls == groups() ? ObjectKey::kCheckpoint : static_cast<std::uint8_t>(cls)};
 }
 
+// The tier that an object of the promotion under way was read from. A promotion may have objects of several tiers, and
+// of the host.
+Tiers::TierSet Tiers::promoted_from(std::uint32_t node, std::uint32_t cls) const {
+  const std::uint32_t block = pool_->prefix_index().node(node).block;
+  if (promoting_ == nullptr || block >= promoting_->blocks) return 0;
+  const Wanted& object = wanted(*promoting_, block, cls);
+  if (object.state != Wanted::State::Ready || object.host != UINT32_MAX) return 0;
+  return static_cast<TierSet>(1u << object.from);
+}
+
+// Some tier does not have the object. It is offered again when the pool evicts it or publishes it anew, and not at
+// once: the tier may be down for long.
+void Tiers::went_without(const Leaving& object) {
+  NodeInfo& known = infos_[object.node];
+  if (known.key == object.node_key) known.copied &= static_cast<std::uint16_t>(~(1u << object.cls));
+}
+
 void Tiers::stored(std::uint32_t node, std::uint32_t cls) noexcept {
   if (pool_ == nullptr || tiers_.empty()) return;
-  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1);
+  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1), from = promoted_from(node, cls);
   NodeInfo& known = info(node);
   const auto bit = static_cast<std::uint16_t>(1u << cls);
-  if (promoting_ && promoting_from_ == all) known.copied |= bit;  // every tier has it
+  if (from == all) known.copied |= bit;  // every tier has it
   if (options_.write_back || (known.copied & bit) != 0) return;
   if (pending_count_ == pending_.size()) {  // the oldest gives way; it is copied when it is evicted
     pending_first_ = (pending_first_ + 1) % pending_.size();
     --pending_count_;
   }
   pending_[(pending_first_ + pending_count_++) % pending_.size()] = {
-      .key = known.key, .node = node, .cls = cls, .skip = promoting_ ? promoting_from_ : TierSet{0}};
+      .key = known.key, .node = node, .cls = cls, .skip = from};
 }
 
 void Tiers::dropping(std::uint32_t node, std::uint32_t cls) noexcept {
@@ -117,13 +134,17 @@ bool Tiers::copy_out(std::uint32_t node, std::uint32_t cls, TierSet skip) {
   const std::uint32_t place = free_leaving_.back();  // there are as many as cells
   free_leaving_.pop_back();
   const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1);
+  NodeInfo& known = info(node);
   leaving_[place] = {.key = key_of(node, cls),
+                     .node_key = known.key,
+                     .node = node,
+                     .cls = cls,
                      .cell = cell,
                      .to = static_cast<TierSet>(all & ~skip),
                      .open = 0,
                      .since = Clock::now()};
   copying_.push_back(place);
-  info(node).copied |= static_cast<std::uint16_t>(1u << cls);
+  known.copied |= static_cast<std::uint16_t>(1u << cls);
   ++counters_.written;
   counters_.written_bytes += object.bytes;
   return true;
@@ -197,7 +218,9 @@ void Tiers::offer_leaving() {
     if (takes) continue;
     for (const std::uint32_t place : to_offer_) {
       Leaving& object = leaving_[place];
-      if (now - object.since >= kPatience) object.to = static_cast<TierSet>(object.to & ~(1u << tier));
+      if ((object.to >> tier & 1) == 0 || now - object.since < kPatience) continue;
+      object.to = static_cast<TierSet>(object.to & ~(1u << tier));
+      went_without(object);
     }
   }
   std::erase_if(to_offer_, [&](std::uint32_t place) {
