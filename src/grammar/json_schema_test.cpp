@@ -1,11 +1,13 @@
 #include "quire/grammar/json_schema.h"
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "quire/grammar/json_schema_testing.h"
 
@@ -115,6 +117,63 @@ TEST(JsonSchema, ArraysHaveItemsPrefixesAndCounts) {
   expect(R"({"type": "array", "prefixItems": [{}, {}], "items": false, "minItems": 2})", {"[1, 2]"},
          {"[1]", "[1, 2, 3]"});
   expect(R"({"type": "array", "minItems": 3, "maxItems": 100000})", {"[1, 2, 3]"}, {"[1, 2]"});
+}
+
+TEST(JsonSchema, ALongPrefixIsNoDeepRecursion) {
+  const auto list = [](int count, const std::string& one) {
+    std::string result = "[" + one;
+    for (int i = 1; i < count; ++i) result += "," + one;
+    return result + "]";
+  };
+  const CompiledSchema long_one(R"({"type": "array", "items": false, "prefixItems": )" + list(3'000, "true") + "}");
+  EXPECT_EQ(long_one.error(), "");
+  EXPECT_TRUE(long_one.admits("[1, 2]"));
+  EXPECT_TRUE(long_one.admits(list(3'000, "1")));
+  EXPECT_FALSE(long_one.admits(list(3'001, "1")));
+  expect_refused(R"({"type": "array", "prefixItems": )" + list(300'000, "true") + "}", "the schema is too large");
+  const CompiledSchema between(R"({"type": "array", "prefixItems": )" + list(50'000, "true") + "}");
+  EXPECT_TRUE(between.error().empty() || between.error().ends_with(" is too large")) << between.error();
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "prefixItems": )" + list(50'000, "true") + "}",
+                 "#/contains: cannot be enforced together with so many items");
+}
+
+// Threads of a server may have less than the main one.
+void with_a_small_stack(const std::function<void()>& run) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{512} << 10);
+  pthread_t thread{};
+  std::function<void()> copy = run;
+  const auto start = [](void* given) -> void* {
+    (*static_cast<std::function<void()>*>(given))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, start, &copy), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(JsonSchema, ManyPropertiesAreNoDeepRecursion) {
+  const auto properties = [](int count) {
+    std::string result = R"("type": "object", "properties": {)";
+    for (int i = 0; i < count; ++i) result += fmt::format("{}\"n{}\": true", i == 0 ? "" : ",", i);
+    return result + "}";
+  };
+  with_a_small_stack([&] { EXPECT_EQ(CompiledSchema("{" + properties(5'000) + "}").error(), ""); });
+  const CompiledSchema many("{" + properties(5'000) + "}");
+  EXPECT_EQ(many.error(), "");
+  EXPECT_TRUE(many.admits(R"({"n7": 1, "n4999": 2, "x": 3})"));
+  EXPECT_FALSE(many.admits(R"({"n7": 1, "n6": 2})"));
+  const CompiledSchema counted("{" + properties(3'000) + R"(, "minProperties": 1, "additionalProperties": false})");
+  EXPECT_EQ(counted.error(), "");
+  EXPECT_TRUE(counted.admits(R"({"n2999": 1})"));
+  EXPECT_FALSE(counted.admits("{}"));
+  for (const int count : {19'998, 30'000}) {
+    const CompiledSchema large("{" + properties(count) + "}");
+    EXPECT_TRUE(large.error() == "" || large.error() == "there are too many properties" ||
+                large.error() == "the schema is too large")
+        << large.error();
+  }
 }
 
 TEST(JsonSchema, ContainsIsEnforced) {

@@ -155,13 +155,18 @@ void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
       return refuse_at(array.contains.front().item.schema, "contains", "so many of them cannot be enforced together");
     }
   }
-  if (hits > kMostItemsWrittenOut || (hits > 0 && array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
-      (hits > 0 && array.least > kMostItemsWrittenOut)) {
+  const bool many = (array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
+                    array.least > kMostItemsWrittenOut || array.prefix.size() > kMostItemsWrittenOut;
+  if (hits > kMostItemsWrittenOut || (hits > 0 && many)) {
     return refuse_at(array.contains.front().item.schema, "contains", "cannot be enforced together with so many items");
   }
   if (array.least > array.most) return;
   if (array.least == 0 && hits == 0) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('['), regexes_.text("]")}))});
+  }
+  // From the last position to the first, so that a long prefix does not make a deep recursion.
+  if (hits == 0) {
+    for (std::uint64_t count = array.prefix.size(); count > 1; --count) behind(array, count, 0);
   }
   if (const auto first = item(array, 0, hits)) grammar_.add(rule, {grammar_.terminal(texts_.open('[')), *first});
 }
