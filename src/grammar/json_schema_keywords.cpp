@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -148,12 +149,14 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       break;
     }
     case Const: {
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
       const json::value* only = &value;
       absorb_values(state, &only, 1);
       break;
     }
     case Enum: {
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of values");
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
       std::vector<const json::value*> values;
       for (const json::value& one : value.get_array()) values.push_back(&one);
       absorb_values(state, values.data(), values.size());
@@ -197,9 +200,19 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
   }
 }
 
+bool SchemaReader::is_finite(const json::value& value) {
+  if (!budget_.take(1)) return true;
+  const auto finite = [&](const json::value& one) { return is_finite(one); };
+  if (const json::array* array = value.if_array()) return std::all_of(array->begin(), array->end(), finite);
+  if (const json::object* object = value.if_object()) {
+    return std::all_of(object->begin(), object->end(), [&](const auto& member) { return is_finite(member.value()); });
+  }
+  return !value.is_double() || std::isfinite(value.get_double());
+}
+
 void SchemaReader::absorb_values(State& state, const json::value* const* first, std::size_t count) {
   auto& allowed = state.facts.allowed;
-  budget_.take(count);
+  if (!budget_.take(count)) return;
   if (!allowed) {
     allowed.emplace();
     for (std::size_t i = 0; i < count; ++i) {

@@ -104,6 +104,8 @@ class SchemaReader {
                     const boost::json::value& value);
   void absorb_reference(State& state, Work& work, const boost::json::object& schema, std::string_view name,
                         const boost::json::value& value, const Chain* chain);
+  // Whether the numbers in a value are: 1e400 in a schema is read as infinity, which JSON cannot write.
+  bool is_finite(const boost::json::value& value);
   void absorb_values(State& state, const boost::json::value* const* first, std::size_t count);
   void absorb_negated(State& state, Work& work, const boost::json::object& schema, const Chain* chain);
   void negate_keyword(std::vector<Option>& options, Work& work, const boost::json::object& schema, Keyword keyword,

@@ -46,6 +46,16 @@ TEST(JsonSchemaScalars, EnumAndConstAreWrittenInOneSpelling) {
   EXPECT_EQ(CompiledSchema(R"({"enum": [1, 2], "type": "string"})").error(), "#: no value fits the schema");
 }
 
+TEST(JsonSchemaScalars, ANumberThatIsNoneInJsonIsRefused) {
+  EXPECT_EQ(CompiledSchema(R"({"enum": [1e400]})").error(), "#/enum: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"enum": ["a", {"k": [-1e400]}]})").error(), "#/enum: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"properties": {"a": {"const": 1e400}}})").error(),
+            "#/properties/a/const: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"type": "number", "not": {"const": 1e400}})").error(),
+            "#/not/const: a number is too large");
+  expect(R"({"enum": [1e300]})", {"1e+300"}, {"inf"});
+}
+
 TEST(JsonSchemaScalars, LengthsCountCharactersNotBytesOrEscapes) {
   expect(R"({"type": "string", "minLength": 2, "maxLength": 3})",
          {"\"ab\"", "\"\u00e9\u00e9\u00e9\"", R"("\n\u00e9\\")", "\"\U0001F600\U0001F600\"", R"("\ud83d\ude00x")"},
