@@ -243,11 +243,11 @@ Result<bool> SchemaReader::admits(const Conjuncts& conjuncts, const json::value&
 Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value, bool listed) {
   budget_.take(3);
   if ((type_of(value) & facts.types) == 0) return false;
-  const auto same = [&](const json::value* other) { return other == &value || equal_values(*other, value); };
-  budget_.take(facts.excluded.size());
+  const auto same = [&](const json::value* other) {
+    return budget_.exhausted() || other == &value || equal_values(*other, value, budget_);
+  };
   if (std::any_of(facts.excluded.begin(), facts.excluded.end(), same)) return false;
   if (facts.allowed && !listed) {
-    budget_.take(facts.allowed->size());
     if (std::none_of(facts.allowed->begin(), facts.allowed->end(), same)) return false;
   }
   if (const json::string* text = value.if_string()) {

@@ -217,17 +217,19 @@ void SchemaReader::absorb_values(State& state, const json::value* const* first, 
     allowed.emplace();
     for (std::size_t i = 0; i < count; ++i) {
       // A value that is listed twice is written once.
-      if (count < 100 && std::any_of(allowed->begin(), allowed->end(),
-                                     [&](const json::value* other) { return equal_values(*other, *first[i]); })) {
+      if (count < 100 && std::any_of(allowed->begin(), allowed->end(), [&](const json::value* other) {
+            return equal_values(*other, *first[i], budget_);
+          })) {
         continue;
       }
       allowed->push_back(first[i]);
     }
     return;
   }
-  budget_.take(count * allowed->size());
   std::erase_if(*allowed, [&](const json::value* value) {
-    return std::none_of(first, first + count, [&](const json::value* other) { return equal_values(*value, *other); });
+    return std::none_of(first, first + count, [&](const json::value* other) {
+      return budget_.exhausted() || equal_values(*value, *other, budget_);
+    });
   });
   if (allowed->empty()) state.facts.types = 0;
 }
@@ -312,6 +314,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of names");
       for (const json::value& one : value.get_array()) {
         if (!one.is_string()) return fail_at(work, schema, name, "must be a list of names");
+        // It is compared with those that are known.
+        if (!budget_.take(1 + facts.required.size() / 4)) return;
         apply(facts, {.kind = Demand::Kind::Required, .name = std::string(one.get_string())});
       }
       break;

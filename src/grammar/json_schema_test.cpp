@@ -298,5 +298,27 @@ TEST(JsonSchema, HostileSchemasAreRefusedInBoundedSteps) {
   expect_refused("{\"properties\": {" + names + "}}", "the schema is too large");
 }
 
+TEST(JsonSchema, ComparingValuesIsCounted) {
+  // Two lists of long values that differ only at their ends: comparing each with each takes minutes.
+  const auto values = [](const std::string& end) {
+    std::string body, result;
+    for (int i = 0; i < 500; ++i) body += fmt::format("{},", i % 7);
+    for (int i = 0; i < 1'000; ++i) result += fmt::format("{}[{}\"{}{}\"]", i == 0 ? "" : ",", body, end, i);
+    return R"({"enum": [)" + result + "]}";
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  expect_refused("{\"allOf\": [" + values("a") + "," + values("b") + "]}", "the schema is too large");
+  expect_refused("{\"not\": " + values("a") + ", \"allOf\": [" + values("b") + "]}", "the schema is too large");
+  std::string names;
+  for (int i = 0; i < 60'000; ++i) names += fmt::format("{}\"name{:06}\"", i == 0 ? "" : ",", i);
+  expect_refused(R"({"type": "object", "required": [)" + names + "]}", "the schema is too large");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(JsonSchema, EqualValuesInTwoListsAreFound) {
+  expect(R"({"allOf": [{"enum": [1, "a", [1, {"k": 2.0}], 3]}, {"enum": [1.0, [1, {"k": 2}], "b", "a"]}]})",
+         {"1", R"("a")", R"([1, {"k": 2.0}])"}, {"3", R"("b")"});
+}
+
 }  // namespace
 }  // namespace quire::grammar

@@ -93,7 +93,7 @@ RegexId SchemaWriter::scalars(const Facts& facts) {
   }
   const auto excluded = [&](const json::value& value) {
     return std::any_of(facts.excluded.begin(), facts.excluded.end(),
-                       [&](const json::value* other) { return equal_values(*other, value); });
+                       [&](const json::value* other) { return equal_values(*other, value, grammar_.budget()); });
   };
   if ((facts.types & kNull) != 0) ways.push_back(regexes_.text("null"));
   if ((facts.types & kBoolean) != 0) {
