@@ -18,15 +18,6 @@ bool contains_any(const json::object& schema, std::initializer_list<std::string_
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) { return schema.contains(name); });
 }
 
-// prefixItems, or `items` as a list as it was until 2019-09.
-const json::array* prefix(const json::object& schema) {
-  for (const char* name : {"prefixItems", "items"}) {
-    const json::value* value = schema.if_contains(name);
-    if (value != nullptr && value->is_array()) return &value->get_array();
-  }
-  return nullptr;
-}
-
 const json::value* items_behind_prefix(const json::object& schema) {
   const json::value* items = schema.if_contains("items");
   if (items != nullptr && !items->is_array()) return items;
@@ -129,6 +120,15 @@ Conjuncts SchemaReader::witness_value(const Witness& witness) {
   if (witness.keyword != "propertyNames") result.push_back({.schema = witness.broken, .negated = true});
   if (witness.broken->is_bool()) result.clear();  // false: everything breaks it
   return result;
+}
+
+bool SchemaReader::has_prefix_items(const json::object& schema) const {
+  return (document_.draft() == 0 || document_.draft() >= 9) && schema.contains("prefixItems");
+}
+
+const json::array* SchemaReader::prefix(const json::object& schema) const {
+  const json::value* value = schema.if_contains(has_prefix_items(schema) ? "prefixItems" : "items");
+  return value == nullptr ? nullptr : value->if_array();
 }
 
 std::size_t SchemaReader::prefix_length(const Facts& facts) const {

@@ -72,14 +72,15 @@ SchemaKeyword schema_keyword(std::string_view name, int draft) {
   };
   const auto found = names.find(name);
   if (found == names.end()) return Annotation;
-  if (draft == 0 || draft >= 8) return found->second;
+  if (draft == 0) return found->second;
   switch (found->second) {
     case Const:
     case Contains:
     case PropertyNames: return draft >= 6 ? found->second : Annotation;
     case If: return draft >= 7 ? If : Annotation;
     case DependentRequired:
-    case DependentSchemas: return Annotation;
+    case DependentSchemas: return draft >= 8 ? found->second : Annotation;
+    case PrefixItems: return draft >= 9 ? PrefixItems : Annotation;
     default: return found->second;
   }
 }
@@ -364,12 +365,16 @@ void SchemaReader::absorb_array(State& state, Work& work, const json::object& sc
       }
       break;
     case Contains: {
-      const auto count = [&](std::string_view other, std::uint64_t fallback) {
-        const json::value* given = schema.if_contains(other);
-        const auto number = given == nullptr ? std::nullopt : decimal(*given);
-        return number && number->is_integer() && number->whole.size() < 10 ? std::stoull(number->whole) : fallback;
-      };
-      const std::uint64_t least = document_.draft() != 0 && document_.draft() < 8 ? 1 : count("minContains", 1);
+      std::uint64_t least = 1;
+      const json::value* given = schema.if_contains("minContains");
+      if (given != nullptr && (document_.draft() == 0 || document_.draft() >= 8)) {
+        const auto number = decimal(*given);
+        if (!number || !number->is_integer() || number->negative) {
+          return fail_at(work, schema, "minContains", "must be a whole number, at least 0");
+        }
+        if (number->whole.size() > 9) return fail_at(work, schema, "minContains", "cannot be enforced");
+        least = std::stoull(number->whole);
+      }
       if (least > 0) facts.contains.push_back({.item = {.schema = &value}, .least = least});
       if (schema.contains("maxContains") && (document_.draft() == 0 || document_.draft() >= 8)) {
         facts.not_enforced_array.push_back({.schema = &schema, .keyword = "maxContains"});

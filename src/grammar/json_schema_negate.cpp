@@ -200,7 +200,7 @@ void SchemaReader::negate_array(std::vector<Option>& options, const json::object
     options.push_back({only(kArray), {.kind = Kind::Items, .schema = {.schema = &value, .negated = true}}});
     return;
   }
-  if (keyword == Items && !value.is_array() && !schema.contains("prefixItems")) {
+  if (keyword == Items && !value.is_array() && !has_prefix_items(schema)) {
     options.push_back(
         {only(kArray), {.kind = Kind::Containing, .schema = {.schema = &value, .negated = true}, .number = 1}});
     return;

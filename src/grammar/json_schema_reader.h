@@ -126,6 +126,10 @@ class SchemaReader {
   Types quick_types(const boost::json::value& schema, int depth);
   const boost::json::value* types_schema(Types types);
 
+  // prefixItems (of 2020-12; an annotation before), or `items` as a list as it was until 2019-09. Null: no such list.
+  bool has_prefix_items(const boost::json::object& schema) const;
+  const boost::json::array* prefix(const boost::json::object& schema) const;
+
   // Takes away types that no value can have. False: nothing is left.
   bool narrow(Facts& facts, Work& work);
   bool may_have_string(const Facts& facts);

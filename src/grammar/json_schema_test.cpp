@@ -176,12 +176,30 @@ TEST(JsonSchema, ManyPropertiesAreNoDeepRecursion) {
   }
 }
 
+TEST(JsonSchema, PrefixItemsAreAnAnnotationBeforeTheyWereDefined) {
+  const std::string rest = R"("type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}})";
+  for (const char* draft : {"http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#",
+                            "https://json-schema.org/draft/2019-09/schema"}) {
+    expect(fmt::format("{{\"$schema\": \"{}\", {}", draft, rest), {"[]", "[1, 2]"}, {R"(["a"])", R"(["a", 1])"});
+  }
+  for (const char* draft : {R"("$schema": "https://json-schema.org/draft/2020-12/schema", )", ""}) {
+    expect(fmt::format("{{{}{}", draft, rest), {"[]", R"(["a", 2])"}, {"[1]", R"(["a", "b"])"});
+  }
+  expect(R"({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array",
+             "not": {"prefixItems": [{"type": "string"}], "items": {"type": "integer"}}})",
+         {R"(["a"])", R"([1, "a"])"}, {"[]", "[1]"});
+}
+
 TEST(JsonSchema, ContainsIsEnforced) {
   expect(R"({"type": "array", "contains": {"const": 5}})", {"[5]", "[1, 5, \"x\"]"}, {"[]", "[1, 2]"});
   expect(R"({"type": "array", "contains": {"const": 5}, "minContains": 2, "maxItems": 4})",
          {"[5, 5]", "[1, 5, 5]", "[5, 1, 2, 5]"}, {"[5]", "[5, 1, 2, 3, 5]"});
   expect_refused(R"({"type": "array", "contains": {"const": 5}, "maxContains": 2})",
                  "#/maxContains: cannot be enforced");
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "minContains": 10000000000})",
+                 "#/minContains: cannot be enforced");
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "minContains": -1})",
+                 "#/minContains: must be a whole number, at least 0");
 }
 
 TEST(JsonSchema, AllOfMergesWhatEachSays) {
