@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "quire/grammar/json_schema_reader.h"
 
 namespace quire::grammar {
@@ -163,7 +165,10 @@ bool SchemaReader::may_have_string(const Facts& facts) {
   // A text of many characters takes as many steps to find. Then the grammar's compiler finds out.
   if (facts.texts.empty() || facts.least_length > kProvedLength) return true;
   const auto content = texts_.string_content(facts);
-  return !content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted();
+  if (!content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted()) return true;
+  if (!SchemaTexts::has_incomplete_format(facts)) return false;
+  const auto possible = texts_.string_content(facts, true);
+  return !possible || !texts_.regexes().matches_nothing(*possible) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_number(const Facts& facts) {
@@ -254,10 +259,24 @@ Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value, 
     if (facts.texts.empty() && facts.least_length == 0 && facts.most_length == UINT64_MAX) return true;
     const auto content = texts_.string_content(facts);
     if (!content) return std::unexpected(content.error());
-    return texts_.regexes().matches(*content, SchemaTexts::spelling(*text));
+    if (texts_.regexes().matches(*content, SchemaTexts::spelling(*text))) return true;
+    if (!SchemaTexts::has_incomplete_format(facts)) return false;
+    // Neither answer would be sure.
+    const auto possible = texts_.string_content(facts, true);
+    if (!possible) return std::unexpected(possible.error());
+    if (!texts_.regexes().matches(*possible, SchemaTexts::spelling(*text))) return false;
+    const auto format = std::find_if(facts.texts.begin(), facts.texts.end(),
+                                     [](const LazyKeyword& keyword) { return keyword.keyword == "format"; });
+    return std::unexpected(
+        texts_.not_enforced(*format->schema, "format",
+                            fmt::format("not every reader agrees whether \"{}\" is one", std::string_view(*text))));
   }
-  if (const auto number = decimal(value)) {
+  if (value.is_number()) {
     const NumberRange& range = facts.range;
+    if (!range.bounded() && facts.multiples.empty()) return true;
+    budget_.take(30);
+    const auto number = decimal(value);
+    if (!number) return false;
     const auto inside = [](int order, bool exclusive) { return exclusive ? order > 0 : order >= 0; };
     if (range.least && !inside(compare(*number, range.least->value), range.least->exclusive)) return false;
     if (range.most && !inside(compare(range.most->value, *number), range.most->exclusive)) return false;
