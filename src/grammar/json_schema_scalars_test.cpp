@@ -125,6 +125,28 @@ TEST(JsonSchemaScalars, MultiplesAreWholeDivisions) {
   EXPECT_EQ(CompiledSchema(R"({"type": "integer", "multipleOf": 1009})").error(), "#/multipleOf: cannot be enforced");
 }
 
+TEST(JsonSchemaScalars, WhatMustNotBeAMultipleIsNone) {
+  for (const int of : {78125, 390625, 9765625}) {
+    const CompiledSchema multiple(fmt::format(R"({{"type": "integer", "multipleOf": {}}})", of));
+    const CompiledSchema none(fmt::format(R"({{"type": "integer", "not": {{"multipleOf": {}}}}})", of));
+    ASSERT_EQ(multiple.error() + none.error(), "") << of;
+    for (const int times : {0, 1, 2, 511, 1000, 1023, 1024, -3}) {
+      EXPECT_TRUE(multiple.admits(std::to_string(std::int64_t{of} * times))) << of << " " << times;
+      EXPECT_FALSE(none.admits(std::to_string(std::int64_t{of} * times))) << of << " " << times;
+      EXPECT_FALSE(multiple.admits(std::to_string(std::int64_t{of} * times + 5))) << of << " " << times;
+      EXPECT_TRUE(none.admits(std::to_string(std::int64_t{of} * times + 5))) << of << " " << times;
+    }
+  }
+  // However many digits it has.
+  for (const std::size_t digits : {63U, 64U, 65U, 66U, 67U}) {
+    for (const char* sign : {"", "-"}) {
+      const std::string even = sign + std::string(digits - 1, '7') + "2";
+      expect(R"({"type": "number", "maximum": 0, "not": {"multipleOf": 2}})", {}, {even});
+      expect(R"({"type": "number", "minimum": 3, "not": {"multipleOf": 4}})", {}, {even});
+    }
+  }
+}
+
 TEST(JsonSchemaScalars, FewMultiplesBetweenBoundsAreAnyNumbers) {
   const std::string sixteen = R"("type": "integer", "minimum": -2032, "maximum": 2031, "multipleOf": 16)";
   expect("{" + sixteen + "}", {"-2032", "-16", "0", "16", "2016"}, {"-2048", "2032", "8", "15", "17", "-0.5", "0160"});
