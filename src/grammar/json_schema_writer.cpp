@@ -58,7 +58,11 @@ Result<SymbolId> SchemaWriter::write(const Conjuncts& conjuncts) {
   if (grammar_.budget().exhausted()) return fail("the schema is too large");
   if (error_) return std::unexpected(*error_);
   const SchemaReader::Expansion& expansion = reader_.expand(conjuncts);
-  if (expansion.facts.empty()) return fail("#: no value fits the schema");
+  if (expansion.facts.empty()) {
+    const json::object* schema = conjuncts.front().schema->if_object();
+    if (schema == nullptr) return fail("#: no value fits the schema");
+    return std::unexpected(texts_.not_enforced(*schema, {}, "no value fits the schema"));
+  }
   return symbol;
 }
 
