@@ -10,10 +10,15 @@ namespace quire::grammar {
 namespace json = boost::json;
 
 Result<SymbolId> add_json_schema(Grammar& grammar, const json::value& schema, const SchemaOptions& options) {
+  return add_json_schema_part(grammar, schema, schema, options);
+}
+
+Result<SymbolId> add_json_schema_part(Grammar& grammar, const json::value& schema, const json::value& part,
+                                      const SchemaOptions& options) {
   const SchemaDocument document(schema, grammar.budget());
   SchemaTexts texts(grammar.regexes(), document, options.compact);
   SchemaReader reader(document, texts, grammar.budget());
-  return SchemaWriter(grammar, reader, texts).write({{.schema = &schema}});
+  return SchemaWriter(grammar, reader, texts).write({{.schema = &part}});
 }
 
 SymbolId add_any_json_object(Grammar& grammar, const SchemaOptions& options) {

@@ -20,6 +20,9 @@ struct SchemaOptions {
 
 // A symbol that matches exactly one JSON value that fits the schema.
 Result<SymbolId> add_json_schema(Grammar& grammar, const boost::json::value& schema, const SchemaOptions& options = {});
+// The same for a part of a schema. References and the draft are those of the whole.
+Result<SymbolId> add_json_schema_part(Grammar& grammar, const boost::json::value& schema,
+                                      const boost::json::value& part, const SchemaOptions& options = {});
 // Any JSON object: response_format json_object.
 SymbolId add_any_json_object(Grammar& grammar, const SchemaOptions& options = {});
 

@@ -2,30 +2,49 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace quire::grammar {
 
 namespace json = boost::json;
 
+namespace {
+
+// What comparing values costs, see budget.h: two numbers as decimals, and bytes of text that take as long as a step.
+constexpr std::uint64_t kDecimalSteps = 30;
+constexpr std::size_t kBytesInAStep = 16;
+
+}  // namespace
+
 void narrow_to(Facts& facts, Types types) { facts.types = static_cast<Types>(facts.types & types); }
 
-bool equal_values(const json::value& a, const json::value& b) {
+bool equal_values(const json::value& a, const json::value& b, Budget& budget) {
+  if (!budget.take(1)) return false;
+  if (a.is_int64() && b.is_int64()) return a.get_int64() == b.get_int64();
   if (a.is_number() && b.is_number()) {
+    budget.take(kDecimalSteps);
     const auto left = decimal(a), right = decimal(b);
     return left && right && *left == *right;
   }
   if (a.kind() != b.kind()) return false;
+  if (const json::string* left = a.if_string()) {
+    const json::string& right = b.get_string();
+    return left->size() == right.size() && budget.take(left->size() / kBytesInAStep) && *left == right;
+  }
   if (const json::array* left = a.if_array()) {
     const json::array& right = b.get_array();
-    return std::equal(left->begin(), left->end(), right.begin(), right.end(), equal_values);
+    return std::equal(
+        left->begin(), left->end(), right.begin(), right.end(),
+        [&](const json::value& one, const json::value& other) { return equal_values(one, other, budget); });
   }
   if (const json::object* left = a.if_object()) {
     const json::object& right = b.get_object();
     if (left->size() != right.size()) return false;
     return std::all_of(left->begin(), left->end(), [&](const auto& member) {
+      budget.take(2 + member.key().size() / kBytesInAStep);
       const json::value* other = right.if_contains(member.key());
-      return other != nullptr && equal_values(member.value(), *other);
+      return other != nullptr && equal_values(member.value(), *other, budget);
     });
   }
   return a == b;
@@ -38,10 +57,11 @@ Types type_of(const json::value& value) {
     case json::kind::string: return kString;
     case json::kind::array: return kArray;
     case json::kind::object: return kObject;
-    default: {
-      const auto number = decimal(value);
-      return number && number->is_integer() ? kInteger : kFraction;
+    case json::kind::double_: {
+      const double number = value.get_double();
+      return std::isfinite(number) && std::trunc(number) == number ? kInteger : kFraction;
     }
+    default: return kInteger;
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <boost/json/value.hpp>
 
+#include "quire/grammar/budget.h"
 #include "quire/grammar/json_schema_numbers.h"
 
 namespace quire::grammar {
@@ -136,7 +137,8 @@ using Option = std::vector<Demand>;
 void apply(Facts& facts, const Demand& demand);
 
 void narrow_to(Facts& facts, Types types);
-bool equal_values(const boost::json::value& a, const boost::json::value& b);
+// Counts what it compares. If the budget ends first: false.
+bool equal_values(const boost::json::value& a, const boost::json::value& b, Budget& budget);
 // The types that a value has: an integer is written without a fraction, or with one that is zero.
 Types type_of(const boost::json::value& value);
 // 0 if there is no such type.

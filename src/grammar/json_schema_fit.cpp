@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "quire/grammar/json_schema_reader.h"
 
 namespace quire::grammar {
@@ -16,15 +18,6 @@ constexpr std::uint64_t kProvedLength = 200;
 
 bool contains_any(const json::object& schema, std::initializer_list<std::string_view> names) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) { return schema.contains(name); });
-}
-
-// prefixItems, or `items` as a list as it was until 2019-09.
-const json::array* prefix(const json::object& schema) {
-  for (const char* name : {"prefixItems", "items"}) {
-    const json::value* value = schema.if_contains(name);
-    if (value != nullptr && value->is_array()) return &value->get_array();
-  }
-  return nullptr;
 }
 
 const json::value* items_behind_prefix(const json::object& schema) {
@@ -131,6 +124,15 @@ Conjuncts SchemaReader::witness_value(const Witness& witness) {
   return result;
 }
 
+bool SchemaReader::has_prefix_items(const json::object& schema) const {
+  return (document_.draft() == 0 || document_.draft() >= 9) && schema.contains("prefixItems");
+}
+
+const json::array* SchemaReader::prefix(const json::object& schema) const {
+  const json::value* value = schema.if_contains(has_prefix_items(schema) ? "prefixItems" : "items");
+  return value == nullptr ? nullptr : value->if_array();
+}
+
 std::size_t SchemaReader::prefix_length(const Facts& facts) const {
   std::size_t length = 0;
   for (const ArrayPart& part : facts.array_parts) {
@@ -163,7 +165,10 @@ bool SchemaReader::may_have_string(const Facts& facts) {
   // A text of many characters takes as many steps to find. Then the grammar's compiler finds out.
   if (facts.texts.empty() || facts.least_length > kProvedLength) return true;
   const auto content = texts_.string_content(facts);
-  return !content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted();
+  if (!content || !texts_.regexes().matches_nothing(*content) || budget_.exhausted()) return true;
+  if (!SchemaTexts::has_incomplete_format(facts)) return false;
+  const auto possible = texts_.string_content(facts, true);
+  return !possible || !texts_.regexes().matches_nothing(*possible) || budget_.exhausted();
 }
 
 bool SchemaReader::may_have_number(const Facts& facts) {
@@ -243,21 +248,35 @@ Result<bool> SchemaReader::admits(const Conjuncts& conjuncts, const json::value&
 Result<bool> SchemaReader::admits(const Facts& facts, const json::value& value, bool listed) {
   budget_.take(3);
   if ((type_of(value) & facts.types) == 0) return false;
-  const auto same = [&](const json::value* other) { return other == &value || equal_values(*other, value); };
-  budget_.take(facts.excluded.size());
+  const auto same = [&](const json::value* other) {
+    return budget_.exhausted() || other == &value || equal_values(*other, value, budget_);
+  };
   if (std::any_of(facts.excluded.begin(), facts.excluded.end(), same)) return false;
   if (facts.allowed && !listed) {
-    budget_.take(facts.allowed->size());
     if (std::none_of(facts.allowed->begin(), facts.allowed->end(), same)) return false;
   }
   if (const json::string* text = value.if_string()) {
     if (facts.texts.empty() && facts.least_length == 0 && facts.most_length == UINT64_MAX) return true;
     const auto content = texts_.string_content(facts);
     if (!content) return std::unexpected(content.error());
-    return texts_.regexes().matches(*content, SchemaTexts::spelling(*text));
+    if (texts_.regexes().matches(*content, SchemaTexts::spelling(*text))) return true;
+    if (!SchemaTexts::has_incomplete_format(facts)) return false;
+    // Neither answer would be sure.
+    const auto possible = texts_.string_content(facts, true);
+    if (!possible) return std::unexpected(possible.error());
+    if (!texts_.regexes().matches(*possible, SchemaTexts::spelling(*text))) return false;
+    const auto format = std::find_if(facts.texts.begin(), facts.texts.end(),
+                                     [](const LazyKeyword& keyword) { return keyword.keyword == "format"; });
+    return std::unexpected(
+        texts_.not_enforced(*format->schema, "format",
+                            fmt::format("not every reader agrees whether \"{}\" is one", std::string_view(*text))));
   }
-  if (const auto number = decimal(value)) {
+  if (value.is_number()) {
     const NumberRange& range = facts.range;
+    if (!range.bounded() && facts.multiples.empty()) return true;
+    budget_.take(30);
+    const auto number = decimal(value);
+    if (!number) return false;
     const auto inside = [](int order, bool exclusive) { return exclusive ? order > 0 : order >= 0; };
     if (range.least && !inside(compare(*number, range.least->value), range.least->exclusive)) return false;
     if (range.most && !inside(compare(range.most->value, *number), range.most->exclusive)) return false;

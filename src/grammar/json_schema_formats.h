@@ -16,8 +16,15 @@ enum class FormatKind {
 };
 FormatKind format_kind(std::string_view name);
 
+enum class FormatTexts {
+  Written,  // those that everybody takes for texts of the format
+  All,      // those that somebody does: what is not among them is certainly not of the format
+};
+// Whether both are the same.
+bool is_complete(std::string_view name);
+
 // The text between the quotation marks. `every_spelling`: with every escape that JSON has. Otherwise characters that
 // need no escape stand for themselves only.
-Result<RegexId> format_text(RegexSet& regexes, std::string_view name, bool every_spelling);
+Result<RegexId> format_text(RegexSet& regexes, std::string_view name, FormatTexts which, bool every_spelling);
 
 }  // namespace quire::grammar

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -71,14 +72,15 @@ SchemaKeyword schema_keyword(std::string_view name, int draft) {
   };
   const auto found = names.find(name);
   if (found == names.end()) return Annotation;
-  if (draft == 0 || draft >= 8) return found->second;
+  if (draft == 0) return found->second;
   switch (found->second) {
     case Const:
     case Contains:
     case PropertyNames: return draft >= 6 ? found->second : Annotation;
     case If: return draft >= 7 ? If : Annotation;
     case DependentRequired:
-    case DependentSchemas: return Annotation;
+    case DependentSchemas: return draft >= 8 ? found->second : Annotation;
+    case PrefixItems: return draft >= 9 ? PrefixItems : Annotation;
     default: return found->second;
   }
 }
@@ -148,12 +150,14 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
       break;
     }
     case Const: {
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
       const json::value* only = &value;
       absorb_values(state, &only, 1);
       break;
     }
     case Enum: {
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of values");
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
       std::vector<const json::value*> values;
       for (const json::value& one : value.get_array()) values.push_back(&one);
       absorb_values(state, values.data(), values.size());
@@ -197,24 +201,36 @@ void SchemaReader::absorb_keyword(State& state, Work& work, const json::object& 
   }
 }
 
+bool SchemaReader::is_finite(const json::value& value) {
+  if (!budget_.take(1)) return true;
+  const auto finite = [&](const json::value& one) { return is_finite(one); };
+  if (const json::array* array = value.if_array()) return std::all_of(array->begin(), array->end(), finite);
+  if (const json::object* object = value.if_object()) {
+    return std::all_of(object->begin(), object->end(), [&](const auto& member) { return is_finite(member.value()); });
+  }
+  return !value.is_double() || std::isfinite(value.get_double());
+}
+
 void SchemaReader::absorb_values(State& state, const json::value* const* first, std::size_t count) {
   auto& allowed = state.facts.allowed;
-  budget_.take(count);
+  if (!budget_.take(count)) return;
   if (!allowed) {
     allowed.emplace();
     for (std::size_t i = 0; i < count; ++i) {
       // A value that is listed twice is written once.
-      if (count < 100 && std::any_of(allowed->begin(), allowed->end(),
-                                     [&](const json::value* other) { return equal_values(*other, *first[i]); })) {
+      if (count < 100 && std::any_of(allowed->begin(), allowed->end(), [&](const json::value* other) {
+            return equal_values(*other, *first[i], budget_);
+          })) {
         continue;
       }
       allowed->push_back(first[i]);
     }
     return;
   }
-  budget_.take(count * allowed->size());
   std::erase_if(*allowed, [&](const json::value* value) {
-    return std::none_of(first, first + count, [&](const json::value* other) { return equal_values(*value, *other); });
+    return std::none_of(first, first + count, [&](const json::value* other) {
+      return budget_.exhausted() || equal_values(*value, *other, budget_);
+    });
   });
   if (allowed->empty()) state.facts.types = 0;
 }
@@ -299,6 +315,8 @@ void SchemaReader::absorb_object(State& state, Work& work, const json::object& s
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of names");
       for (const json::value& one : value.get_array()) {
         if (!one.is_string()) return fail_at(work, schema, name, "must be a list of names");
+        // It is compared with those that are known.
+        if (!budget_.take(1 + facts.required.size() / 4)) return;
         apply(facts, {.kind = Demand::Kind::Required, .name = std::string(one.get_string())});
       }
       break;
@@ -347,12 +365,16 @@ void SchemaReader::absorb_array(State& state, Work& work, const json::object& sc
       }
       break;
     case Contains: {
-      const auto count = [&](std::string_view other, std::uint64_t fallback) {
-        const json::value* given = schema.if_contains(other);
-        const auto number = given == nullptr ? std::nullopt : decimal(*given);
-        return number && number->is_integer() && number->whole.size() < 10 ? std::stoull(number->whole) : fallback;
-      };
-      const std::uint64_t least = document_.draft() != 0 && document_.draft() < 8 ? 1 : count("minContains", 1);
+      std::uint64_t least = 1;
+      const json::value* given = schema.if_contains("minContains");
+      if (given != nullptr && (document_.draft() == 0 || document_.draft() >= 8)) {
+        const auto number = decimal(*given);
+        if (!number || !number->is_integer() || number->negative) {
+          return fail_at(work, schema, "minContains", "must be a whole number, at least 0");
+        }
+        if (number->whole.size() > 9) return fail_at(work, schema, "minContains", "cannot be enforced");
+        least = std::stoull(number->whole);
+      }
       if (least > 0) facts.contains.push_back({.item = {.schema = &value}, .least = least});
       if (schema.contains("maxContains") && (document_.draft() == 0 || document_.draft() >= 8)) {
         facts.not_enforced_array.push_back({.schema = &schema, .keyword = "maxContains"});

@@ -76,9 +76,13 @@ void SchemaReader::negate_keyword(std::vector<Option>& options, Work& work, cons
       options.push_back({only(static_cast<Types>(kAllTypes & ~types))});
       break;
     }
-    case Const: options.push_back({{.kind = Kind::Excluded, .value = &value}}); break;
+    case Const:
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
+      options.push_back({{.kind = Kind::Excluded, .value = &value}});
+      break;
     case Enum: {
       if (!value.is_array()) return fail_at(work, schema, name, "must be a list of values");
+      if (!is_finite(value)) return fail_at(work, schema, name, "a number is too large");
       Option all;
       for (const json::value& one : value.get_array()) all.push_back({.kind = Kind::Excluded, .value = &one});
       if (!all.empty()) options.push_back(std::move(all));
@@ -196,7 +200,7 @@ void SchemaReader::negate_array(std::vector<Option>& options, const json::object
     options.push_back({only(kArray), {.kind = Kind::Items, .schema = {.schema = &value, .negated = true}}});
     return;
   }
-  if (keyword == Items && !value.is_array() && !schema.contains("prefixItems")) {
+  if (keyword == Items && !value.is_array() && !has_prefix_items(schema)) {
     options.push_back(
         {only(kArray), {.kind = Kind::Containing, .schema = {.schema = &value, .negated = true}, .number = 1}});
     return;

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace {
 // Limits on the size of the expression for multiples: remainders of an automaton, and endings in decimal digits.
 constexpr std::uint64_t kLargestRemainders = 13;
 constexpr std::uint64_t kLargestEndings = 2'000;
+constexpr unsigned kMostDeciding = 18;  // digits of an ending: it is a number of 64 bits
 // So many multiples between two bounds are written one by one.
 constexpr std::int64_t kMostMultiples = 600;
 
@@ -62,6 +64,11 @@ RegexId any_fraction(RegexSet& regexes) {
 }
 RegexId zero_fraction(RegexSet& regexes) {
   return regexes.optional(regexes.concat({regexes.text("."), regexes.repeat(regexes.text("0"), 1)}));
+}
+// Any number of them: what must not be a multiple is none however long it is.
+RegexId all_whole_digits(RegexSet& regexes) {
+  return regexes.any_of(
+      {regexes.text("0"), regexes.concat({digits_between(regexes, '1', '9'), regexes.repeat(digit(regexes), 0)})});
 }
 RegexId whole_digits(RegexSet& regexes) {
   return regexes.any_of({regexes.text("0"), regexes.concat({digits_between(regexes, '1', '9'), digits(regexes)})});
@@ -302,7 +309,7 @@ std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of) {
 
   const RegexId sign = regexes.optional(regexes.text("-"));
   const RegexId zeros = regexes.repeat(regexes.text("0"), 0);
-  RegexId whole = whole_digits(regexes);
+  RegexId whole = all_whole_digits(regexes);
   if (odd > 1) whole = regexes.all_of({whole, digits_modulo(regexes, static_cast<unsigned>(odd))});
   if (even == 1) {
     RegexId behind = zero_fraction(regexes);
@@ -315,21 +322,27 @@ std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of) {
   const unsigned decide = std::max({twos, fives, shift});
   const unsigned before = decide - shift;
   std::uint64_t power = 1;
-  for (unsigned i = 0; i < decide && power < 1'000'000'000; ++i) power *= 10;
+  if (decide > kMostDeciding) return std::nullopt;
+  for (unsigned i = 0; i < decide; ++i) power *= 10;
   if (power / even > kLargestEndings) return std::nullopt;
-  std::vector<RegexId> ways;
+  // By the fraction: the endings of the whole part are one expression, whose digits in front are then shared.
+  std::map<std::string, std::vector<RegexId>> wholes;
   for (std::uint64_t end = 0; end < power; end += even) {
     std::string last = std::to_string(end);
     last.insert(0, decide - last.size(), '0');
     std::string fraction = last.substr(before);
     fraction.erase(fraction.find_last_not_of('0') + 1);
+    last.resize(before);
+    std::vector<RegexId>& ways = wholes[fraction];
+    ways.push_back(regexes.concat({regexes.repeat(digit(regexes), 0), regexes.text(last)}));
+    const std::size_t first = last.find_first_not_of('0');
+    if (before > 0) ways.push_back(regexes.text(first == std::string::npos ? "0" : last.substr(first)));
+  }
+  std::vector<RegexId> ways;
+  for (const auto& [fraction, endings] : wholes) {
     const RegexId behind =
         fraction.empty() ? zero_fraction(regexes) : regexes.concat({regexes.text("." + fraction), zeros});
-    last.resize(before);
-    std::vector<RegexId> wholes = {regexes.concat({digits(regexes), regexes.text(last)})};
-    const std::size_t first = last.find_first_not_of('0');
-    if (before > 0) wholes.push_back(regexes.text(first == std::string::npos ? "0" : last.substr(first)));
-    ways.push_back(regexes.concat({regexes.all_of({whole, regexes.any_of(wholes)}), behind}));
+    ways.push_back(regexes.concat({regexes.all_of({whole, regexes.any_of(endings)}), behind}));
   }
   return regexes.concat({sign, regexes.any_of(ways)});
 }

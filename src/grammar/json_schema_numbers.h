@@ -50,7 +50,8 @@ struct NumberShape {
   bool zero_fraction = false;              // if only integers are meant: "1.0" is one
 };
 RegexId number_text(RegexSet& regexes, const NumberRange& range, const NumberShape& shape);
-// Multiples of `of`, without exponents. Nothing if it cannot be written as a regular expression of bearable size.
+// Multiples of `of`, all of them, without exponents. Nothing if it cannot be written as a regular expression of
+// bearable size.
 std::optional<RegexId> multiple_text(RegexSet& regexes, const Decimal& of);
 // The same for those around the range, one by one; they are to be intersected with it. Nothing if they are too many.
 std::optional<RegexId> few_multiples_text(RegexSet& regexes, const Decimal& of, const NumberRange& range);

@@ -40,6 +40,7 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts, std::size_t a
   if (object.least > object.members.size() && !object.others) return;
   const std::uint64_t counts = object.most != UINT64_MAX ? object.most : object.least;
   if ((std::min<std::uint64_t>(counts, object.members.size()) + 1) * (object.members.size() + 1) > kMostCountedRules) {
+    if (facts.properties_counted == nullptr) return refuse(Error{"there are too many properties"});
     return refuse(texts_.not_enforced(*facts.properties_counted, {}, "there are too many properties to count"));
   }
   object.counted = missing || object.least > 0 || object.most != UINT64_MAX;
@@ -52,6 +53,11 @@ void SchemaWriter::write_object(SymbolId rule, const Facts& facts, std::size_t a
   const SymbolId filled = grammar_.rule();
   grammar_.add(rule, {filled});
   add_rest(object, filled, grammar_.terminal(texts_.open('{')), 0, 0, missing);
+  while (!object.open.empty()) {
+    const auto [place, count, still_missing] = object.open.back();
+    object.open.pop_back();
+    write_behind(object, place, count, still_missing);
+  }
 }
 
 // The properties that have a name, in the order of reading, then those that are only required.
@@ -254,21 +260,26 @@ void SchemaWriter::add_rest(Object& object, SymbolId rule, SymbolId before, Memb
 
 std::optional<SymbolId> SchemaWriter::named(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing,
                                             std::size_t list) {
-  const auto step = object.order.next(place, list);
-  if (!step || grammar_.budget().exhausted()) return std::nullopt;
-  const auto [entry, fresh] = object.named.try_emplace({{place, count, missing}, list}, 0);
-  if (!fresh) return entry->second;
-  grammar_.budget().take(5);
-  const SymbolId rule = entry->second = grammar_.rule();
-  const Member& member = object.members[step->member];
-  grammar_.add(rule, {member.key, member.value, behind(object, step->behind, count + 1, missing)});
-  if (missing && member.witness) {
-    grammar_.add(rule, {member.key, *member.witness, behind(object, step->behind, count + 1, false)});
+  std::optional<SymbolId> first, before;
+  for (std::optional<MemberOrder::Place> here = place; here;) {
+    const auto step = object.order.next(*here, list);
+    if (!step || grammar_.budget().exhausted()) break;
+    const auto [entry, fresh] = object.named.try_emplace({{*here, count, missing}, list}, 0);
+    if (fresh) entry->second = grammar_.rule();
+    const SymbolId rule = entry->second;
+    if (before) grammar_.add(*before, {rule});
+    if (!first) first = rule;
+    if (!fresh) break;
+    grammar_.budget().take(5);
+    const Member& member = object.members[step->member];
+    grammar_.add(rule, {member.key, member.value, behind(object, step->behind, count + 1, missing)});
+    if (missing && member.witness) {
+      grammar_.add(rule, {member.key, *member.witness, behind(object, step->behind, count + 1, false)});
+    }
+    before = rule;
+    here = step->without;
   }
-  if (step->without) {
-    if (const auto later = named(object, *step->without, count, missing, list)) grammar_.add(rule, {*later});
-  }
-  return rule;
+  return first;
 }
 
 std::optional<SymbolId> SchemaWriter::last(Object& object, std::uint64_t count, bool missing) {
@@ -307,15 +318,20 @@ std::optional<SymbolId> SchemaWriter::last(Object& object, std::uint64_t count, 
 SymbolId SchemaWriter::behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing) {
   // Counts matter only up to the last that makes a difference.
   if (object.most == UINT64_MAX) count = std::min(count, object.least);
-  const auto known = object.behind.find({place, count, missing});
-  if (known != object.behind.end()) return known->second;
-  const SymbolId rule = grammar_.rule();
-  object.behind[{place, count, missing}] = rule;
+  const auto [entry, fresh] = object.behind.try_emplace({place, count, missing}, 0);
+  if (fresh) {
+    entry->second = grammar_.rule();
+    object.open.emplace_back(place, count, missing);
+  }
+  return entry->second;
+}
+
+void SchemaWriter::write_behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing) {
+  const SymbolId rule = object.behind.at({place, count, missing});
   if (object.order.complete(place) && count >= object.least && !missing) {
     grammar_.add(rule, {grammar_.terminal(texts_.close('}'))});
   }
   add_rest(object, rule, grammar_.terminal(texts_.comma()), place, count, missing);
-  return rule;
 }
 
 }  // namespace quire::grammar

@@ -142,6 +142,7 @@ bool SchemaReader::implied(const Facts& facts, const Option& option) {
     budget_.take(2);
     if (demand.kind == Kind::TypeIn) return (facts.types & ~demand.types) == 0;
     if (demand.kind == Kind::Required) {
+      budget_.take(facts.required.size() / 4);
       return std::find(facts.required.begin(), facts.required.end(), demand.name) != facts.required.end();
     }
     if (demand.kind != Kind::Property) return false;
@@ -198,7 +199,10 @@ void SchemaReader::choose(State state, Work& work) {
       continue;
     }
     for (const std::size_t option : open) {
-      budget_.take(100 + 20 * (state.absorbed.size() + state.choices.size()), 1000);
+      const Facts& facts = state.facts;
+      const std::size_t values = (facts.allowed ? facts.allowed->size() : 0) + facts.excluded.size();
+      budget_.take(100 + 20 * (state.absorbed.size() + state.choices.size()) + facts.required.size() + values / 4,
+                   1000);
       State branch = state;
       take(branch, work, (*choice.options)[option], choice.chain, choice.order);
       // Most combinations contradict each other; those are not multiplied further.

@@ -104,6 +104,8 @@ class SchemaReader {
                     const boost::json::value& value);
   void absorb_reference(State& state, Work& work, const boost::json::object& schema, std::string_view name,
                         const boost::json::value& value, const Chain* chain);
+  // Whether the numbers in a value are: 1e400 in a schema is read as infinity, which JSON cannot write.
+  bool is_finite(const boost::json::value& value);
   void absorb_values(State& state, const boost::json::value* const* first, std::size_t count);
   void absorb_negated(State& state, Work& work, const boost::json::object& schema, const Chain* chain);
   void negate_keyword(std::vector<Option>& options, Work& work, const boost::json::object& schema, Keyword keyword,
@@ -123,6 +125,10 @@ class SchemaReader {
   std::vector<Option> one_of_options(const Facts& facts, const boost::json::array& branches);
   Types quick_types(const boost::json::value& schema, int depth);
   const boost::json::value* types_schema(Types types);
+
+  // prefixItems (of 2020-12; an annotation before), or `items` as a list as it was until 2019-09. Null: no such list.
+  bool has_prefix_items(const boost::json::object& schema) const;
+  const boost::json::array* prefix(const boost::json::object& schema) const;
 
   // Takes away types that no value can have. False: nothing is left.
   bool narrow(Facts& facts, Work& work);

@@ -46,6 +46,16 @@ TEST(JsonSchemaScalars, EnumAndConstAreWrittenInOneSpelling) {
   EXPECT_EQ(CompiledSchema(R"({"enum": [1, 2], "type": "string"})").error(), "#: no value fits the schema");
 }
 
+TEST(JsonSchemaScalars, ANumberThatIsNoneInJsonIsRefused) {
+  EXPECT_EQ(CompiledSchema(R"({"enum": [1e400]})").error(), "#/enum: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"enum": ["a", {"k": [-1e400]}]})").error(), "#/enum: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"properties": {"a": {"const": 1e400}}})").error(),
+            "#/properties/a/const: a number is too large");
+  EXPECT_EQ(CompiledSchema(R"({"type": "number", "not": {"const": 1e400}})").error(),
+            "#/not/const: a number is too large");
+  expect(R"({"enum": [1e300]})", {"1e+300"}, {"inf"});
+}
+
 TEST(JsonSchemaScalars, LengthsCountCharactersNotBytesOrEscapes) {
   expect(R"({"type": "string", "minLength": 2, "maxLength": 3})",
          {"\"ab\"", "\"\u00e9\u00e9\u00e9\"", R"("\n\u00e9\\")", "\"\U0001F600\U0001F600\"", R"("\ud83d\ude00x")"},
@@ -115,6 +125,28 @@ TEST(JsonSchemaScalars, MultiplesAreWholeDivisions) {
   EXPECT_EQ(CompiledSchema(R"({"type": "integer", "multipleOf": 1009})").error(), "#/multipleOf: cannot be enforced");
 }
 
+TEST(JsonSchemaScalars, WhatMustNotBeAMultipleIsNone) {
+  for (const int of : {78125, 390625, 9765625}) {
+    const CompiledSchema multiple(fmt::format(R"({{"type": "integer", "multipleOf": {}}})", of));
+    const CompiledSchema none(fmt::format(R"({{"type": "integer", "not": {{"multipleOf": {}}}}})", of));
+    ASSERT_EQ(multiple.error() + none.error(), "") << of;
+    for (const int times : {0, 1, 2, 511, 1000, 1023, 1024, -3}) {
+      EXPECT_TRUE(multiple.admits(std::to_string(std::int64_t{of} * times))) << of << " " << times;
+      EXPECT_FALSE(none.admits(std::to_string(std::int64_t{of} * times))) << of << " " << times;
+      EXPECT_FALSE(multiple.admits(std::to_string(std::int64_t{of} * times + 5))) << of << " " << times;
+      EXPECT_TRUE(none.admits(std::to_string(std::int64_t{of} * times + 5))) << of << " " << times;
+    }
+  }
+  // However many digits it has.
+  for (const std::size_t digits : {63U, 64U, 65U, 66U, 67U}) {
+    for (const char* sign : {"", "-"}) {
+      const std::string even = sign + std::string(digits - 1, '7') + "2";
+      expect(R"({"type": "number", "maximum": 0, "not": {"multipleOf": 2}})", {}, {even});
+      expect(R"({"type": "number", "minimum": 3, "not": {"multipleOf": 4}})", {}, {even});
+    }
+  }
+}
+
 TEST(JsonSchemaScalars, FewMultiplesBetweenBoundsAreAnyNumbers) {
   const std::string sixteen = R"("type": "integer", "minimum": -2032, "maximum": 2031, "multipleOf": 16)";
   expect("{" + sixteen + "}", {"-2032", "-16", "0", "16", "2016"}, {"-2048", "2032", "8", "15", "17", "-0.5", "0160"});
@@ -148,6 +180,41 @@ TEST(JsonSchemaScalars, AddressesFollowTheirGrammars) {
   expect_format("uuid", {"2eb8aa08-AA98-11ea-b4aa-73b441d16380"}, {"2eb8aa08aa9811eab4aa73b441d16380"});
   expect_format("json-pointer", {"", "/a~0b/~1"}, {"a", "/~2"});
   expect_format("relative-json-pointer", {"0#", "1/a"}, {"/a", "01"});
+}
+
+// Readers do not agree about these texts. They are never written: not as the format, and not as something else.
+TEST(JsonSchemaScalars, TextsThatMayBeOfAFormatAreNotWrittenWhereItIsExcluded) {
+  const std::vector<std::pair<std::string, Texts>> all = {
+      {"date", {"0000-01-01", "0000-02-29"}},
+      {"time", {"00:06:60+00:07", "23:52:60-00:07"}},
+      {"date-time", {"0000-01-01T00:00:00Z", "2024-01-01T00:06:60+00:07"}},
+      {"hostname", {"xn--nxasmq6b.com", "ab--c"}},
+      {"email", {"joe@[tag:content]"}},
+      {"duration", {"p1d"}},
+      {"relative-json-pointer", {"0+1/a"}}};
+  for (const auto& [format, texts] : all) {
+    const std::string schema = fmt::format(R"({{"type": "string", "format": "{}"}})", format);
+    const CompiledSchema plain(schema), negated(fmt::format(R"({{"type": "string", "not": {}}})", schema)),
+        choice(fmt::format(R"({{"oneOf": [{}, {{"type": "string"}}]}})", schema)),
+        condition(fmt::format(R"({{"type": "string", "if": {}, "then": {{"maxLength": 0}}}})", schema));
+    ASSERT_EQ(plain.error() + negated.error() + choice.error() + condition.error(), "") << format;
+    for (const std::string& text : texts) {
+      for (const CompiledSchema* one : {&plain, &negated, &choice, &condition}) {
+        EXPECT_FALSE(one->admits("\"" + text + "\"")) << format << " " << text;
+      }
+    }
+    EXPECT_TRUE(choice.admits("\"none of them\"")) << format;
+    // No proof may build on what is left out: the branches are not disjoint.
+    std::string only;
+    for (const char c : texts[0]) only += fmt::format("\\\\u{:04x}", static_cast<unsigned>(c));
+    const CompiledSchema overlap(
+        fmt::format(R"({{"oneOf": [{}, {{"type": "string", "pattern": "^({}|other)$"}}]}})", schema, only));
+    ASSERT_EQ(overlap.error(), "") << format;
+    EXPECT_TRUE(overlap.admits("\"other\"") || format == "hostname") << format;
+    EXPECT_FALSE(overlap.admits("\"" + texts[0] + "\"")) << format;
+    EXPECT_EQ(CompiledSchema(fmt::format(R"({{"enum": ["a b", "{}"], "format": "{}"}})", texts[0], format)).error(),
+              fmt::format("#/format: not every reader agrees whether \"{}\" is one", texts[0]));
+  }
 }
 
 TEST(JsonSchemaScalars, DecimalsAreWhatTheTextSays) {

@@ -1,11 +1,13 @@
 #include "quire/grammar/json_schema.h"
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "quire/grammar/json_schema_testing.h"
 
@@ -117,12 +119,87 @@ TEST(JsonSchema, ArraysHaveItemsPrefixesAndCounts) {
   expect(R"({"type": "array", "minItems": 3, "maxItems": 100000})", {"[1, 2, 3]"}, {"[1, 2]"});
 }
 
+TEST(JsonSchema, ALongPrefixIsNoDeepRecursion) {
+  const auto list = [](int count, const std::string& one) {
+    std::string result = "[" + one;
+    for (int i = 1; i < count; ++i) result += "," + one;
+    return result + "]";
+  };
+  const CompiledSchema long_one(R"({"type": "array", "items": false, "prefixItems": )" + list(3'000, "true") + "}");
+  EXPECT_EQ(long_one.error(), "");
+  EXPECT_TRUE(long_one.admits("[1, 2]"));
+  EXPECT_TRUE(long_one.admits(list(3'000, "1")));
+  EXPECT_FALSE(long_one.admits(list(3'001, "1")));
+  expect_refused(R"({"type": "array", "prefixItems": )" + list(300'000, "true") + "}", "the schema is too large");
+  const CompiledSchema between(R"({"type": "array", "prefixItems": )" + list(50'000, "true") + "}");
+  EXPECT_TRUE(between.error().empty() || between.error().ends_with(" is too large")) << between.error();
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "prefixItems": )" + list(50'000, "true") + "}",
+                 "#/contains: cannot be enforced together with so many items");
+}
+
+// Threads of a server may have less than the main one.
+void with_a_small_stack(const std::function<void()>& run) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{512} << 10);
+  pthread_t thread{};
+  std::function<void()> copy = run;
+  const auto start = [](void* given) -> void* {
+    (*static_cast<std::function<void()>*>(given))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, start, &copy), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(JsonSchema, ManyPropertiesAreNoDeepRecursion) {
+  const auto properties = [](int count) {
+    std::string result = R"("type": "object", "properties": {)";
+    for (int i = 0; i < count; ++i) result += fmt::format("{}\"n{}\": true", i == 0 ? "" : ",", i);
+    return result + "}";
+  };
+  with_a_small_stack([&] { EXPECT_EQ(CompiledSchema("{" + properties(5'000) + "}").error(), ""); });
+  const CompiledSchema many("{" + properties(5'000) + "}");
+  EXPECT_EQ(many.error(), "");
+  EXPECT_TRUE(many.admits(R"({"n7": 1, "n4999": 2, "x": 3})"));
+  EXPECT_FALSE(many.admits(R"({"n7": 1, "n6": 2})"));
+  const CompiledSchema counted("{" + properties(3'000) + R"(, "minProperties": 1, "additionalProperties": false})");
+  EXPECT_EQ(counted.error(), "");
+  EXPECT_TRUE(counted.admits(R"({"n2999": 1})"));
+  EXPECT_FALSE(counted.admits("{}"));
+  for (const int count : {19'998, 30'000}) {
+    const CompiledSchema large("{" + properties(count) + "}");
+    EXPECT_TRUE(large.error() == "" || large.error() == "there are too many properties" ||
+                large.error() == "the schema is too large")
+        << large.error();
+  }
+}
+
+TEST(JsonSchema, PrefixItemsAreAnAnnotationBeforeTheyWereDefined) {
+  const std::string rest = R"("type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}})";
+  for (const char* draft : {"http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#",
+                            "https://json-schema.org/draft/2019-09/schema"}) {
+    expect(fmt::format("{{\"$schema\": \"{}\", {}", draft, rest), {"[]", "[1, 2]"}, {R"(["a"])", R"(["a", 1])"});
+  }
+  for (const char* draft : {R"("$schema": "https://json-schema.org/draft/2020-12/schema", )", ""}) {
+    expect(fmt::format("{{{}{}", draft, rest), {"[]", R"(["a", 2])"}, {"[1]", R"(["a", "b"])"});
+  }
+  expect(R"({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array",
+             "not": {"prefixItems": [{"type": "string"}], "items": {"type": "integer"}}})",
+         {R"(["a"])", R"([1, "a"])"}, {"[]", "[1]"});
+}
+
 TEST(JsonSchema, ContainsIsEnforced) {
   expect(R"({"type": "array", "contains": {"const": 5}})", {"[5]", "[1, 5, \"x\"]"}, {"[]", "[1, 2]"});
   expect(R"({"type": "array", "contains": {"const": 5}, "minContains": 2, "maxItems": 4})",
          {"[5, 5]", "[1, 5, 5]", "[5, 1, 2, 5]"}, {"[5]", "[5, 1, 2, 3, 5]"});
   expect_refused(R"({"type": "array", "contains": {"const": 5}, "maxContains": 2})",
                  "#/maxContains: cannot be enforced");
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "minContains": 10000000000})",
+                 "#/minContains: cannot be enforced");
+  expect_refused(R"({"type": "array", "contains": {"const": 5}, "minContains": -1})",
+                 "#/minContains: must be a whole number, at least 0");
 }
 
 TEST(JsonSchema, AllOfMergesWhatEachSays) {
@@ -237,6 +314,28 @@ TEST(JsonSchema, HostileSchemasAreRefusedInBoundedSteps) {
   for (int i = 0; i < 20000; ++i)
     names += fmt::format("{}\"name{}\": {{\"pattern\": \"x{}$\"}}", i == 0 ? "" : ",", i, i);
   expect_refused("{\"properties\": {" + names + "}}", "the schema is too large");
+}
+
+TEST(JsonSchema, ComparingValuesIsCounted) {
+  // Two lists of long values that differ only at their ends: comparing each with each takes minutes.
+  const auto values = [](const std::string& end) {
+    std::string body, result;
+    for (int i = 0; i < 500; ++i) body += fmt::format("{},", i % 7);
+    for (int i = 0; i < 1'000; ++i) result += fmt::format("{}[{}\"{}{}\"]", i == 0 ? "" : ",", body, end, i);
+    return R"({"enum": [)" + result + "]}";
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  expect_refused("{\"allOf\": [" + values("a") + "," + values("b") + "]}", "the schema is too large");
+  expect_refused("{\"not\": " + values("a") + ", \"allOf\": [" + values("b") + "]}", "the schema is too large");
+  std::string names;
+  for (int i = 0; i < 60'000; ++i) names += fmt::format("{}\"name{:06}\"", i == 0 ? "" : ",", i);
+  expect_refused(R"({"type": "object", "required": [)" + names + "]}", "the schema is too large");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(JsonSchema, EqualValuesInTwoListsAreFound) {
+  expect(R"({"allOf": [{"enum": [1, "a", [1, {"k": 2.0}], 3]}, {"enum": [1.0, [1, {"k": 2}], "b", "a"]}]})",
+         {"1", R"("a")", R"([1, {"k": 2.0}])"}, {"3", R"("b")"});
 }
 
 }  // namespace

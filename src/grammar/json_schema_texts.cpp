@@ -123,7 +123,7 @@ Result<RegexId> SchemaTexts::pattern(const json::object& schema, std::string_vie
   return *regex;
 }
 
-Result<RegexId> SchemaTexts::text_keyword(const LazyKeyword& keyword) {
+Result<RegexId> SchemaTexts::text_keyword(const LazyKeyword& keyword, bool proof) {
   if (keyword.keyword != "pattern" && keyword.keyword != "format") {
     return std::unexpected(not_enforced(*keyword.schema, keyword.keyword, "cannot be enforced"));
   }
@@ -132,19 +132,26 @@ Result<RegexId> SchemaTexts::text_keyword(const LazyKeyword& keyword) {
   if (format_kind(text) == FormatKind::NotEnforced) {
     return std::unexpected(not_enforced(*keyword.schema, "format", fmt::format("{} cannot be enforced", text)));
   }
-  std::string name = fmt::format("{} {}", keyword.negated ? "every" : "plain", text);
+  const bool all = keyword.negated != proof && !is_complete(text);
+  std::string name = fmt::format("{} {} {}", all ? "all" : "written", keyword.negated ? "every" : "plain", text);
   const auto found = formats_.find(name);
   if (found != formats_.end()) return found->second;
-  const auto regex = format_text(regexes_, text, keyword.negated);
+  const auto regex = format_text(regexes_, text, all ? FormatTexts::All : FormatTexts::Written, keyword.negated);
   if (!regex) return std::unexpected(not_enforced(*keyword.schema, "format", regex.error().message));
   formats_.emplace(std::move(name), *regex);
   return *regex;
 }
 
-Result<RegexId> SchemaTexts::string_content(const Facts& facts) {
+bool SchemaTexts::has_incomplete_format(const Facts& facts) {
+  return std::any_of(facts.texts.begin(), facts.texts.end(), [](const LazyKeyword& keyword) {
+    return keyword.keyword == "format" && !is_complete(keyword.schema->at("format").get_string());
+  });
+}
+
+Result<RegexId> SchemaTexts::string_content(const Facts& facts, bool proof) {
   std::vector<RegexId> parts, without;
   for (const LazyKeyword& keyword : facts.texts) {
-    const auto regex = text_keyword(keyword);
+    const auto regex = text_keyword(keyword, proof);
     if (!regex) return regex;
     (keyword.negated ? without : parts).push_back(*regex);
   }

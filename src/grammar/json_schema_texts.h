@@ -39,7 +39,11 @@ class SchemaTexts {
   RegexId name_content(std::string_view name) { return named(name).content; }
   RegexId name_and_colon(std::string_view name) { return named(name).member; }
   Result<RegexId> pattern(const boost::json::object& schema, std::string_view keyword, std::string_view pattern);
-  Result<RegexId> string_content(const Facts& facts);
+  // `proof`: for a proof that no string fits. Texts that may or may not be of a format are then among the strings;
+  // otherwise they are not, whether it is asked for or excluded.
+  Result<RegexId> string_content(const Facts& facts, bool proof = false);
+  // Whether the strings of a proof may be more.
+  static bool has_incomplete_format(const Facts& facts);
   Result<RegexId> number(const Facts& facts);
   RegexId literal(const boost::json::value& value);
 
@@ -50,7 +54,7 @@ class SchemaTexts {
     RegexId content, member;
   };
   const Name& named(std::string_view name);
-  Result<RegexId> text_keyword(const LazyKeyword& keyword);
+  Result<RegexId> text_keyword(const LazyKeyword& keyword, bool proof);
 
   RegexSet& regexes_;
   const SchemaDocument& document_;

@@ -58,7 +58,11 @@ Result<SymbolId> SchemaWriter::write(const Conjuncts& conjuncts) {
   if (grammar_.budget().exhausted()) return fail("the schema is too large");
   if (error_) return std::unexpected(*error_);
   const SchemaReader::Expansion& expansion = reader_.expand(conjuncts);
-  if (expansion.facts.empty()) return fail("#: no value fits the schema");
+  if (expansion.facts.empty()) {
+    const json::object* schema = conjuncts.front().schema->if_object();
+    if (schema == nullptr) return fail("#: no value fits the schema");
+    return std::unexpected(texts_.not_enforced(*schema, {}, "no value fits the schema"));
+  }
   return symbol;
 }
 
@@ -93,7 +97,7 @@ RegexId SchemaWriter::scalars(const Facts& facts) {
   }
   const auto excluded = [&](const json::value& value) {
     return std::any_of(facts.excluded.begin(), facts.excluded.end(),
-                       [&](const json::value* other) { return equal_values(*other, value); });
+                       [&](const json::value* other) { return equal_values(*other, value, grammar_.budget()); });
   };
   if ((facts.types & kNull) != 0) ways.push_back(regexes_.text("null"));
   if ((facts.types & kBoolean) != 0) {
@@ -155,13 +159,18 @@ void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
       return refuse_at(array.contains.front().item.schema, "contains", "so many of them cannot be enforced together");
     }
   }
-  if (hits > kMostItemsWrittenOut || (hits > 0 && array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
-      (hits > 0 && array.least > kMostItemsWrittenOut)) {
+  const bool many = (array.most != UINT64_MAX && array.most > kMostItemsWrittenOut) ||
+                    array.least > kMostItemsWrittenOut || array.prefix.size() > kMostItemsWrittenOut;
+  if (hits > kMostItemsWrittenOut || (hits > 0 && many)) {
     return refuse_at(array.contains.front().item.schema, "contains", "cannot be enforced together with so many items");
   }
   if (array.least > array.most) return;
   if (array.least == 0 && hits == 0) {
     grammar_.add(rule, {grammar_.terminal(regexes_.concat({texts_.open('['), regexes_.text("]")}))});
+  }
+  // From the last position to the first, so that a long prefix does not make a deep recursion.
+  if (hits == 0) {
+    for (std::uint64_t count = array.prefix.size(); count > 1; --count) behind(array, count, 0);
   }
   if (const auto first = item(array, 0, hits)) grammar_.add(rule, {grammar_.terminal(texts_.open('[')), *first});
 }

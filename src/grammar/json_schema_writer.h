@@ -50,6 +50,7 @@ class SchemaWriter {
     // Symbols by the place, the count of members that were written, and whether a witness is still to be found.
     using Key = std::tuple<MemberOrder::Place, std::uint64_t, bool>;
     std::map<Key, SymbolId> behind;
+    std::vector<Key> open;  // rules of `behind` that have no alternatives yet: written one by one, not by recursion
     std::map<std::pair<Key, std::size_t>, SymbolId> named;  // by the list as well
     std::map<std::pair<std::uint64_t, bool>, SymbolId> last;
   };
@@ -82,7 +83,9 @@ class SchemaWriter {
   // A member of this list, and all up to the end. Nothing: there cannot be one.
   std::optional<SymbolId> named(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing,
                                 std::size_t list);
+  // What may follow a member. The rule is written later.
   SymbolId behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing);
+  void write_behind(Object& object, MemberOrder::Place place, std::uint64_t count, bool missing);
   // Additional members up to the end of the object.
   std::optional<SymbolId> last(Object& object, std::uint64_t count, bool missing);
 

@@ -192,17 +192,20 @@ bool RegexSet::Impl::merge_repeats(std::vector<RegexId>& items) {
     RegexId of;
     std::uint32_t least, most;
     std::size_t at;
+    RegexId item;  // that stands there, as long as no other range has taken it
   };
   std::vector<Range> ranges;
+  std::vector<RegexId> repeated;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const Node& node = nodes[items[i]];
-    if (node.kind == Kind::Repeat) ranges.push_back({node.a, node.b, node.c, i});
+    if (node.kind != Kind::Repeat) continue;
+    ranges.push_back({node.a, node.b, node.c, i, items[i]});
+    repeated.push_back(node.a);
   }
   if (ranges.empty()) return false;
-  for (std::size_t i = 0, repeats = ranges.size(); i < items.size(); ++i) {
-    const auto of_it = [&](const Range& range) { return range.of == items[i]; };
-    if (std::any_of(ranges.begin(), ranges.begin() + static_cast<std::ptrdiff_t>(repeats), of_it))
-      ranges.push_back({items[i], 1, 1, i});
+  std::ranges::sort(repeated);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (std::ranges::binary_search(repeated, items[i])) ranges.push_back({items[i], 1, 1, i, items[i]});
   }
   std::ranges::sort(ranges, {}, [](const Range& range) { return std::tuple(range.of, range.least, range.most); });
   bool changed = false;
@@ -210,10 +213,12 @@ bool RegexSet::Impl::merge_repeats(std::vector<RegexId>& items) {
     Range& next = ranges[i + 1];
     const Range& range = ranges[i];
     if (range.of != next.of || (range.most != kUnbounded && std::uint64_t{range.most} + 1 < next.least)) continue;
+    // x{2,3} may be both a repetition of x and what (x{2,3}){2,4} repeats. It is merged once; the caller comes again.
+    if (items[range.at] != range.item || items[next.at] != next.item) continue;
     next.most = std::max(range.most, next.most);
     next.least = range.least;
     items[range.at] = kNothing;
-    items[next.at] = repeat(next.of, next.least, next.most);
+    items[next.at] = next.item = repeat(next.of, next.least, next.most);
     changed = true;
   }
   return changed;

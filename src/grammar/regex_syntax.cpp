@@ -127,7 +127,9 @@ class Builder {
     return {regexes_.any_of({rest.at_start, regexes_.concat({something, rest.later})}), later};
   }
 
-  RegexId end_of(RegexId rest) const { return regexes_.matches_empty(rest) ? RegexSet::kEmpty : RegexSet::kNothing; }
+  RegexId end_of(RegexId rest) const {
+    return ends_hold_ && regexes_.matches_empty(rest) ? RegexSet::kEmpty : RegexSet::kNothing;
+  }
 
   Result<Rest> before_repeat(const Node& node, Rest rest) {
     const Node& inside = *node.parts[0];

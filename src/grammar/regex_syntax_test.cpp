@@ -82,6 +82,17 @@ TEST_F(RegexSyntaxTest, AnchorsHoldInsideOfRepetitions) {
   EXPECT_FALSE(found("^((^\\*|[a-z])\\.)*x$", "a.*.x"));
 }
 
+TEST_F(RegexSyntaxTest, TheEndOfTheTextHoldsOnlyInTheLastTimeOfARepetition) {
+  EXPECT_FALSE(found("^([a-z]+(,|$)){2}$", "ab"));
+  EXPECT_FALSE(found("^([a-z]+(,|$)){2}$", "a"));
+  EXPECT_TRUE(found("^([a-z]+(,|$)){2}$", "a,b"));
+  EXPECT_TRUE(found("^([a-z]+(,|$)){2}$", "a,b,"));
+  EXPECT_FALSE(matches("(a$|b){2,}", "aa"));
+  EXPECT_TRUE(matches("(a$|b){2,}", "ba"));
+  EXPECT_FALSE(matches("((a$)+b?){2}", "aa"));
+  EXPECT_TRUE(matches("(a|$){3}", "a"));
+}
+
 TEST_F(RegexSyntaxTest, ClassesAreThoseOfEcmaScript) {
   EXPECT_TRUE(matches("[a-c\\d_-]+", "b7_-"));
   EXPECT_FALSE(matches("[a-c]", "d"));

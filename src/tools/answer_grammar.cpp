@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <boost/json/array.hpp>
@@ -11,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "quire/grammar/json_schema.h"
+#include "quire/grammar/json_schema_formats.h"
+#include "quire/grammar/json_schema_keyword.h"
 #include "quire/tools/pythonic.h"
 
 namespace quire::tools {
@@ -363,13 +366,14 @@ class Builder {
     if (!is_new) return found->second;
     json::object schema = has_schema(tool) ? tool.parameters : json::object();
     if (!schema.empty()) schema.emplace("type", "object");
-    const auto symbol = schema.empty() ? std::nullopt : value_of(std::move(schema), tool);
+    const json::value whole(std::move(schema));
+    const auto symbol = whole.get_object().empty() ? std::nullopt : value_of(whole, whole, tool);
     return found->second = symbol ? *symbol : grammar::add_any_json_object(grammar_);
   }
 
-  // One JSON value that fits the schema. Nothing: it cannot be enforced, and need not.
-  std::optional<SymbolId> value_of(json::object schema, const Tool& tool) {
-    const auto symbol = grammar::add_json_schema(grammar_, json::value(std::move(schema)));
+  // One JSON value that fits this part of a schema. Nothing: it cannot be enforced, and need not.
+  std::optional<SymbolId> value_of(const json::value& schema, const json::value& part, const Tool& tool) {
+    const auto symbol = grammar::add_json_schema_part(grammar_, schema, part);
     if (symbol) return *symbol;
     if (tool.strict && !error_) {
       error_ = Error{
@@ -380,28 +384,80 @@ class Builder {
 
   struct Property {
     std::string name;
-    json::object schema;
+    const json::value* schema;  // in schema_of()
     bool required = false;
   };
-  // The properties of a tool's schema, each as a schema of its own.
-  static std::vector<Property> properties_of(const Tool& tool) {
-    std::vector<Property> out;
-    const json::value* const properties = tool.parameters.if_contains("properties");
-    const json::value* const required = tool.parameters.if_contains("required");
-    if (properties == nullptr || !properties->is_object()) return out;
-    for (const auto& [key, value] : properties->get_object()) {
-      json::object schema = value.is_object() ? value.get_object() : json::object();
-      for (const char* const shared : {"$defs", "definitions"}) {
-        if (const json::value* const definitions = tool.parameters.if_contains(shared)) {
-          schema.emplace(shared, *definitions);
-        }
+
+  const json::value& schema_of(const Tool& tool) {
+    const auto [found, is_new] = schemas_.try_emplace(&tool);
+    if (is_new) found->second = tool.parameters;
+    return found->second;
+  }
+
+  // A keyword that says something about values and is not one of these.
+  static std::optional<std::string> keyword_beside(const json::object& schema,
+                                                   std::initializer_list<grammar::SchemaKeyword> known) {
+    for (const auto& [key, value] : schema) {
+      const grammar::SchemaKeyword keyword = grammar::schema_keyword(key, 0);
+      if (keyword == grammar::SchemaKeyword::Annotation || std::ranges::find(known, keyword) != known.end()) continue;
+      if (keyword == grammar::SchemaKeyword::Format && value.is_string() &&
+          grammar::format_kind(value.get_string()) == grammar::FormatKind::Annotation) {
+        continue;
       }
-      const bool wanted =
-          required != nullptr && required->is_array() &&
-          std::ranges::any_of(required->get_array(), [&](const json::value& one) { return one == key; });
-      out.push_back({std::string(key), std::move(schema), wanted});
+      return std::string(key);
     }
+    return std::nullopt;
+  }
+
+  // The properties of a tool's schema that can be written, for formats that write them one by one. Fails with what else
+  // the schema asks for: nothing would enforce it.
+  Result<std::vector<Property>> properties_of(const Tool& tool) {
+    using enum grammar::SchemaKeyword;
+    const json::object& schema = top_of(schema_of(tool).get_object());
+    if (const auto other =
+            keyword_beside(schema, {Type, Properties, Required, AdditionalProperties, UnevaluatedProperties})) {
+      return fail(*other);
+    }
+    const json::value object("object");
+    if (const json::value* const type = schema.if_contains("type"); type != nullptr && *type != object) {
+      if (!type->is_array() || std::ranges::find(type->get_array(), object) == type->get_array().end()) {
+        return fail("type");
+      }
+    }
+    const json::value* const properties = schema.if_contains("properties");
+    const json::value* const required = schema.if_contains("required");
+    if (properties != nullptr && !properties->is_object()) return fail("properties");
+    if (required != nullptr && !required->is_array()) return fail("required");
+    std::vector<Property> out;
+    std::set<std::string_view> wanted;
+    if (required != nullptr) {
+      for (const json::value& one : required->get_array()) {
+        if (!one.is_string()) return fail("required");
+        wanted.insert(one.get_string());
+      }
+    }
+    if (properties != nullptr) {
+      for (const auto& [key, value] : properties->get_object()) {
+        if (value == json::value(false)) continue;  // must not be there
+        out.push_back({.name = std::string(key), .schema = &value, .required = wanted.erase(key) > 0});
+      }
+    }
+    if (!wanted.empty()) return fail(fmt::format("required '{}'", *wanted.begin()));
     return out;
+  }
+
+  // Nothing: what the schema asks for cannot be enforced, and need not.
+  std::optional<std::vector<Property>> properties_to_write(const Tool& tool) {
+    auto properties = properties_of(tool);
+    if (properties) return std::move(*properties);
+    refuse_in_format(tool, properties.error().message);
+    return std::nullopt;
+  }
+
+  void refuse_in_format(const Tool& tool, std::string_view what) {
+    if (!tool.strict || error_) return;
+    error_ = Error{
+        fmt::format("the schema of the function '{}' cannot be enforced in this model's format: {}", tool.name, what)};
   }
 
   // Any JSON value.
@@ -420,8 +476,10 @@ class Builder {
 
   SymbolId tagged(const Tags& tags, const Tool& tool) {
     if (!has_schema(tool)) return any_tagged(tags);
+    const auto properties = properties_to_write(tool);
+    if (!properties) return any_tagged(tags);
     Symbols all;
-    for (const Property& property : properties_of(tool)) {
+    for (const Property& property : *properties) {
       Symbols parts;
       add_text(parts, tags.open);
       parts.push_back(grammar_.text(property.name));
@@ -449,49 +507,53 @@ class Builder {
   }
 
   // Any text without this mark.
-  SymbolId text_before(std::string_view mark) {
+  RegexId regex_before(std::string_view mark) {
     RegexSet& regexes = grammar_.regexes();
     const RegexId any = regexes.repeat(regexes.characters(0, 0x10FFFF), 0);
     const RegexId marked = regexes.concat({RegexSet::kEverything, regexes.text(mark), RegexSet::kEverything});
-    return grammar_.terminal(regexes.minus(any, marked));
+    return regexes.minus(any, marked);
   }
+  SymbolId text_before(std::string_view mark) { return grammar_.terminal(regex_before(mark)); }
 
   SymbolId tagged_value(const Tags& tags, const Tool& tool, const Property& property) {
+    using enum grammar::SchemaKeyword;
     const auto known = tool.strings.find(property.name);
     if (known == tool.strings.end() || !known->second) {
-      return value_of(property.schema, tool).value_or(any_value());
+      return value_of(schema_of(tool), *property.schema, tool).value_or(any_value());
+    }
+    // Text is free, or one of those that are listed. What else the schema asks of it (a length, a pattern) is not
+    // enforced between tags.
+    const json::object& schema = property.schema->get_object();
+    if (const auto other = keyword_beside(schema, {Type, Enum, Const})) {
+      refuse_in_format(tool, fmt::format("{} of '{}'", *other, property.name));
     }
     RegexSet& regexes = grammar_.regexes();
-    std::vector<RegexId> texts;
-    if (const json::value* const values = property.schema.if_contains("enum");
-        values != nullptr && values->is_array()) {
-      for (const json::value& each : values->get_array()) {
+    std::vector<RegexId> parts = {regex_before(tags.close)};
+    const auto add_one_of = [&](std::span<const json::value> values) {
+      std::vector<RegexId> texts;
+      for (const json::value& each : values) {
         if (each.is_string()) texts.push_back(regexes.text(each.get_string()));
       }
-      return grammar_.terminal(regexes.any_of(texts));
+      parts.push_back(regexes.any_of(texts));
+    };
+    if (const json::value* const values = schema.if_contains("enum"); values != nullptr && values->is_array()) {
+      add_one_of({values->get_array().data(), values->get_array().size()});
     }
-    // Text is free. What else the schema asks of it (a length, a pattern) is not enforced between tags.
-    for (const char* const key : {"pattern", "format", "minLength", "maxLength", "const"}) {
-      if (tool.strict && !error_ && property.schema.contains(key)) {
-        error_ =
-            Error{fmt::format("the schema of the function '{}' cannot be enforced in this model's format: {} of '{}'",
-                              tool.name, key, property.name)};
-      }
-    }
-    return text_before(tags.close);
+    if (const json::value* const only = schema.if_contains("const")) add_one_of({only, 1});
+    return grammar_.terminal(regexes.all_of(parts));
   }
 
   // Keyword arguments in the order of the schema, with commas between those that are there.
   SymbolId keywords(const Tool& tool) {
+    const auto properties = properties_to_write(tool);
+    if (!properties) return any_keywords();
     SymbolId first = grammar_.empty(),
              later = grammar_.empty();  // what may follow, before and after the first argument
-    const std::vector<Property> properties = properties_of(tool);
-    for (auto property = properties.rbegin(); property != properties.rend(); ++property) {
-      const json::value* const type = property->schema.if_contains("type");
-      const SymbolId value = type != nullptr && *type == "boolean"
+    for (auto property = properties->rbegin(); property != properties->rend(); ++property) {
+      const SymbolId value = is_boolean(*property->schema)
                                  ? grammar_.choice({grammar_.text("True"), grammar_.text("False"),
                                                     grammar_.text("true"), grammar_.text("false")})
-                                 : value_of(property->schema, tool).value_or(any_value());
+                                 : value_of(schema_of(tool), *property->schema, tool).value_or(any_value());
       const SymbolId one = grammar_.sequence({grammar_.text(property->name + "="), value});
       const SymbolId alone = grammar_.sequence({one, later});
       const SymbolId behind = grammar_.sequence({grammar_.text(","), space_, one, later});
@@ -501,6 +563,27 @@ class Builder {
     return first;
   }
 
+  // Either of both, and nothing else is asked for.
+  static bool is_boolean(const json::value& schema) {
+    const json::object* const object = schema.if_object();
+    const json::value* const type = object == nullptr ? nullptr : object->if_contains("type");
+    return type != nullptr && *type == "boolean" && !keyword_beside(*object, {grammar::SchemaKeyword::Type});
+  }
+
+  // Any keyword arguments in any order.
+  SymbolId any_keywords() {
+    RegexSet& regexes = grammar_.regexes();
+    grammar::ByteSet letters;
+    for (const char c : std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")) {
+      letters.add(static_cast<std::uint8_t>(c));
+    }
+    const RegexId name = regexes.concat(
+        {regexes.bytes(letters),
+         regexes.repeat(regexes.bytes(letters | grammar::ByteSet::range('0', '9')), 0, kMostKeyBytes - 1)});
+    const SymbolId one = grammar_.sequence({grammar_.terminal(name), grammar_.text("="), any_value()});
+    return grammar_.repeat(one, 0, grammar::kUnbounded, grammar_.sequence({grammar_.text(","), space_}));
+  }
+
   const AnswerGrammar& asked_;
   const std::string_view header_;
   const std::span<const TextMarks> texts_;
@@ -508,6 +591,7 @@ class Builder {
   SymbolId space_ = 0;
   std::optional<SymbolId> text_;               // that was asked for
   std::map<const Tool*, SymbolId> arguments_;  // as JSON; several shapes share them
+  std::map<const Tool*, json::value> schemas_;
   std::optional<Error> error_;
 };
 

@@ -8,7 +8,8 @@
 //   order of its own, which would make a model leave out what it writes too late. (Keyword arguments follow the schema
 //   always.) A tool that is not strict, and whose schema cannot be enforced, takes any object too. Reasoning is free
 //   text.
-// How it fails: with one line if the schema of a strict tool cannot be enforced, or as `text` fails.
+// How it fails: with one line if the schema of a strict tool cannot be enforced, at all or in the format (tags and
+//   Python have properties one by one, and nothing that is said about them together), or as `text` fails.
 #pragma once
 
 #include <functional>

@@ -430,5 +430,118 @@ TEST(AnswerGrammarTest, AStrictSchemaThatCannotBeEnforcedIsRefusedAndAnotherTake
                      R"(<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>)"));
 }
 
+// One tool "f" with these parameters.
+ToolList tool_with(std::string_view parameters, bool strict) {
+  boost::json::object function{{"name", "f"}, {"parameters", boost::json::parse(parameters)}, {"strict", strict}};
+  return *ToolList::parse({{{"type", "function"}, {"function", function}}});
+}
+
+std::string refusal(std::string_view format, std::string_view parameters) {
+  const ToolList tools = tool_with(parameters, true);
+  const auto grammar = answer_grammar({.format = &format_of(format), .tools = &tools, .required = true});
+  return grammar ? "" : grammar.error().message;
+}
+
+std::string coder_call(std::string_view parameters) {
+  return "<tool_call>\n<function=f>\n" + std::string(parameters) + "</function>\n</tool_call>";
+}
+std::string coder_parameter(std::string_view key, std::string_view value) {
+  return "<parameter=" + std::string(key) + ">\n" + std::string(value) + "\n</parameter>\n";
+}
+
+std::string lfm_call(std::string_view keywords) {
+  return "<|tool_call_start|>[f(" + std::string(keywords) + ")]<|tool_call_end|>";
+}
+
+TEST(AnswerGrammarTest, WhatASchemaAsksBesideItsPropertiesIsRefusedWhereTheyAreWrittenOneByOne) {
+  const std::string properties = R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}})";
+  const std::string front = "the schema of the function 'f' cannot be enforced in this model's format: ";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"(, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})", "anyOf"},
+      {R"(, "minProperties": 1})", "minProperties"},
+      {R"(, "dependentRequired": {"a": ["b"]}})", "dependentRequired"},
+      {R"(, "patternProperties": {"^a": {"minimum": 3}}})", "patternProperties"},
+      {R"(, "required": ["a", "c"]})", "required 'c'"},
+      {R"(, "$ref": "#/$defs/A", "$defs": {"A": {"required": ["a"]}}})", "$ref"},
+  };
+  for (const char* const format : {"qwen3-coder", "glm", "minimax", "pythonic", "olmo3", "lfm2"}) {
+    for (const auto& [more, keyword] : cases) EXPECT_EQ(refusal(format, properties + more), front + keyword) << format;
+    EXPECT_EQ(refusal(format, R"({"type": "string"})"), front + "type");
+    EXPECT_EQ(refusal(format, R"({"properties": {"a": false}, "required": ["a"]})"), front + "required 'a'");
+    EXPECT_EQ(refusal(format, properties + R"(, "title": "t", "$schema": "http://json-schema.org/draft-07/schema#",
+        "required": ["a"], "additionalProperties": false, "$defs": {"A": {"anyOf": []}}, "x-y": 1})"),
+              "");
+  }
+  // As JSON everything can be enforced.
+  EXPECT_EQ(refusal("hermes", properties + cases[0].first), "");
+  // A tool that is not strict takes any parameters then.
+  const ToolList loose = tool_with(properties + cases[0].first, false);
+  const AnswerGrammar coder{.format = &format_of("qwen3-coder"), .tools = &loose, .required = true};
+  EXPECT_TRUE(admits(coder, coder_call(coder_parameter("a", "three"))));
+  const AnswerGrammar python{.format = &format_of("lfm2"), .tools = &loose, .required = true};
+  EXPECT_TRUE(admits(python, lfm_call(R"(b=[1], x_1="three")")));
+  EXPECT_EQ(read(python, lfm_call(R"(b=[1], x_1="three")")).calls.size(), 1u);
+  EXPECT_TRUE(admits(python, lfm_call("")));
+  EXPECT_FALSE(admits(python, lfm_call("b=")));
+}
+
+TEST(AnswerGrammarTest, ATextBetweenTagsIsFreeOrListedAndNothingElseIsAskedOfIt) {
+  const auto with = [](std::string_view a) {
+    return R"({"type": "object", "properties": {"a": )" + std::string(a) + "}}";
+  };
+  for (const char* const keyword :
+       {R"("pattern": "^x")", R"("minLength": 2)", R"("format": "date")", R"("anyOf": [{"const": "x"}])",
+        R"("not": {"const": "x"})", R"("allOf": [{}])", R"("$ref": "#/$defs/A")"}) {
+    const std::string text(keyword);
+    EXPECT_TRUE(refusal("qwen3-coder", with(R"({"type": "string", )" + text + "}"))
+                    .ends_with("format: " + text.substr(1, text.find('"', 1) - 1) + " of 'a'"))
+        << refusal("qwen3-coder", with(R"({"type": "string", )" + text + "}"));
+  }
+  const auto coder = [&](std::string_view a, std::string_view text) {
+    const ToolList tools = tool_with(with(a), true);
+    return admits({.format = &format_of("qwen3-coder"), .tools = &tools}, coder_call(coder_parameter("a", text)));
+  };
+  EXPECT_TRUE(coder(R"({"type": "string", "format": "color", "description": "d"})", "anything"));
+  EXPECT_TRUE(coder(R"({"type": "string", "const": "x"})", "x"));
+  EXPECT_FALSE(coder(R"({"type": "string", "const": "x"})", "y"));
+  EXPECT_TRUE(coder(R"({"type": "string", "enum": ["x", "y"]})", "y"));
+  EXPECT_FALSE(coder(R"({"type": "string", "enum": ["x", "y"], "const": "x"})", "y"));
+  EXPECT_FALSE(coder("false", "x"));
+  EXPECT_TRUE(coder("true", "[1]"));
+}
+
+TEST(AnswerGrammarTest, PropertiesReferToTheWholeSchema) {
+  // A "$ref" at the top, as schemas have it that were made from types.
+  const std::string_view made = R"({"$ref": "#/definitions/F", "$schema": "http://json-schema.org/draft-07/schema#",
+      "definitions": {"F": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"$ref": "#/definitions/N"}},
+                            "required": ["a"]}, "N": {"type": "integer"}}})";
+  const ToolList tools = tool_with(made, true);
+  const AnswerGrammar coder{.format = &format_of("qwen3-coder"), .tools = &tools};
+  EXPECT_TRUE(admits(coder, coder_call(coder_parameter("a", "Rome") + coder_parameter("b", "3"))));
+  EXPECT_FALSE(admits(coder, coder_call(coder_parameter("a", "Rome") + coder_parameter("b", "x"))));
+  EXPECT_FALSE(admits(coder, coder_call(coder_parameter("b", "3"))));
+  // Other places of the schema, and itself.
+  const ToolList others = tool_with(R"({"type": "object", "properties": {"a": {"type": "integer"},
+      "b": {"$ref": "#/properties/a"}, "c": {"$ref": "#"}}})",
+                                    true);
+  const AnswerGrammar python{.format = &format_of("lfm2"), .tools = &others, .required = true};
+  EXPECT_TRUE(admits(python, lfm_call(R"(b=3, c={"a": 1, "c": {"b": 2}})")));
+  EXPECT_FALSE(admits(python, lfm_call(R"(b="x")")));
+  EXPECT_FALSE(admits(python, lfm_call(R"(c={"a": "x"})")));
+}
+
+TEST(AnswerGrammarTest, ABooleanOfPythonIsWhatTheSchemaLeaves) {
+  const auto python = [](std::string_view schema, std::string_view value) {
+    const ToolList tools = tool_with(R"({"type": "object", "properties": {"a": )" + std::string(schema) + "}}", true);
+    return admits({.format = &format_of("lfm2"), .tools = &tools, .required = true},
+                  lfm_call("a=" + std::string(value)));
+  };
+  EXPECT_TRUE(python(R"({"type": "boolean", "description": "d"})", "True"));
+  EXPECT_TRUE(python(R"({"type": "boolean"})", "false"));
+  EXPECT_FALSE(python(R"({"type": "boolean", "const": true})", "False"));
+  EXPECT_FALSE(python(R"({"type": "boolean", "const": true})", "false"));
+  EXPECT_TRUE(python(R"({"type": "boolean", "const": true})", "true"));
+}
+
 }  // namespace
 }  // namespace quire::tools

@@ -7,6 +7,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
+#include "quire/grammar/json_schema_keyword.h"
 #include "quire/tools/format.h"
 
 namespace quire::tools {
@@ -24,7 +25,39 @@ bool only_strings(const json::value& schema) {
   return false;
 }
 
+// "#/$defs/A", "#/definitions/A". Null: another reference, or there is no such object.
+const json::object* definition(const json::object& schema, std::string_view reference) {
+  for (const std::string_view where : {"$defs", "definitions"}) {
+    const std::string prefix = fmt::format("#/{}/", where);
+    if (!reference.starts_with(prefix)) continue;
+    const std::string_view name = reference.substr(prefix.size());
+    const json::value* const all = schema.if_contains(where);
+    if (all == nullptr || !all->is_object() || name.find_first_of("/~%") != std::string_view::npos) return nullptr;
+    const json::value* const found = all->get_object().if_contains(name);
+    return found == nullptr ? nullptr : found->if_object();
+  }
+  return nullptr;
+}
+
+constexpr int kMostReferences = 8;
+
 }  // namespace
+
+const json::object& top_of(const json::object& parameters) {
+  const json::object* top = &parameters;
+  for (int i = 0; i < kMostReferences; ++i) {
+    const json::value* const reference = top->if_contains("$ref");
+    if (reference == nullptr || !reference->is_string()) break;
+    const bool alone = std::ranges::all_of(*top, [](const auto& member) {
+      return member.key() == "$ref" || (member.key() == "type" && member.value() == "object") ||
+             grammar::schema_keyword(member.key(), 0) == grammar::SchemaKeyword::Annotation;
+    });
+    const json::object* const target = alone ? definition(parameters, reference->get_string()) : nullptr;
+    if (target == nullptr) break;
+    top = target;
+  }
+  return *top;
+}
 
 Result<ToolList> ToolList::parse(const json::array& tools) {
   ToolList list;
@@ -59,7 +92,7 @@ Result<ToolList> ToolList::parse(const json::array& tools) {
       if (!strict->is_bool()) return wrong(".function.strict' must be true or false");
       read.strict = strict->get_bool();
     }
-    if (const json::value* const properties = read.parameters.if_contains("properties");
+    if (const json::value* const properties = top_of(read.parameters).if_contains("properties");
         properties != nullptr && properties->is_object()) {
       for (const auto& [key, schema] : properties->get_object()) read.strings.emplace(key, only_strings(schema));
     }

@@ -21,9 +21,13 @@ struct Tool {
   std::string name;
   boost::json::object parameters;  // the schema of its arguments; empty: any object
   bool strict = false;
-  // For each property of the schema: whether all its values are strings.
+  // For each property of the schema, see top_of(): whether all its values are strings.
   std::map<std::string, bool, std::less<>> strings;
 };
+
+// Where the schema of a tool has its properties: itself, or the definition that a "$ref" at its top names
+// ("#/$defs/A"), if nothing but annotations stands beside that.
+const boost::json::object& top_of(const boost::json::object& parameters);
 
 class ToolList {
  public:
