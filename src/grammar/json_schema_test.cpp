@@ -330,6 +330,11 @@ TEST(JsonSchema, ComparingValuesIsCounted) {
   std::string names;
   for (int i = 0; i < 60'000; ++i) names += fmt::format("{}\"name{:06}\"", i == 0 ? "" : ",", i);
   expect_refused(R"({"type": "object", "required": [)" + names + "]}", "the schema is too large");
+  // Every alternative excludes every name.
+  std::string lengths;
+  for (int i = 0; i < 2'000; ++i) lengths += fmt::format("{}{{\"minLength\": {}}}", i == 0 ? "" : ",", i);
+  expect_refused(R"({"type": "string", "not": {"enum": [)" + names + R"(]}, "anyOf": [)" + lengths + "]}",
+                 "the schema is too large");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 

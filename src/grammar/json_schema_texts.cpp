@@ -156,6 +156,7 @@ Result<RegexId> SchemaTexts::string_content(const Facts& facts, bool proof) {
     (keyword.negated ? without : parts).push_back(*regex);
   }
   for (const json::value* value : facts.excluded) {
+    if (!regexes_.budget().take(1)) break;
     if (const json::string* text = value->if_string()) without.push_back(spelled(regexes_, *text, true));
   }
   // A pattern admits only what JSON can spell. Without one, or with lengths, that must be said.
@@ -187,6 +188,7 @@ Result<RegexId> SchemaTexts::number(const Facts& facts) {
     (keyword.negated ? without : parts).push_back(*regex);
   }
   for (const json::value* value : facts.excluded) {
+    if (!regexes_.budget().take(1)) break;
     if (const auto number = decimal(*value)) without.push_back(equal_text(regexes_, *number));
   }
   parts.push_back(number_text(regexes_, facts.range,

@@ -74,6 +74,7 @@ SymbolId SchemaWriter::value(const Conjuncts& conjuncts) {
   std::vector<RegexId> ways;
   bool structured = false;
   for (const Facts& facts : expansion.facts) {
+    if (grammar_.budget().exhausted()) break;
     ways.push_back(scalars(facts));
     structured = structured || (!facts.allowed && (facts.types & (kArray | kObject)) != 0);
   }
@@ -134,7 +135,7 @@ void SchemaWriter::write_structured(const Job& job) {
 void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
   Array array{.prefix = {}, .items = {}, .least = facts.least_items, .most = facts.most_items, .contains = {}};
   const std::size_t prefix = reader_.prefix_length(facts);
-  for (std::size_t i = 0; i < prefix && i < array.most; ++i) {
+  for (std::size_t i = 0; i < prefix && i < array.most && !grammar_.budget().exhausted(); ++i) {
     array.prefix.push_back(reader_.item(facts, i));
     if (reader_.is_empty(array.prefix.back())) {
       array.most = i;
@@ -170,7 +171,9 @@ void SchemaWriter::write_array(SymbolId rule, const Facts& facts) {
   }
   // From the last position to the first, so that a long prefix does not make a deep recursion.
   if (hits == 0) {
-    for (std::uint64_t count = array.prefix.size(); count > 1; --count) behind(array, count, 0);
+    for (std::uint64_t count = array.prefix.size(); count > 1 && !grammar_.budget().exhausted(); --count) {
+      behind(array, count, 0);
+    }
   }
   if (const auto first = item(array, 0, hits)) grammar_.add(rule, {grammar_.terminal(texts_.open('[')), *first});
 }
