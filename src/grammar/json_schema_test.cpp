@@ -1,6 +1,5 @@
 #include "quire/grammar/json_schema.h"
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -324,7 +323,6 @@ TEST(JsonSchema, ComparingValuesIsCounted) {
     for (int i = 0; i < 1'000; ++i) result += fmt::format("{}[{}\"{}{}\"]", i == 0 ? "" : ",", body, end, i);
     return R"({"enum": [)" + result + "]}";
   };
-  const auto begin = std::chrono::steady_clock::now();
   expect_refused("{\"allOf\": [" + values("a") + "," + values("b") + "]}", "the schema is too large");
   expect_refused("{\"not\": " + values("a") + ", \"allOf\": [" + values("b") + "]}", "the schema is too large");
   std::string names;
@@ -335,7 +333,6 @@ TEST(JsonSchema, ComparingValuesIsCounted) {
   for (int i = 0; i < 2'000; ++i) lengths += fmt::format("{}{{\"minLength\": {}}}", i == 0 ? "" : ",", i);
   expect_refused(R"({"type": "string", "not": {"enum": [)" + names + R"(]}, "anyOf": [)" + lengths + "]}",
                  "the schema is too large");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(JsonSchema, EqualValuesInTwoListsAreFound) {
