@@ -281,7 +281,8 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
             "(default: 1M)");
   add_bytes(
       *command, "--responses-bytes", server.responses_bytes,
-      "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)");
+      "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)",
+      Zero::Allowed);
   add_seconds(*command, "--responses-age", server.responses_age,
               "Forget a response that was not used for this long (default: 86400)");
   add_number<std::uint32_t>(*command, "--max-sessions", server.max_sessions, {0, 1'000'000},

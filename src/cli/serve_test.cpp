@@ -29,6 +29,7 @@ TEST(Serve, RefusesOptionsThatCannotBeMeant) {
                                                                                        {"--grace", "-1"},
                                                                                        {"--idle-timeout", "soon"},
                                                                                        {"--max-body", "0"},
+                                                                                       {"--responses-bytes", "none"},
                                                                                        {"--max-connections", "0"},
                                                                                        {"--unix-mode", "9"},
                                                                                        {"--unix-mode", "1777"},
@@ -76,6 +77,13 @@ TEST(Serve, AnotherTemplateCanBeUsed) {
   const auto absent = call({"serve", "--port", "0", "--chat-template-file", folder / "absent.jinja"});
   expect_refusal(absent);
   EXPECT_THAT(absent.err, HasSubstr("absent.jinja"));
+}
+
+TEST(Serve, WithoutMemoryForResponsesNoneIsKept) {
+  const testing::ServingProgram server({"--responses-bytes", "0"});
+  EXPECT_THAT(server.ask("POST /v1/responses", R"({"input": "What is 2 + 3?", "temperature": 0})"),
+              HasSubstr("\"text\":\"5\""));
+  EXPECT_THAT(server.ask("GET /metrics"), HasSubstr("\nquire_responses 0\n"));
 }
 
 TEST(Serve, NamesTheTlsFileThatIsMissing) {
