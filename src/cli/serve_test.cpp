@@ -86,6 +86,15 @@ TEST(Serve, WithoutMemoryForResponsesNoneIsKept) {
   EXPECT_THAT(server.ask("GET /metrics"), HasSubstr("\nquire_responses 0\n"));
 }
 
+TEST(Serve, StartsInAPodWhoseServiceHasItsName) {
+  // Kubernetes gives every container of the namespace such a variable.
+  ::setenv("QUIRE_PORT", "tcp://10.0.0.1:8080", 1);
+  const auto outcome = call({"serve", "--config", "/dev/null", "--model", "/no/such/model"});
+  ::unsetenv("QUIRE_PORT");
+  EXPECT_EQ(outcome.exit_code, kFailure);
+  EXPECT_THAT(outcome.err, HasSubstr("/no/such/model")) << "it came as far as the model";
+}
+
 TEST(Serve, NamesTheTlsFileThatIsMissing) {
   const auto outcome = call({"serve", "--port", "0", "--tls-cert", "/no/such.pem", "--tls-key", "/no/such.key"});
   expect_refusal(outcome);
