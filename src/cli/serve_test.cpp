@@ -86,6 +86,12 @@ TEST(Serve, WithoutMemoryForResponsesNoneIsKept) {
   EXPECT_THAT(server.ask("GET /metrics"), HasSubstr("\nquire_responses 0\n"));
 }
 
+TEST(Serve, SaysOnWhichDeviceItComputes) {
+  const testing::ServingProgram server({"--device", "cpu", "--alias", "demo"});
+  EXPECT_THAT(server.log(),
+              ::testing::ContainsRegex("quire: demo, device cpu \\([a-z0-9]+\\), 1 thread, context 2048 "));
+}
+
 TEST(Serve, StartsInAPodWhoseServiceHasItsName) {
   // Kubernetes gives every container of the namespace such a variable.
   ::setenv("QUIRE_PORT", "tcp://10.0.0.1:8080", 1);
