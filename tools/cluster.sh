@@ -14,7 +14,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 command=run given='' servers=3 extra=()
 model=$root/models/quire-demo-llama-q8_0.gguf quire=$root/build/release/src/cli/quire
-redis_nodes=3 fresh=''
+redis_nodes=3 fresh='' known=''
 
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
 case ${1:-} in start | stop | status) command=$1; shift ;; esac
@@ -30,7 +30,25 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $servers =~ ^[1-9][0-9]?$ ]] || fail "-n: '$servers' is not a number from 1 to 99"
-dir=$(realpath -m "${given:-${TMPDIR:-/tmp}/quire-cluster-$(id -u)}")
+if [ -n "$given" ]; then
+  dir=$(realpath -m "$given")
+else
+  dir=$(realpath -m "${TMPDIR:-/tmp}")/quire-cluster-$(id -u)
+fi
+
+# Every user may write to /tmp. What is in the folder is executed here (settings, configurations) and names the
+# processes to kill, so it must be the user's own. stat looks at a link itself: another user's is refused too.
+is_own() { [ "$(stat -c %u "$dir" 2>/dev/null)" = "$(id -u)" ]; }
+if is_own; then
+  # At the level of the script: in a function, what settings declares would be local.
+  if [ "$command" = start ] && [ -O "$dir/settings" ]; then
+    # shellcheck source=/dev/null
+    . "$dir/settings"
+    known=1
+  fi
+elif [ -e "$dir" ] || [ -L "$dir" ]; then
+  fail "$dir belongs to another user"
+fi
 
 # --- processes. FOLDER/NAME/pid has the process id and when it began, so that no other process is taken for it.
 began() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
@@ -87,6 +105,11 @@ free_port() {
 port_of() { cat "$dir/$1/port"; }
 
 # --- the parts
+# A path in a configuration of Redis or nginx; it may have spaces.
+quoted() {
+  local text=${1//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
 prepare_redis() {
   local i
   for ((i = 1; i <= redis_nodes; ++i)); do
@@ -96,7 +119,7 @@ prepare_redis() {
     cat >"$dir/redis$i/redis.conf" <<CONF
 bind 127.0.0.1
 port $port
-dir $dir/redis$i
+dir $(quoted "$dir/redis$i")
 cluster-enabled yes
 cluster-node-timeout 2000
 cluster-require-full-coverage no
@@ -154,16 +177,16 @@ prepare_nginx() {
     cat <<CONF
 worker_processes 1;
 daemon off;
-pid $dir/nginx/nginx.pid;
-error_log $dir/nginx/error.log;
+pid $(quoted "$dir/nginx/nginx.pid");
+error_log $(quoted "$dir/nginx/error.log");
 events { worker_connections 4096; }
 http {
     access_log off;
-    client_body_temp_path $dir/nginx/body;
-    proxy_temp_path $dir/nginx/proxy;
-    fastcgi_temp_path $dir/nginx/fastcgi;
-    uwsgi_temp_path $dir/nginx/uwsgi;
-    scgi_temp_path $dir/nginx/scgi;
+    client_body_temp_path $(quoted "$dir/nginx/body");
+    proxy_temp_path $(quoted "$dir/nginx/proxy");
+    fastcgi_temp_path $(quoted "$dir/nginx/fastcgi");
+    uwsgi_temp_path $(quoted "$dir/nginx/uwsgi");
+    scgi_temp_path $(quoted "$dir/nginx/scgi");
 
     # Where a request goes: by the header, else by the session in its path, else anywhere.
     map \$uri \$quire_session {
@@ -233,17 +256,20 @@ start() {
   trap '[ $? -eq 0 ] || [ -z "$fresh" ] || stop_all' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  if [ ! -e "$dir/settings" ]; then
-    [ ! -e "$dir" ] || [ -z "$(ls -A "$dir")" ] || fail "$dir is not empty, and is not the folder of a cluster"
-    mkdir -p "$dir"
-    chmod 700 "$dir"
+  if [ -z "$known" ]; then
+    if is_own; then
+      [ -z "$(ls -A "$dir")" ] || fail "$dir is not empty, and is not the folder of a cluster"
+      chmod 700 "$dir"
+    else
+      mkdir -p "$(dirname "$dir")"
+      mkdir -m 700 "$dir"  # without -p: fails if another user has made it since
+    fi
     fresh=1
     prepare_redis
+    # A later start may come from another folder.
+    [[ $model = /* ]] || model=$PWD/$model
+    [[ $quire = /* ]] || quire=$PWD/$quire
     declare -p model servers quire extra >"$dir/settings"
-  else
-    local saved
-    saved=$(cat "$dir/settings")
-    eval "${saved//declare /declare -g }"
   fi
   start_redis
   start_quire

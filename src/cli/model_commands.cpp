@@ -120,7 +120,8 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
   auto question = std::make_shared<std::string>();
   auto file = std::make_shared<std::string>();
   const CLI::Option* const asked =
-      command->add_option("TEXT", *question, "A question: print the answer and end")->type_name(std::string());
+      command->add_option("TEXT", *question, "A question: print the answer and end; - reads standard input")
+          ->type_name(std::string());
   const CLI::Option* const from =
       command
           ->add_option("-f,--file", *file,
@@ -145,12 +146,25 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
       "only the answers are printed:\n"
       "  printf 'Hello!\\nWhat is 2 + 3?\\n' | quire chat\n"
       "  quire chat \"What is 2 + 3?\"\n"
+      "  quire chat - < question.txt\n"
       "  quire chat -f report.txt \"Say it in one sentence:\"");
+  command->final_callback([question, file] {
+    if (*question == "-" && *file == "-") throw CLI::ValidationError("--file", "TEXT reads standard input already");
+  });
   return [options, question, file, asked, from, &console](const Style& style) -> Result<std::string> {
-    if (from->count() > 0) {
-      auto text = read_input(*file, kMaxPromptBytes);
+    const auto read = [](const std::string& path) {
+      auto text = read_input(path, kMaxPromptBytes);
+      if (text && text->ends_with('\n')) text->pop_back();
+      return text;
+    };
+    if (*question == "-") {
+      auto text = read("-");
       if (!text) return text;
-      if (text->ends_with('\n')) text->pop_back();
+      *question = std::move(*text);
+    }
+    if (from->count() > 0) {
+      auto text = read(*file);
+      if (!text) return text;
       *question += (question->empty() ? "" : "\n\n") + *text;
     }
     const auto chat = Chat::create(*options, console);

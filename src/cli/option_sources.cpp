@@ -158,6 +158,12 @@ class Collector {
   OptionSources sources_;
 };
 
+// Kubernetes sets QUIRE_PORT=tcp://10.0.0.1:8080 in every container beside a Service named "quire", and so does
+// docker --link. Nobody means the option by it.
+bool is_service_link(const OptionText& option, std::string_view value) {
+  return option.long_name == "--port" && value.starts_with("tcp://");
+}
+
 Result<void> add_variables(Collector& collector, const std::vector<OptionText>& options,
                            const Environment& environment) {
   for (const OptionText& option : options) {
@@ -166,7 +172,7 @@ Result<void> add_variables(Collector& collector, const std::vector<OptionText>& 
     }
     const std::string name = variable_of(option.long_name);
     const char* const value = environment(name);
-    if (value == nullptr || *value == '\0') continue;
+    if (value == nullptr || *value == '\0' || is_service_link(option, value)) continue;
     std::vector<std::string> values = {value};
     if (option.repeats) {
       values.clear();

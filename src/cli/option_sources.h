@@ -6,7 +6,8 @@
 // stand below `[serve]`.
 //
 // What holds: flag > variable > file > default. An empty variable is no variable. In a variable, a comma separates the
-//   values of an option that may be given several times.
+//   values of an option that may be given several times. A QUIRE_PORT that begins with tcp:// is no variable either:
+//   Kubernetes and Docker set it for a service named "quire".
 // How it fails: with one line that names the file, line and key, or the variable.
 #pragma once
 

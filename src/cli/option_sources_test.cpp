@@ -86,6 +86,18 @@ TEST(OptionSources, VariablesMayHoldFlagsAndLists) {
   EXPECT_EQ(variable_of("--max-body"), "QUIRE_MAX_BODY");
 }
 
+TEST(OptionSources, TheAddressOfAServiceNamedQuireIsNoPort) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "c.toml", "port = 3\n");
+  EXPECT_THAT(added({}, {{"QUIRE_PORT", "tcp://10.0.0.1:8080"}}), ElementsAre());
+  EXPECT_THAT(added({}, {{"QUIRE_PORT", "tcp://10.0.0.1:8080"}, {"QUIRE_CONFIG", folder / "c.toml"}}),
+              ElementsAre("--port=3"))
+      << "the file's port holds";
+  EXPECT_THAT(added({}, {{"QUIRE_PORT", "http"}, {"QUIRE_MODEL", "tcp://x"}}),
+              ElementsAre("--model=tcp://x", "--port=http"))
+      << "anything else is read, and checked, as the option";
+}
+
 TEST(OptionSources, WhatIsWrongInAFileIsNamedWithItsLineAndKey) {
   const TemporaryFolder folder;
   const std::string path = folder / "c.toml";

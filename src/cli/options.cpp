@@ -26,13 +26,19 @@ std::string upper(std::string text) {
   return text;
 }
 
-CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help) {
+CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help,
+                       Zero zero) {
   return command
       .add_option_function<std::string>(
           name,
-          [name, &value](const std::string& text) {
-            const auto bytes = parse_bytes(text);
-            if (!bytes) refuse(name, text, "is not an amount of memory like 512M, 2G or 100000000");
+          [name, zero, &value](const std::string& text) {
+            const bool is_none = zero == Zero::Allowed && text == "0";
+            const auto bytes = is_none ? 0 : parse_bytes(text);
+            if (!bytes) {
+              refuse(name, text,
+                     fmt::format("is not an amount of memory like 512M, 2G or {}",
+                                 zero == Zero::Allowed ? "0" : "100000000"));
+            }
             value = *bytes;
           },
           help)

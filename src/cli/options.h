@@ -51,8 +51,10 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, T& value, Ra
       ->type_name("N");
 }
 
-// An option whose value is an amount of memory: 512M, 2G.
-CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help);
+// An option whose value is an amount of memory: 512M, 2G. Few options have a meaning for 0.
+enum class Zero : std::uint8_t { Refused, Allowed };
+CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::uint64_t& value, const std::string& help,
+                       Zero zero = Zero::Refused);
 
 // Adds --block-size; what `block_size` holds is the default.
 void add_block_size(CLI::App& command, std::uint32_t& block_size);

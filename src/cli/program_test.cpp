@@ -64,6 +64,21 @@ TEST(Program, WithoutAModelChatTakesTheBundledOne) {
   EXPECT_EQ(start({"chat", "--temp", "0"}, {""}).out, "");
 }
 
+TEST(Program, ChatReadsItsQuestionFromStandardInput) {
+  EXPECT_EQ(start({"chat", "--temp", "0", "-"}, {"What is 2 ", "+ 3?\n"}).out, "5\n");
+  const TemporaryFolder folder;
+  testing::write_file(folder / "kite", "kite owl\n");
+  testing::write_file(folder / "repeat.jinja",
+                      "<|im_start|>user\nRepeat: {{ messages[0].content.split('\\n\\n') | join(' ') }}<|im_end|>\n"
+                      "<|im_start|>assistant{{ '\\n' }}");
+  const Ended both = start(
+      {"chat", "--temp", "0", "-", "-f", folder / "kite", "--chat-template-file", folder / "repeat.jinja"}, {"red\n"});
+  EXPECT_EQ(both.out, "red kite owl\n") << both.err;
+  const Ended twice = start({"chat", "-", "-f", "-"}, {"red\n"});
+  EXPECT_EQ(twice.exit_code, kUsage);
+  EXPECT_THAT(twice.err, HasSubstr("TEXT reads standard input already"));
+}
+
 // 64 MB are allowed besides the file and the pool.
 TEST(Program, TakesNoMoreMemoryThanFilePoolAndALittle) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -165,10 +165,14 @@ Result<std::string> serve(std::unique_ptr<engine::HostedModel> host, ServeOption
   const std::string adapters = count == 0 ? ""
                                           : fmt::format(" {} adapter{} {:.1f} MiB,", count, count == 1 ? "" : "s",
                                                         mebibytes(host->model().adapter_bytes()));
+  // The device comes first: a GPU that the server may not open is otherwise seen only by the time that answers take.
+  const BackendFacts device = host->backend().facts();
+  const std::string threads =
+      device.threads == 0 ? "" : fmt::format(" {} thread{},", device.threads, device.threads == 1 ? "" : "s");
   const std::string facts =
-      fmt::format("context {} tokens, weights {:.1f} MiB,{} pool {:.1f} MiB, {} threads, {} sequences at once",
-                  host->context(), mebibytes(host->model().weight_bytes()), adapters,
-                  mebibytes(host->pool().stats().arena_bytes), host->backend().facts().threads, options.max_sequences);
+      fmt::format("device {} ({}),{} context {} tokens, weights {:.1f} MiB,{} pool {:.1f} MiB, {} sequences at once",
+                  device.device, device.variant, threads, host->context(), mebibytes(host->model().weight_bytes()),
+                  adapters, mebibytes(host->pool().stats().arena_bytes), options.max_sequences);
 
   raise_descriptor_limit();
   ServeLog log(console.err, options.log_format);
@@ -281,7 +285,8 @@ std::function<Result<std::string>(const Style&)> add_serve(CLI::App& app, const 
             "(default: 1M)");
   add_bytes(
       *command, "--responses-bytes", server.responses_bytes,
-      "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)");
+      "Memory for the responses of each key, which later ones can continue\n(/v1/responses); 0: none (default: 64M)",
+      Zero::Allowed);
   add_seconds(*command, "--responses-age", server.responses_age,
               "Forget a response that was not used for this long (default: 86400)");
   add_number<std::uint32_t>(*command, "--max-sessions", server.max_sessions, {0, 1'000'000},

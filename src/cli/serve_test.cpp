@@ -29,6 +29,7 @@ TEST(Serve, RefusesOptionsThatCannotBeMeant) {
                                                                                        {"--grace", "-1"},
                                                                                        {"--idle-timeout", "soon"},
                                                                                        {"--max-body", "0"},
+                                                                                       {"--responses-bytes", "none"},
                                                                                        {"--max-connections", "0"},
                                                                                        {"--unix-mode", "9"},
                                                                                        {"--unix-mode", "1777"},
@@ -76,6 +77,28 @@ TEST(Serve, AnotherTemplateCanBeUsed) {
   const auto absent = call({"serve", "--port", "0", "--chat-template-file", folder / "absent.jinja"});
   expect_refusal(absent);
   EXPECT_THAT(absent.err, HasSubstr("absent.jinja"));
+}
+
+TEST(Serve, WithoutMemoryForResponsesNoneIsKept) {
+  const testing::ServingProgram server({"--responses-bytes", "0"});
+  EXPECT_THAT(server.ask("POST /v1/responses", R"({"input": "What is 2 + 3?", "temperature": 0})"),
+              HasSubstr("\"text\":\"5\""));
+  EXPECT_THAT(server.ask("GET /metrics"), HasSubstr("\nquire_responses 0\n"));
+}
+
+TEST(Serve, SaysOnWhichDeviceItComputes) {
+  const testing::ServingProgram server({"--device", "cpu", "--alias", "demo"});
+  EXPECT_THAT(server.log(),
+              ::testing::ContainsRegex("quire: demo, device cpu \\([a-z0-9]+\\), 1 thread, context 2048 "));
+}
+
+TEST(Serve, StartsInAPodWhoseServiceHasItsName) {
+  // Kubernetes gives every container of the namespace such a variable.
+  ::setenv("QUIRE_PORT", "tcp://10.0.0.1:8080", 1);
+  const auto outcome = call({"serve", "--config", "/dev/null", "--model", "/no/such/model"});
+  ::unsetenv("QUIRE_PORT");
+  EXPECT_EQ(outcome.exit_code, kFailure);
+  EXPECT_THAT(outcome.err, HasSubstr("/no/such/model")) << "it came as far as the model";
 }
 
 TEST(Serve, NamesTheTlsFileThatIsMissing) {

@@ -100,7 +100,7 @@ one_small = converse(small.port)
 small.stop()
 
 # --- the cluster
-cluster = os.path.join(FOLDER, "cluster")
+cluster = os.path.join(FOLDER, "the cluster")  # a path with a space
 script = [os.path.join(ROOT, "tools", "cluster.sh")]
 at_end(lambda: subprocess.run([*script, "stop", "-d", cluster], check=False, stderr=subprocess.DEVNULL))
 started = subprocess.run([*script, "start", "-d", cluster, "-b", OPTIONS.binary, "-m", OPTIONS.model, "-n",
@@ -131,6 +131,12 @@ status = subprocess.run([*script, "status", "-d", cluster], capture_output=True,
 dead = [line.split()[0] for line in status.stdout.split("\n") if "does not run" in line]
 if dead != (["quire2"] if OPTIONS.servers > 1 else []):
     PROBLEMS.append(f"these do not run: {dead}")
+# What was killed comes back with the options of the first start, wherever the second is called.
+again = subprocess.run([*script, "start", "-d", cluster, "-m", "/no/such/model"], cwd="/", capture_output=True,
+                       text=True, check=False)
+if again.returncode != 0 or subprocess.run([*script, "status", "-d", cluster], stdout=subprocess.DEVNULL,
+                                           check=False).returncode != 0:
+    PROBLEMS.append(f"what was killed does not come back: {again.stderr}")
 
 rows = []
 for label, conversations in ((f"one server, {OPTIONS.memory * OPTIONS.servers} MiB", expected),
