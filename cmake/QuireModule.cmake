@@ -21,7 +21,7 @@ endif()
 # There are some hundred test programs, and gold links each in a third of the time. It is part of Debian's binutils.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -fuse-ld=gold QUIRE_HAS_GOLD)
-if(QUIRE_HAS_GOLD)
+if(QUIRE_HAS_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # it warns about clang's sanitizers
   target_link_options(quire-options INTERFACE $<HOST_LINK:-fuse-ld=gold>)
 endif()
 
