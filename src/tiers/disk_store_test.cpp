@@ -80,7 +80,7 @@ TEST_F(DiskStoreTest, AGenerationIsNotEvictedWhileSomebodyWritesToIt) {
 }
 
 TEST_F(DiskStoreTest, WhatTheIndexHasCanBeReadAfterEvictions) {
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 8; ++round) {
     fill();
     maintain();
   }
@@ -112,7 +112,7 @@ TEST_F(DiskStoreTest, ReadersOfAGenerationThatIsEvictedHitOrMiss) {
   }
   const std::atomic<bool> never = false;
   std::optional<DiskFault> fault;
-  for (int round = 0; round < 15 && !fault; ++round) {
+  for (int round = 0; round < 8 && !fault; ++round) {
     fill();
     newest = next_;
     fault = store_->maintain(never);
