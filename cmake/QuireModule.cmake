@@ -18,10 +18,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(quire-options INTERFACE -Wno-restrict)
 endif()
 
-# There are some hundred test programs, and gold links each in a third of the time. It is part of Debian's binutils.
+# There are some hundred test programs, and gold links each in a third of the time. It is part of Debian's binutils. With
+# clang it warns about the sanitizers' symbols, so there the default linker stays.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -fuse-ld=gold QUIRE_HAS_GOLD)
-if(QUIRE_HAS_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # it warns about clang's sanitizers
+if(QUIRE_HAS_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_link_options(quire-options INTERFACE $<HOST_LINK:-fuse-ld=gold>)
 endif()
 

@@ -91,7 +91,7 @@ std::size_t open_arguments(json::value& calls, bool as_text) {
   return added;
 }
 
-// Erasing one by one would move all that stand behind, each time.
+// Removes all null fields in one pass. Erasing them one by one would move all later fields each time.
 void drop_nulls(json::object& object) {
   if (std::ranges::none_of(object, [](const auto& field) { return field.value().is_null(); })) return;
   json::object kept;

@@ -274,7 +274,7 @@ std::optional<ApiError> ask_for_prompt_logprobs(CompletionRequest& request) {
   if (request.options.prompt_logprobs < 0) return std::nullopt;
   std::size_t tokens = 0;
   for (const auto& prompt : request.prompts) {
-    // The engine refuses it too, but the answer's first token of the prompt is looked at before that.
+    // The engine would refuse it, but Completion::begin() reads the first token of every prompt before that.
     if (prompt.empty()) return invalid("the prompt has no tokens", request.chat ? "messages" : "prompt");
     tokens += prompt.size() * request.options.n;
   }
