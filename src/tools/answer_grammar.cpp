@@ -284,7 +284,12 @@ class Builder {
           break;
         case Part::Kind::Space: to.push_back(space_); break;
         case Part::Kind::Maybe:
-          if (!arguments) to.push_back(grammar_.optional(literal(part.text)));
+          if (arguments) break;
+          if (tool.name.starts_with(part.text)) {
+            add_text(to, part.text);  // otherwise the beginning of the name would be taken for it
+          } else {
+            to.push_back(grammar_.optional(literal(part.text)));
+          }
           break;
         case Part::Kind::MaybeId:
           if (!has_schema(tool)) {
@@ -295,11 +300,16 @@ class Builder {
           }
           break;
         case Part::Kind::Name:
+          if (!error_ && !is_function_name(shape, tool.name)) {
+            error_ =
+                Error{fmt::format("the name of the function '{}' cannot be written in this model's format", tool.name)};
+          }
           to.push_back(grammar_.text(tool.name));
           if (!shape.numbered.empty()) {
             RegexSet& regexes = grammar_.regexes();
             const RegexId digit = regexes.bytes(grammar::ByteSet::range('0', '9'));
-            to.push_back(grammar_.terminal(regexes.concat({regexes.text(":"), regexes.repeat(digit, 1, 4)})));
+            to.push_back(
+                grammar_.terminal(regexes.concat({regexes.text(":"), regexes.repeat(digit, 1, kMostNumberBytes - 1)})));
           }
           break;
         case Part::Kind::Object: add_object(to, shape.keys, tool); break;
@@ -446,12 +456,19 @@ class Builder {
     return out;
   }
 
-  // Nothing: what the schema asks for cannot be enforced, and need not.
-  std::optional<std::vector<Property>> properties_to_write(const Tool& tool) {
+  // Nothing: what the schema asks for cannot be enforced, and need not. `is_name`: whether the parser reads a name.
+  std::optional<std::vector<Property>> properties_to_write(const Tool& tool, const auto& is_name) {
     auto properties = properties_of(tool);
-    if (properties) return std::move(*properties);
-    refuse_in_format(tool, properties.error().message);
-    return std::nullopt;
+    if (!properties) {
+      refuse_in_format(tool, properties.error().message);
+      return std::nullopt;
+    }
+    for (const Property& property : *properties) {
+      if (is_name(property.name)) continue;
+      refuse_in_format(tool, fmt::format("the name of '{}'", property.name));
+      return std::nullopt;
+    }
+    return std::move(*properties);
   }
 
   void refuse_in_format(const Tool& tool, std::string_view what) {
@@ -476,7 +493,7 @@ class Builder {
 
   SymbolId tagged(const Tags& tags, const Tool& tool) {
     if (!has_schema(tool)) return any_tagged(tags);
-    const auto properties = properties_to_write(tool);
+    const auto properties = properties_to_write(tool, [&](std::string_view name) { return is_tagged_key(tags, name); });
     if (!properties) return any_tagged(tags);
     Symbols all;
     for (const Property& property : *properties) {
@@ -545,7 +562,7 @@ class Builder {
 
   // Keyword arguments in the order of the schema, with commas between those that are there.
   SymbolId keywords(const Tool& tool) {
-    const auto properties = properties_to_write(tool);
+    const auto properties = properties_to_write(tool, is_keyword_key);
     if (!properties) return any_keywords();
     SymbolId first = grammar_.empty(),
              later = grammar_.empty();  // what may follow, before and after the first argument

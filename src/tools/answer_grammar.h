@@ -9,7 +9,8 @@
 //   always.) A tool that is not strict, and whose schema cannot be enforced, takes any object too. Reasoning is free
 //   text.
 // How it fails: with one line if the schema of a strict tool cannot be enforced, at all or in the format (tags and
-//   Python have properties one by one, and nothing that is said about them together), or as `text` fails.
+//   Python have properties one by one, and nothing that is said about them together), if a name of a function or of a
+//   parameter would not be read back, or as `text` fails.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,7 @@
 #include "quire/tools/answer_grammar.h"
 
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 
 #include "quire/grammar/grammar_testing.h"
 #include "quire/tools/answer_parser.h"
@@ -136,7 +137,7 @@ class SlowCheck final : public CallCheck {
 // Reads an answer as the grammar means it.
 struct Read {
   std::string content, reasoning;
-  std::vector<std::string> calls;
+  std::vector<Call> calls;
 };
 Read read(const AnswerGrammar& asked, std::string_view text) {
   Reading how = reading(asked);
@@ -150,7 +151,8 @@ Read read(const AnswerGrammar& asked, std::string_view text) {
   for (const Delta& delta : deltas) {
     if (delta.kind == Delta::Kind::Content) out.content += delta.text;
     if (delta.kind == Delta::Kind::Reasoning) out.reasoning += delta.text;
-    if (delta.kind == Delta::Kind::Call) out.calls.push_back(delta.name);
+    if (delta.kind == Delta::Kind::Call) out.calls.push_back({.name = delta.name, .id = {}, .arguments = {}});
+    if (delta.kind == Delta::Kind::Arguments) out.calls.at(delta.call).arguments += delta.text;
   }
   return out;
 }
@@ -541,6 +543,95 @@ TEST(AnswerGrammarTest, ABooleanOfPythonIsWhatTheSchemaLeaves) {
   EXPECT_FALSE(python(R"({"type": "boolean", "const": true})", "False"));
   EXPECT_FALSE(python(R"({"type": "boolean", "const": true})", "false"));
   EXPECT_TRUE(python(R"({"type": "boolean", "const": true})", "true"));
+}
+
+// The arguments of the one call that this answer is; null if it is no such call.
+boost::json::value arguments_read(const AnswerGrammar& asked, std::string_view text) {
+  const Read answer = read(asked, text);
+  if (answer.calls.size() != 1 || !answer.content.empty()) return nullptr;
+  boost::system::error_code error;
+  const boost::json::value arguments = boost::json::parse(answer.calls[0].arguments, error);
+  return error ? boost::json::value() : arguments;
+}
+
+// The schema of one text with this name.
+std::string schema_of_one(std::string_view name) {
+  return boost::json::serialize(
+      boost::json::object{{"type", "object"}, {"properties", {{name, {{"type", "string"}}}}}, {"required", {name}}});
+}
+
+TEST(AnswerGrammarTest, AParameterWhoseNameCannotBeReadBackIsRefusedByItsName) {
+  const std::string front = "the schema of the function 'f' cannot be enforced in this model's format: the name of '";
+  const auto refused = [&](std::string_view format, std::string_view name) {
+    return refusal(format, schema_of_one(name)) == front + std::string(name) + "'";
+  };
+  for (const char* const format : {"lfm2", "olmo3", "pythonic"}) {
+    for (const char* const name : {"file-path", "a.b", "a b", " a", "a ", "", "a=1, b", "a\"", "a:"}) {
+      EXPECT_TRUE(refused(format, name)) << format << " " << name << ": " << refusal(format, schema_of_one(name));
+    }
+  }
+  const std::string long_name(300, 'a');
+  for (const auto& [format, marked] :
+       {std::pair("qwen3-coder", "a>b"), {"seed", "a>"}, {"minimax", "a\">b"}, {"glm", "a</arg_key>b"}}) {
+    for (const std::string& name :
+         {std::string(marked), std::string(" a"), std::string("a\n"), std::string(), long_name}) {
+      EXPECT_TRUE(refused(format, name)) << format << " " << name << ": " << refusal(format, schema_of_one(name));
+    }
+    EXPECT_EQ(refusal("hermes", schema_of_one(marked)), "");
+  }
+  // A tool that is not strict takes parameters whose names can be read.
+  const ToolList loose = tool_with(schema_of_one("file-path"), false);
+  const AnswerGrammar python{.format = &format_of("lfm2"), .tools = &loose, .required = true};
+  EXPECT_FALSE(admits(python, lfm_call(R"(file-path="x")")));
+  EXPECT_TRUE(admits(python, lfm_call(R"(file_path="x")")));
+}
+
+TEST(AnswerGrammarTest, EveryParameterThatIsAdmittedIsReadBackUnderItsName) {
+  // Keywords and what begins with a digit are no identifiers of Python; they are read all the same.
+  for (const char* const name : {"a", "_x1", "class", "from", "None", "2nd", "gr\u00f6\u00dfe"}) {
+    const ToolList tools = tool_with(schema_of_one(name), true);
+    const AnswerGrammar python{.format = &format_of("lfm2"), .tools = &tools, .required = true};
+    const std::string text = lfm_call(std::string(name) + "=\"x, y=1\"");
+    EXPECT_TRUE(admits(python, text)) << text;
+    EXPECT_EQ(arguments_read(python, text), boost::json::value({{name, "x, y=1"}})) << text;
+  }
+  for (const char* const name : {"file-path", "a.b", "a b", "\"a\"", "</parameter"}) {
+    const ToolList tools = tool_with(schema_of_one(name), true);
+    const AnswerGrammar coder{.format = &format_of("qwen3-coder"), .tools = &tools, .required = true};
+    const std::string text = coder_call(coder_parameter(name, "x"));
+    EXPECT_TRUE(admits(coder, text)) << text;
+    EXPECT_EQ(arguments_read(coder, text), boost::json::value({{name, "x"}})) << text;
+  }
+}
+
+TEST(AnswerGrammarTest, AFunctionWhoseNameCannotBeReadBackIsRefusedByItsName) {
+  const auto refusal_of = [](std::string_view format, std::string_view name) {
+    const ToolList tools = *ToolList::parse({{{"type", "function"}, {"function", {{"name", name}}}}});
+    const auto grammar = answer_grammar({.format = &format_of(format), .tools = &tools, .required = true});
+    return grammar ? "" : grammar.error().message;
+  };
+  for (const char* const format :
+       {"mistral-args", "deepseek-v3.1", "qwen3-coder", "glm", "kimi", "lfm2", "functionary-v3.1", "channels"}) {
+    EXPECT_EQ(refusal_of(format, "get weather"),
+              "the name of the function 'get weather' cannot be written in this model's format")
+        << format;
+    EXPECT_EQ(refusal_of(format, "a-b.c:d"), "") << format;
+  }
+  EXPECT_EQ(refusal_of("hermes", "get weather"), "");
+  EXPECT_EQ(refusal_of("apertus", "get weather"), "");
+  // Kimi's number is read as part of the name.
+  EXPECT_EQ(refusal_of("mistral-args", std::string(256, 'a')), "");
+  EXPECT_NE(refusal_of("kimi", std::string(256, 'a')), "");
+  // What may be left out before a name cannot be the beginning of the name.
+  const ToolList tools = *ToolList::parse({{{"type", "function"}, {"function", {{"name", "functions.f"}}}}});
+  const AnswerGrammar kimi{.format = &format_of("kimi"), .tools = &tools, .required = true};
+  const auto call = [](std::string_view name) {
+    return "<|tool_calls_section_begin|><|tool_call_begin|>" + std::string(name) +
+           ":0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
+  };
+  EXPECT_FALSE(admits(kimi, call("functions.f")));
+  EXPECT_TRUE(admits(kimi, call("functions.functions.f")));
+  EXPECT_EQ(read(kimi, call("functions.functions.f")).calls.at(0).name, "functions.f");
 }
 
 }  // namespace

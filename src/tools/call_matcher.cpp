@@ -55,7 +55,23 @@ std::string_view first_mark(std::span<const Part> parts) {
   return {};
 }
 
+// What a key between tags ends at: `middle`, or what stands before the white space in it.
+std::string_view end_of_key(const Tags& tags) {
+  return tags.middle.substr(0, tags.space_inside ? tags.middle.find('\n') : std::string_view::npos);
+}
+
 }  // namespace
+
+bool is_function_name(const Shape& shape, std::string_view name) {
+  const std::size_t most = kMostNameBytes - (shape.numbered.empty() ? 0 : kMostNumberBytes);
+  return !name.empty() && name.size() <= most && std::ranges::all_of(name, is_name);
+}
+
+bool is_tagged_key(const Tags& tags, std::string_view key) {
+  const std::string_view end = end_of_key(tags);
+  return !key.empty() && key.size() <= kMostNameBytes && trim(key) == key &&
+         (std::string(key) + std::string(end)).find(end) == key.size();
+}
 
 void CallMatcher::enter(Phase phase, std::span<const Part> parts) {
   phase_ = phase;
@@ -366,8 +382,7 @@ CallMatcher::Step CallMatcher::read_tagged(std::string_view text) {
       }
       // The key ends where `middle` begins.
       const std::size_t begin = at + tags.open.size();
-      const std::size_t line = tags.middle.find('\n');
-      const std::string_view first = tags.middle.substr(0, tags.space_inside ? line : std::string_view::npos);
+      const std::string_view first = end_of_key(tags);
       const std::size_t end = text.substr(0, begin + kMostNameBytes + first.size()).find(first, begin);
       if (end == std::string_view::npos) {
         return text.size() >= begin + kMostNameBytes + first.size() ? Step::Failed : Step::More;
@@ -375,7 +390,7 @@ CallMatcher::Step CallMatcher::read_tagged(std::string_view text) {
       std::size_t behind = end + first.size();
       if (tags.space_inside) {
         while (behind < text.size() && is_space(text[behind])) ++behind;
-        const std::string_view second = tags.middle.substr(line + 1);
+        const std::string_view second = tags.middle.substr(first.size() + 1);
         const Match found = match(text.substr(behind), second);
         if (found != Match::Yes) return found == Match::Open ? Step::More : Step::Failed;
         behind += second.size();

@@ -24,6 +24,11 @@ struct Call {
   std::string arguments;  // JSON
 };
 
+// Whether a matcher reads this name where the shape has a Part::Kind::Name, and this key between tags. Others are read
+// as something else, or not at all.
+bool is_function_name(const Shape& shape, std::string_view name);
+bool is_tagged_key(const Tags& tags, std::string_view key);
+
 class CallMatcher {
  public:
   enum class Status : std::uint8_t { More, Done, Failed };

@@ -39,6 +39,7 @@ struct Part {
 
 inline constexpr std::size_t kMostSkipped = 128;
 inline constexpr std::size_t kMostNameBytes = 256;
+inline constexpr std::size_t kMostNumberBytes = 5;  // of ":N" behind a name, in a grammar: Shape::numbered
 
 // The keys of Part::Kind::Object. Models confuse "arguments" and "parameters", so there may be a second key. Grammars
 // use the first.

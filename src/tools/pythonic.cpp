@@ -1,5 +1,6 @@
 #include "quire/tools/pythonic.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <boost/json/parse.hpp>
@@ -259,6 +260,8 @@ std::optional<Keyword> read_keyword(std::string_view text) {
   reader.space();
   return reader.at_end() ? std::optional(std::move(out)) : std::nullopt;
 }
+
+bool is_keyword_key(std::string_view text) { return !text.empty() && std::ranges::all_of(text, is_word); }
 
 std::string json_string(std::string_view text) {
   std::string repaired;

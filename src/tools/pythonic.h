@@ -31,6 +31,10 @@ struct Keyword {
 // One argument, `key = value`, with free white space around it.
 std::optional<Keyword> read_keyword(std::string_view text);
 
+// Whether read_keyword() reads an argument with this key. It need not be an identifier: models write keywords of Python
+// (`from="Rome"`) and what begins with a digit.
+bool is_keyword_key(std::string_view text);
+
 // `text` as a JSON string.
 std::string json_string(std::string_view text);
 

@@ -40,6 +40,17 @@ TEST(Pythonic, WhatIsNoLiteralIsRefused) {
   }
 }
 
+TEST(Pythonic, AKeyIsReadBackIfItIsOneWord) {
+  for (const char* const key : {"a", "_", "class", "2nd", "gr\u00f6\u00dfe"}) {
+    EXPECT_TRUE(is_keyword_key(key)) << key;
+    EXPECT_EQ(converted(std::string(key) + "=1"), std::string(key) + "=1");
+  }
+  for (const char* const key : {"", "a-b", "a.b", "a b", " a", "a=b", "a,b", "\"a\""}) {
+    EXPECT_FALSE(is_keyword_key(key)) << key;
+    EXPECT_NE(converted(std::string(key) + "=1"), std::string(key) + "=1");
+  }
+}
+
 TEST(Pythonic, AnArgumentEndsOutsideStringsAndBrackets) {
   const auto end = [](std::string_view text) {
     KeywordEnd ending;
