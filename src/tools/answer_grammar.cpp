@@ -557,7 +557,11 @@ class Builder {
       add_one_of({values->get_array().data(), values->get_array().size()});
     }
     if (const json::value* const only = schema.if_contains("const")) add_one_of({only, 1});
-    return grammar_.terminal(regexes.all_of(parts));
+    const RegexId listed = regexes.all_of(parts);
+    if (parts.size() == 1 || !regexes.matches_nothing(listed)) return grammar_.terminal(listed);
+    // Each has the closing tag in it.
+    refuse_in_format(tool, fmt::format("the values of '{}'", property.name));
+    return text_before(tags.close);
   }
 
   // Keyword arguments in the order of the schema, with commas between those that are there.

@@ -634,5 +634,67 @@ TEST(AnswerGrammarTest, AFunctionWhoseNameCannotBeReadBackIsRefusedByItsName) {
   EXPECT_EQ(read(kimi, call("functions.functions.f")).calls.at(0).name, "functions.f");
 }
 
+TEST(AnswerGrammarTest, MarksInAStringOfJsonDoNotEndTheCall) {
+  const ToolList tools = strict_tools();
+  for (const testing::Example& example : testing::examples()) {
+    const Format& format = format_of(example.format);
+    AnswerGrammar asked{.format = &format, .shape = shape_of(example), .tools = &tools, .required = true};
+    std::string text = as_written(example.one);
+    if (!text.starts_with(format.header)) asked.primer = format.header;
+    const std::size_t at = text.find("\"Rome\"");
+    if (at == std::string::npos) continue;  // the city is plain text between tags
+    std::string city = "Rome\"}]) ``` \n";
+    for (const std::string_view mark : marks(&format, nullptr)) city += mark;
+    text.replace(at, 6, boost::json::serialize(boost::json::string(city)));
+    EXPECT_TRUE(admits(asked, text)) << text;
+    EXPECT_EQ(arguments_read(asked, text), boost::json::value({{"city", city}, {"days", 3}})) << text;
+  }
+}
+
+TEST(AnswerGrammarTest, MarksInJsonBetweenTagsDoNotEndTheCall) {
+  const ToolList tools = tool_with(R"({"type": "object", "properties": {
+      "a": {"type": "array", "items": {"type": "string"}}, "b": {"type": ["string", "null"]}, "c": {"type": "object"}}})",
+                                   true);
+  const auto line = [](std::string_view key, std::string_view value) { return coder_parameter(key, value); };
+  const auto invoke = [](std::string_view key, std::string_view value) {
+    return "<parameter name=\"" + std::string(key) + "\">" + std::string(value) + "</parameter>\n";
+  };
+  const auto pair = [](std::string_view key, std::string_view value) {
+    return "<arg_key>" + std::string(key) + "</arg_key>\n<arg_value>" + std::string(value) + "</arg_value>\n";
+  };
+  const auto check = [&](std::string_view format, std::string_view begin, const auto& parameter, std::string_view end) {
+    const AnswerGrammar asked{.format = &format_of(format), .tools = &tools, .required = true};
+    const std::string marks =
+        R"(</parameter>\n</arg_value><parameter=b>\n1</parameter></function></tool_call></invoke> \" ] } \\)";
+    const std::string a = "[\"" + marks + "\", \"" + marks + "\"]", b = "\"" + marks + "\"",
+                      c = "{\"</parameter></arg_value>\": [\"" + marks + "\", 1]}";
+    const std::string text =
+        std::string(begin) + parameter("a", a) + parameter("b", b) + parameter("c", c) + std::string(end);
+    EXPECT_TRUE(admits(asked, text)) << text;
+    EXPECT_EQ(arguments_read(asked, text),
+              boost::json::parse(R"({"a": )" + a + R"(, "b": )" + b + R"(, "c": )" + c + "}"))
+        << text << "\n"
+        << read(asked, text).content;
+  };
+  check("qwen3-coder", "<tool_call>\n<function=f>\n", line, "</function>\n</tool_call>");
+  check("seed", "<seed:tool_call>\n<function=f>\n", line, "</function>\n</seed:tool_call>");
+  check("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n", invoke, "</invoke>\n</minimax:tool_call>");
+  check("glm", "<tool_call>f\n", pair, "</tool_call>");
+}
+
+TEST(AnswerGrammarTest, ATextBetweenTagsHasNoClosingTag) {
+  const ToolList tools = tool_with(schema_of_one("a"), true);
+  const AnswerGrammar coder{.format = &format_of("qwen3-coder"), .tools = &tools, .required = true};
+  EXPECT_FALSE(admits(coder, coder_call(coder_parameter("a", "x</parameter>y"))));
+  const std::string text = coder_call(coder_parameter("a", "[\"</paramete</function></tool_call>\n\n"));
+  EXPECT_TRUE(admits(coder, text));
+  EXPECT_EQ(arguments_read(coder, text), boost::json::value({{"a", "[\"</paramete</function></tool_call>\n\n"}}));
+  // None of the texts that are listed can be written.
+  const std::string_view listed = R"({"properties": {"a": {"enum": ["</parameter>"]}}, "required": ["a"]})";
+  EXPECT_EQ(refusal("qwen3-coder", listed),
+            "the schema of the function 'f' cannot be enforced in this model's format: the values of 'a'");
+  EXPECT_EQ(refusal("glm", listed), "");
+}
+
 }  // namespace
 }  // namespace quire::tools

@@ -69,7 +69,7 @@ void AnswerParser::pump(bool last, std::vector<Delta>& out) {
       case Mode::Content: more = read_content(last, out); break;
       case Mode::Reasoning: more = read_reasoning(last, out); break;
       case Mode::Check: more = read_check(last); break;
-      case Mode::Section: more = read_section(out); break;
+      case Mode::Section: more = read_section(last && !cut_, out); break;
       case Mode::Over: more = false; break;
     }
   }
@@ -233,11 +233,11 @@ void AnswerParser::emit_calls(const CallMatcher& matcher, std::vector<Delta>& ou
 }
 
 // All shapes that may begin here are read side by side. The first that has a call wins.
-bool AnswerParser::read_section(std::vector<Delta>& out) {
+bool AnswerParser::read_section(bool last, std::vector<Delta>& out) {
   const std::string_view text = rest();
   std::vector<CallMatcher::Status> statuses;
   statuses.reserve(matchers_.size());
-  for (CallMatcher& each : matchers_) statuses.push_back(each.run(text));
+  for (CallMatcher& each : matchers_) statuses.push_back(each.run(text, last));
   if (emitted_ == 0) {
     const CallMatcher* first = nullptr;
     std::size_t index = 0;

@@ -102,7 +102,7 @@ class AnswerParser {
   bool read_content(bool last, std::vector<Delta>& out);
   bool read_reasoning(bool last, std::vector<Delta>& out);
   bool read_check(bool last);
-  bool read_section(std::vector<Delta>& out);
+  bool read_section(bool last, std::vector<Delta>& out);
   bool may_begin(const Trigger& trigger, std::size_t at) const;
   bool at_line(std::size_t at) const;
   void add_text(Delta::Kind kind, std::string_view text, std::vector<Delta>& out);

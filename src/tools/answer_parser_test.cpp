@@ -342,6 +342,41 @@ TEST_F(Single, TaggedValuesAreTypedByTheSchema) {
   EXPECT_EQ(answer.calls[0].arguments, R"({"city": "\"12\"\n", "days": 7, "unknown": [1, 2], "also": "seven"})");
 }
 
+TEST_F(Single, AClosingTagInAStringOfJsonIsPartOfTheValue) {
+  const auto coder = [](std::string_view parameters) {
+    return "<tool_call>\n<function=get_weather>\n" + std::string(parameters) + "</function>\n</tool_call>";
+  };
+  const Answer json = read_as(
+      "qwen3-coder", coder("<parameter=a>\n[\"</parameter>\", {\"</parameter>\": \"\\\"</parameter>\"}]\n</parameter>\n"
+                           "<parameter=b>\n\"</parameter>\"</parameter>\n"));
+  ASSERT_EQ(json.calls.size(), 1u) << json;
+  EXPECT_EQ(json.calls[0].arguments,
+            R"({"a": ["</parameter>", {"</parameter>": "\"</parameter>"}], "b": "</parameter>"})");
+  // What begins like JSON and is none ends at the first tag.
+  const Answer text = read_as(
+      "qwen3-coder", coder("<parameter=a>\n\"Rome\n</parameter>\n<parameter=b>\n[\"x</parameter>\n<parameter=c>\n"
+                           "\"x\" and \"y\n</parameter>\n"));
+  ASSERT_EQ(text.calls.size(), 1u) << text;
+  EXPECT_EQ(text.calls[0].arguments, R"({"a": "\"Rome", "b": "[\"x", "c": "\"x\" and \"y"})");
+  // So does what the schema calls a string.
+  const Answer city =
+      read_as("qwen3-coder", coder("<parameter=city>\n[\"x</parameter>\n<parameter=b>\n\"]</parameter>\n"));
+  ASSERT_EQ(city.calls.size(), 1u) << city;
+  EXPECT_EQ(city.calls[0].arguments, R"({"city": "[\"x", "b": "\"]"})");
+}
+
+// Whether a string goes on behind the tag is known only at the end of the answer.
+TEST_F(Single, NothingBehindAnOpenStringBetweenTagsIsLost) {
+  const std::string call = "<tool_call>f<arg_key>a</arg_key><arg_value>\"x</arg_value></tool_call>";
+  const Answer answer = read_as("glm", call + " And more.");
+  ASSERT_EQ(answer.calls.size(), 1u) << answer;
+  EXPECT_EQ(answer.calls[0].arguments, R"({"a": "\"x"})");
+  EXPECT_EQ(answer.content, "And more.");
+  EXPECT_EQ(read_as("glm", call + call).calls.size(), 2u);
+  const std::string broken = "<tool_call>f<arg_key>a</arg_key><arg_value>[\"x</arg_value>\"] and more</tool_call>";
+  EXPECT_EQ(read_as("glm", broken).content, broken);
+}
+
 TEST_F(Single, IdsAreKeptWhereTemplatesWantThemBack) {
   EXPECT_EQ(read_as("mistral", R"([TOOL_CALLS] [{"name": "f", "arguments": {}, "id": "abcdefghi"}])").calls.at(0).id,
             "abcdefghi");
@@ -389,6 +424,8 @@ TEST_F(Single, TheWorkIsLinear) {
   for (const auto& [format, piece] : {std::pair("hermes", "<tool_call>"),
                                       {"hermes", "<tool_call>{\"name\": \""},
                                       {"qwen3-coder", "<tool_call><function=f><parameter=a>"},
+                                      {"qwen3-coder", "<tool_call><function=f><parameter=a>[\"</parameter>"},
+                                      {"qwen3-coder", "<tool_call><function=f><parameter=a>\"</parameter>"},
                                       {"json", "{"},
                                       {"json", "[{\n"},
                                       {"llama3", "{\"name\""},

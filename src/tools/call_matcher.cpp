@@ -82,8 +82,9 @@ void CallMatcher::enter(Phase phase, std::span<const Part> parts) {
   named_ = arguments_done_ = has_arguments_ = in_value_ = false;
 }
 
-CallMatcher::Status CallMatcher::run(std::string_view text) {
+CallMatcher::Status CallMatcher::run(std::string_view text, bool last) {
   if (failed_) return Status::Failed;
+  last_ = last;
   while (true) {
     const Step stepped = phase_ == Phase::Decide ? decide(text) : advance(text);
     if (stepped == Step::More) return Status::More;
@@ -349,21 +350,72 @@ void CallMatcher::add_argument(std::string_view key, std::string_view value) {
   call_.arguments += value;
 }
 
+// Whether the schema says that this parameter is a string. Then it stands between its tags as it is.
+bool CallMatcher::is_text(std::string_view key) const {
+  const Tool* const tool = tools_->find(call_.name);
+  if (tool == nullptr) return false;
+  const auto known = tool->strings.find(key);
+  return known != tool->strings.end() && known->second;
+}
+
 std::string CallMatcher::tagged_value(std::string_view key, std::string_view raw) const {
   if (shape_->tags.trims_line) {
     if (raw.starts_with('\n')) raw.remove_prefix(1);
     if (raw.ends_with('\n')) raw.remove_suffix(1);
   }
-  const Tool* const tool = tools_->find(call_.name);
-  const auto known = tool != nullptr ? tool->strings.find(key) : std::map<std::string, bool, std::less<>>::iterator();
-  const bool declared = tool != nullptr && known != tool->strings.end();
-  if (declared && known->second) return json_string(raw);
+  if (is_text(key)) return json_string(raw);
   const std::string_view core = trim(raw);
   if (parsed(core)) return std::string(core);
   if (core == "True") return "true";
   if (core == "False") return "false";
   if (core == "None") return "null";
   return json_string(raw);
+}
+
+void CallMatcher::begin_value() {
+  in_value_ = true;
+  scanned_ = 0;
+  first_close_.reset();
+  json_end_.reset();
+  scanner_.reset();
+  if (is_text(key_)) return;
+  // The scanner takes objects: the value is the one of a member.
+  scanner_.emplace();
+  for (const char c : std::string_view("{\"\":")) scanner_->push(c);
+}
+
+// Where the closing tag of a value begins; npos: more text decides. It is the first one, unless that stands in a string
+// of a JSON value which another one closes.
+std::size_t CallMatcher::value_end(std::string_view text) {
+  const std::string_view close = shape_->tags.close;
+  while (scanner_ && position_ + scanned_ < text.size()) {
+    const JsonScanner::Status status = scanner_->push(text[position_ + scanned_]);
+    ++scanned_;
+    const std::size_t behind = position_ + scanned_;
+    if (status != JsonScanner::Status::More || scanner_->members().front().value_end != 0) {
+      if (status != JsonScanner::Status::Bad && first_close_) json_end_ = behind;
+      if (!first_close_) scanned_ = 0;  // the tag may have begun already
+      scanner_.reset();
+    } else if (!first_close_ && text.substr(position_, scanned_).ends_with(close)) {
+      first_close_ = behind - close.size();
+    }
+  }
+  if (json_end_) {
+    std::size_t at = *json_end_;
+    while (at < text.size() && is_space(text[at])) ++at;
+    json_end_ = at;
+    const Match found = match(text.substr(at), close);
+    if (found == Match::Yes) return at;
+    if (found == Match::Open && !last_) return std::string_view::npos;
+  }
+  if (first_close_ && (!scanner_ || last_)) return *first_close_;
+  if (scanner_) return std::string_view::npos;
+  const std::size_t found = text.find(close, position_ + scanned_);
+  if (found == std::string_view::npos) {
+    const std::size_t keep = std::min(text.size() - position_, close.size() - 1);
+    scanned_ = std::max(scanned_, text.size() - position_ - keep);
+  }
+  return found;
 }
 
 CallMatcher::Step CallMatcher::read_tagged(std::string_view text) {
@@ -398,19 +450,15 @@ CallMatcher::Step CallMatcher::read_tagged(std::string_view text) {
       key_ = trim(text.substr(begin, end - begin));
       if (key_.empty()) return Step::Failed;
       position_ = behind;
-      scanned_ = 0;
-      in_value_ = true;
+      begin_value();
     }
-    const std::size_t close = text.find(tags.close, position_ + scanned_);
-    if (close == std::string_view::npos) {
-      const std::size_t keep = std::min(text.size() - position_, tags.close.size() - 1);
-      scanned_ = std::max(scanned_, text.size() - position_ - keep);
-      return Step::More;
-    }
+    const std::size_t close = value_end(text);
+    if (close == std::string_view::npos) return Step::More;
     add_argument(key_, tagged_value(key_, text.substr(position_, close - position_)));
     position_ = close + tags.close.size();
     scanned_ = 0;
     in_value_ = false;
+    scanner_.reset();
   }
 }
 

@@ -37,8 +37,9 @@ class CallMatcher {
   CallMatcher(const Shape& shape, const ToolList& tools, bool late_ids = true)
       : shape_(&shape), tools_(&tools), late_ids_(late_ids), parts_(shape.begin) {}
 
-  // Reads on. `text` begins where the section begins, and is the text of the last call with more behind it.
-  Status run(std::string_view text);  // after Failed: Failed
+  // Reads on. `text` begins where the section begins, and is the text of the last call with more behind it. `last`: the
+  // answer ends with it.
+  Status run(std::string_view text, bool last = false);  // after Failed: Failed
 
   // The text has ended. Returns whether the section may end here: a call is complete, and of the rest only closing
   // marks are missing. Then calls() has that call too.
@@ -78,6 +79,9 @@ class CallMatcher {
   bool take_members(std::string_view object);
   bool take_arguments(std::string_view json);
   void add_argument(std::string_view key, std::string_view value);
+  bool is_text(std::string_view key) const;
+  void begin_value();
+  std::size_t value_end(std::string_view text);
   std::string tagged_value(std::string_view key, std::string_view raw) const;
   bool set_name(std::string name);
   void enter(Phase phase, std::span<const Part> parts);
@@ -107,6 +111,9 @@ class CallMatcher {
   std::size_t arguments_begin_ = 0;  // Object: offset of the arguments, once their value has begun
   bool in_value_ = false;            // Tagged: the key is read
   std::string key_;
+  // Tagged: the first closing tag, if it may stand in a string of JSON, and where that JSON has ended.
+  std::optional<std::size_t> first_close_, json_end_;
+  bool last_ = false;  // the answer ends with this text
   KeywordEnd keyword_end_;
 };
 

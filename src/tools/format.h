@@ -54,7 +54,7 @@ struct Keys {
 };
 
 // The tags of Part::Kind::Tagged: open KEY middle VALUE close, for each parameter. Values are plain text where the
-// tool's schema says string, else JSON.
+// tool's schema says string, else JSON. Plain text ends at the first `close`; JSON may have it in its strings.
 struct Tags {
   std::string_view open;
   std::string_view middle;
