@@ -37,6 +37,9 @@ Result<std::unique_ptr<Engine>> Engine::create(Executor& executor, SequencePool&
     return fail(fmt::format("a level of priority is worth {} ms of waiting, which is not between 0 and an hour",
                             options.priority_worth.count()));
   }
+  if (options.tiers != nullptr && pool.config().max_sequences <= kTierSequences) {
+    return fail("with tiers the pool needs a sequence more than are to run");
+  }
   const std::uint64_t host_bytes = options.host_bytes + options.host_cache_bytes;
   auto host_arena = pool.create_host_arena(host_bytes);
   if (!host_arena) {
@@ -64,8 +67,9 @@ Engine::Engine(Executor& executor, SequencePool& pool, std::unique_ptr<HostArena
   pooled_.resize(executor.hidden_width());
   const std::uint32_t rows = executor.max_rows();
   const std::uint32_t budget = options.step_tokens == 0 ? rows : std::min(rows, options.step_tokens);
+  const std::uint32_t places = pool.config().max_sequences - (options.tiers != nullptr ? kTierSequences : 0);
   // A decoding sequence takes one token of every step, so the budget limits how many can run.
-  const std::uint32_t running = std::min({pool.config().max_sequences, executor.max_logits(), budget});
+  const std::uint32_t running = std::min({places, executor.max_logits(), budget});
   scheduler_ =
       std::make_unique<Scheduler>(pool, std::move(host_arena), options_, budget, running, executor.max_logits());
 }

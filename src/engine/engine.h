@@ -56,6 +56,10 @@ struct Step;
 
 enum class SuspendBy : std::uint8_t { Cheaper, Copy, Recompute };
 
+// Of the pool, with tiers: what was fetched is a sequence for the moment in which it comes into the pool. A full server
+// needs one for that which no request can have.
+inline constexpr std::uint32_t kTierSequences = 1;
+
 struct EngineOptions {
   // The most tokens in one step. It also limits how many sequences run at once. 0: as many as the executor takes.
   std::uint32_t step_tokens = 0;
@@ -69,7 +73,8 @@ struct EngineOptions {
   // Of the same arena, beside that: for what the pool evicts. Only for a device with memory of its own; needs tiers.
   std::uint64_t host_cache_bytes = 0;
   SuspendBy suspend_by = SuspendBy::Cheaper;
-  // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere.
+  // Where state lies besides the pool: attached to this pool, and outlives the engine. Null: nowhere. With tiers the
+  // pool has kTierSequences more sequences than run.
   tiers::Tiers* tiers = nullptr;
   // With tiers: what the steps' costs depend on besides the model, in a few words. A tier of this machine keeps the
   // costs for the next start, so that it can choose between fetching and computing from its first prompt on. Empty: not

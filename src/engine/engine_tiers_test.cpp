@@ -48,6 +48,44 @@ struct Server {
   Fixture fixture;
 };
 
+// A server for which fetching and computing take about as long, by a clock of the test's own: the front of a prompt is
+// computed while the rest is fetched.
+struct SplittingServer {
+  SplittingServer(Store& store, Options options) : server(store, timed(options)) {
+    server.fixture.submit(greedy(some_tokens(60, 5), 5));  // so that it is known what computing costs
+    server.run();
+  }
+  Options timed(Options options) {
+    options.engine.step_tokens = 16;
+    options.engine.target_itl = std::chrono::microseconds(0);  // answers do not make the chunks of prompts shorter
+    options.engine.now = [this] { return time += std::chrono::microseconds(150); };
+    return options;
+  }
+  void step() {
+    server.fixture.engine->step();
+    server.tier->run();
+  }
+  // Until the front is being computed and the rest has arrived. Returns the request that began so.
+  std::shared_ptr<Collector> begin(const Request& request) {
+    auto heard = server.fixture.submit(request);
+    for (int i = 0; i < 10 && engine().stats().tier_splits == 0; ++i) step();
+    EXPECT_EQ(engine().stats().tier_splits, 1u);
+    EXPECT_GT(server.tiers.stats().staging_used_bytes, 0u);
+    return heard;
+  }
+  Engine& engine() { return *server.fixture.engine; }
+
+  Clock::time_point time = Clock::now();
+  Server server;
+};
+
+// What an engine leaves in the tier that has computed the request.
+void compute_once(Store& store, Kind kind, const Request& request) {
+  Server first(store, {.kind = kind});
+  first.fixture.submit(request);
+  first.run();
+}
+
 std::uint32_t from_disk(const Collector& heard) { return heard.usage.from[static_cast<std::size_t>(TierKind::Disk)]; }
 
 TEST_P(EngineOnEachKind, APromptThatAnotherEngineHasComputedIsFetched) {
@@ -165,6 +203,48 @@ TEST_P(EngineOnEachKind, WhatWasFetchedForAChoiceThatDoesNotRunGivesItsMemoryBac
   EXPECT_EQ(heard->choices[0].answer(), second.fixture.right(request));
   EXPECT_EQ(others->choices[0].answer(), second.fixture.right(other));
   EXPECT_EQ(second.fixture.engine->stats().tier_splits, 2u) << "it was looked for again when there was room";
+}
+
+// Both places of the server are taken: one by an answer, one by the choice whose prompt is fetched and computed.
+TEST_P(EngineOnEachKind, WhatIsFetchedBehindAFrontComesIntoThePoolOfAFullServer) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3), other = greedy(some_tokens(20, 6), 150);
+  compute_once(store, GetParam(), request);
+  SplittingServer full(store, {.kind = GetParam(), .max_sequences = 2});
+  const auto others = full.server.fixture.submit(other);
+  full.step();
+  const std::uint64_t before = full.server.fixture.model->tokens_computed;
+  const auto heard = full.begin(request);
+  EXPECT_EQ(full.engine().stats().running, 2u);
+  for (int i = 0; i < 100 && (heard->choices.empty() || heard->choices[0].tokens.empty()); ++i) full.step();
+  EXPECT_FALSE(others->ended);
+  EXPECT_LT(full.server.fixture.model->tokens_computed - before, 190u) << "not all of it was computed";
+  EXPECT_EQ(full.server.tiers.stats().promotions_refused, 0u);
+  full.server.run();
+  EXPECT_GT(from_disk(*heard), 0u);
+  EXPECT_EQ(heard->choices[0].answer(), full.server.fixture.right(request));
+  EXPECT_EQ(others->choices[0].answer(), full.server.fixture.right(other));
+  EXPECT_EQ(full.server.fixture.pool->stats().sequences_high_water, 3u) << "the third is what was fetched";
+}
+
+TEST_P(EngineOnEachKind, WhatIsFetchedForAChoiceThatWaitsForAPlaceComesIntoThePool) {
+  Store store;
+  const Request request = seeded(some_tokens(100), 5, 3);
+  compute_once(store, GetParam(), request);
+  Server full(store, {.kind = GetParam(), .max_sequences = 1});
+  const auto others = full.fixture.submit(greedy(some_tokens(20, 6), 100));
+  full.fixture.engine->step();
+  const auto heard = full.fixture.submit(request);
+  for (int i = 0; i < 10; ++i) {
+    full.fixture.engine->step();
+    full.tier->run();
+  }
+  EXPECT_FALSE(others->ended);
+  EXPECT_EQ(full.fixture.engine->stats().waiting, 1u) << "there is no place for it";
+  EXPECT_GE(full.fixture.pool->lookup(request.prompt).tokens, 96u);
+  full.run();
+  EXPECT_EQ(full.tiers.stats().fetches, 1u);
+  EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
 }
 
 TEST_P(EngineOnEachKind, AChoiceThatIsSuspendedByCopyFetchesNothingMeanwhile) {

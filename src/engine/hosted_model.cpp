@@ -95,7 +95,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
 
   PoolConfig config{.layout = *layout,
                     .budget_bytes = size->bytes,
-                    .max_sequences = options.max_sequences,
+                    .max_sequences = options.max_sequences + (options.tiers ? kTierSequences : 0),
                     .max_tokens = size->context};
   const BackendFacts facts = host->backend_->facts();
   config.model = model::fingerprint(host->model_->file(), fmt::format("{} {}{} version {}", facts.device, facts.variant,

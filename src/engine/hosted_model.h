@@ -33,7 +33,7 @@ struct HostOptions {
   ElementType kv_type = ElementType::F16;
   ElementType state_type = ElementType::F32;     // of recurrent states
   std::uint32_t block_size = kDefaultBlockSize;  // tokens of a page
-  std::uint32_t max_sequences = 64;              // alive at once
+  std::uint32_t max_sequences = 64;              // running at once
   std::uint32_t step_tokens = 256;               // in one step, unless more sequences than that decode
   std::uint32_t max_logits = 0;                  // rows of logits in one step; raised to max_sequences, and for drafts
   // Recurrent models. Checkpoints are a cache. The default size of the pool has room for this many beside the state of

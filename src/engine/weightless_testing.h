@@ -358,7 +358,7 @@ struct Fixture {
   struct Options {
     Kind kind = Kind::Attention;
     std::uint64_t budget = 1 << 20;
-    std::uint32_t max_sequences = 16;
+    std::uint32_t max_sequences = 16;  // that run
     std::uint32_t max_tokens = 256;
     std::uint32_t vocabulary = 32;
     std::uint32_t rows = 64;
@@ -375,7 +375,7 @@ struct Fixture {
   explicit Fixture(const Options& options) {
     PoolConfig config{.layout = weightless_layout(options.kind, options.block_size),
                       .budget_bytes = options.budget,
-                      .max_sequences = options.max_sequences,
+                      .max_sequences = options.max_sequences + (options.tiers != nullptr ? kTierSequences : 0),
                       .max_tokens = options.max_tokens,
                       .prefix_cache = options.prefix_cache,
                       .checkpoint_interval = 32,
