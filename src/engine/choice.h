@@ -70,6 +70,12 @@ struct Choice {
   bool looked = false;
   std::uint64_t no_room_at = 0;  // Scheduler::room_changes_ when there was none
   std::array<std::uint32_t, kTierKinds> from{};
+  struct Front {             // what is computed while the rest is fetched
+    std::uint32_t end = 0;   // the position where the rest begins
+    bool open = false;       // the step was planned before it was complete
+    Clock::time_point at{};  // when it was last computed
+  } front;
+  bool no_memory = false;  // it waits in its place: there was no room for the next part of its prompt
 
   // The answer
   Sampler sampler;

@@ -247,6 +247,56 @@ TEST_P(EngineOnEachKind, WhatIsFetchedForAChoiceThatWaitsForAPlaceComesIntoThePo
   EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
 }
 
+TEST_P(EngineOnEachKind, WhatWasFetchedIsKeptForAsLongAsItTakesToComputeTheFront) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  compute_once(store, GetParam(), request);
+  SplittingServer slow(store, {.kind = GetParam()});
+  const std::uint64_t before = slow.server.fixture.model->tokens_computed;
+  const auto heard = slow.begin(request);
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(350));
+    EXPECT_EQ(slow.server.tiers.stats().promoted, 0u) << "the front is still being computed";
+    slow.step();
+  }
+  slow.server.run();
+  EXPECT_EQ(heard->choices[0].answer(), slow.server.fixture.right(request));
+  EXPECT_GT(from_disk(*heard), 0u);
+  EXPECT_LT(slow.server.fixture.model->tokens_computed - before, 190u) << "not all of it was computed";
+}
+
+// Somebody else takes all the pages that are left, so the front waits in its place. Only windows can lack pages so:
+// other prompts have all of theirs from the start.
+TEST(EngineTiers, WhatWasFetchedForAFrontThatHasNoMemoryIsGivenBack) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3), other = greedy(some_tokens(20, 6), 150);
+  compute_once(store, Kind::Windowed, request);
+  SplittingServer tight(store, {.kind = Kind::Windowed});
+  const auto others = tight.server.fixture.submit(other);
+  const auto length = [&] { return tight.engine().sequences()[0].computed; };
+  while (others->choices.empty() || length() % 8 != 1) tight.step();  // it has a page for some steps
+  const auto heard = tight.begin(request);
+  SequencePool& pool = *tight.server.fixture.pool;
+  std::vector<std::vector<PageId>> taken(pool.layout().groups.size());
+  for (std::uint32_t g = 0; g < taken.size(); ++g) {
+    while (const auto page = pool.alloc_kv(g)) taken[g].push_back(*page);
+  }
+  const auto fetches = [&] { return tight.engine().sequences()[1].waits_for_tier; };
+  for (int i = 0; i < 2; ++i) tight.step();
+  ASSERT_EQ(tight.engine().stats().running, 2u);
+  EXPECT_TRUE(fetches());
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  tight.step();
+  ASSERT_EQ(tight.engine().stats().running, 2u);
+  EXPECT_FALSE(fetches());
+  for (std::uint32_t g = 0; g < taken.size(); ++g) {
+    for (const PageId page : taken[g]) EXPECT_TRUE(pool.free_kv(page, g).has_value());
+  }
+  tight.server.run();
+  EXPECT_EQ(heard->choices[0].answer(), tight.server.fixture.right(request));
+  EXPECT_EQ(others->choices[0].answer(), tight.server.fixture.right(other));
+}
+
 TEST_P(EngineOnEachKind, AChoiceThatIsSuspendedByCopyFetchesNothingMeanwhile) {
   Store store;
   const Request request = seeded(some_tokens(200), 5, 3);

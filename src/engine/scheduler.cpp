@@ -285,7 +285,8 @@ void Scheduler::add_prefills() {
     if (rows == 0) break;
     const std::uint32_t end = chunk_end(choice, choice.every_row ? std::min(rows, logits) : rows);
     const std::uint32_t tokens = end - choice.position;
-    if (!reserve(choice, tokens)) continue;
+    choice.no_memory = !reserve(choice, tokens);
+    if (choice.no_memory) continue;
     any = true;
     const bool complete = end == choice.tokens.size();
     const Logits wanted = choice.every_row ? Logits::All : complete ? Logits::Last : Logits::None;
@@ -399,6 +400,7 @@ void Scheduler::suspend(Choice& choice, bool copy) {
   choice.sequence = SequenceId{};
   choice.state = State::Suspended;
   choice.looked = false;
+  choice.no_memory = false;
   ++choice.suspensions;
   stop_running(choice);
   insert(choice.tenant->waiting, choice);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,8 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
 constexpr std::size_t kLongerCosts = 32;  // bytes that the line of costs may grow by, for longer exponents
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Whose costs they are.
 std::string costs_of(const SequencePool& pool, const EngineOptions& options) {
@@ -110,7 +113,9 @@ bool Scheduler::begin_fetch(Choice& choice, const tiers::FetchStatus& status) {
   }
   if (one_only) first = known;
   tiers->fetch(choice.fetch, first);
+  choice.front = {};
   if (first > known) {
+    choice.front = {.end = first * block, .open = true, .at = Clock::now()};
     choice.looked = true;  // it is admitted now, and take_fetched() looks after the fetch
     ++counters_.tier_splits;
     return false;
@@ -138,7 +143,11 @@ void Scheduler::take_fetched() {
     Choice& choice = *running_[i];
     if (choice.fetch == 0) continue;
     const tiers::FetchStatus status = tiers->status(choice.fetch);
-    const bool over = choice.position >= status.tokens || status.since_progress > kPatience || choice.decodes();
+    // What was fetched waits for the front, however long that takes, but not for one that is not computed.
+    const bool ahead = std::exchange(choice.front.open, choice.position < choice.front.end);
+    if (ahead && !choice.no_memory) choice.front.at = Clock::now();
+    const double idle = std::min(status.since_progress, seconds_since(choice.front.at));
+    const bool over = choice.position >= status.tokens || idle > kPatience || choice.decodes();
     if (status.phase != Phase::Done && !over) continue;
     end_fetch(choice);
     const Hit now = pool_->lookup(choice.tokens, choice.name_space);
