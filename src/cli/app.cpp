@@ -149,7 +149,7 @@ Command add_tokenize(CLI::App& app) {
       "In JSON, a token that is not valid UTF-8 is an array of its bytes.");
   return [options](const Style& style) -> Result<std::string> {
     if (options->text == "-") {
-      auto text = read_input("-", kMaxTokenizeBytes);
+      auto text = read_text("-", kMaxTokenizeBytes);
       if (!text) return std::unexpected(text.error());
       options->text = std::move(*text);
     }

@@ -211,6 +211,9 @@ class Dialogue {
     if (!before) return complain("/edit: there is no message yet");
     auto changed = in_editor(*before);
     if (!changed) return complain(changed.error().message);
+    if (const std::size_t valid = utf8_valid_prefix(*changed); valid != changed->size()) {
+      return complain(fmt::format("/edit: the text is not UTF-8 at byte {}", valid));
+    }
     if (trimmed(*changed).empty()) return true;
     return again("/edit", std::move(*changed));
   }
@@ -335,12 +338,10 @@ Result<std::string> converse(Chat& chat, LineReader& lines, const Console& conso
 }
 
 Result<std::string> answer_once(Chat& chat, std::string_view question, const Console& console, Interrupt& interrupt) {
-  std::string text;
-  append_repaired(text, question);
   AnswerWriter writer(console);
   std::error_code error;
   const auto turn = chat.say(
-      text, [&] { return interrupt.asked(); },
+      question, [&] { return interrupt.asked(); },
       [&](text::TokenId, std::string_view piece, bool reasoning) {
         error = writer.write(piece, reasoning);
         return !error;

@@ -25,7 +25,8 @@ namespace quire::cli {
 // Returns what is left to print.
 Result<std::string> converse(Chat& chat, LineReader& lines, const Console& console, Interrupt* interrupt);
 
-// Answers one question. If it is stopped, standard error has the figures. Returns what is left to print.
+// Answers one question. It must be UTF-8. If it is stopped, standard error has the figures. Returns what is left to
+// print.
 Result<std::string> answer_once(Chat& chat, std::string_view question, const Console& console, Interrupt& interrupt);
 
 }  // namespace quire::cli

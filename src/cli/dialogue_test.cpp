@@ -140,10 +140,14 @@ TEST(Dialogue, EditWithoutATextOpensTheEditor) {
   const Talk talk({"What is 2 + 3?", "/edit"});
   ::setenv("EDITOR", "false", 1);
   const Talk broken({"What is 2 + 3?", "/edit"});
+  ::setenv("EDITOR", "sed -i s/3/\\\\xFC/", 1);
+  const Talk latin({"What is 2 + 3?", "/edit"});
   ::unsetenv("EDITOR");
   EXPECT_EQ(talk.said(0), "What is 2 + 4?");
   EXPECT_THAT(broken.err.text(), HasSubstr("the editor 'false' failed"));
   EXPECT_EQ(broken.said(1), "5");
+  EXPECT_THAT(latin.err.text(), HasSubstr("/edit: the text is not UTF-8 at byte 12"));
+  EXPECT_EQ(latin.said(0), "What is 2 + 3?");
 }
 
 TEST(Dialogue, AConversationIsSavedAndLoaded) {
@@ -200,6 +204,19 @@ TEST(Dialogue, AQuestionStandsBeforeItsFile) {
                                    folder / "repeat.jinja", "-c", "256", "-t", "1", "-s", "3", "-n", "20"});
   EXPECT_EQ(both.out, "red kite owl\n") << both.err;
   EXPECT_THAT(testing::call({"chat", "-f", "/no/such/file"}).err, HasSubstr("/no/such/file"));
+}
+
+TEST(Dialogue, AQuestionThatIsNotUtf8IsRefusedWithItsPlace) {
+  const TemporaryFolder folder;
+  testing::write_file(folder / "latin1", "gr\xFC\xDF\n");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"Say it:"}}) {
+    std::vector<std::string> arguments = {"chat", "-f", folder / "latin1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto called = testing::call(arguments);
+    EXPECT_EQ(called.exit_code, kFailure);
+    EXPECT_EQ(called.out, "");
+    EXPECT_THAT(called.err, HasSubstr((folder / "latin1") + ": the text is not UTF-8 at byte 2\n"));
+  }
 }
 
 TEST(Dialogue, AnotherTemplateCanBeUsed) {

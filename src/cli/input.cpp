@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "quire/base/utf8.h"
 #include "quire/cli/printable.h"
 
 namespace quire::cli {
@@ -71,6 +72,14 @@ Result<std::string> read_input(const std::string& path, std::size_t limit) {
     }
     text.append(block.data(), static_cast<std::size_t>(count));
   }
+}
+
+Result<std::string> read_text(const std::string& path, std::size_t limit) {
+  auto text = read_input(path, limit);
+  if (!text) return text;
+  const std::size_t valid = utf8_valid_prefix(*text);
+  if (valid != text->size()) return refuse(path, fmt::format("the text is not UTF-8 at byte {}", valid));
+  return text;
 }
 
 }  // namespace quire::cli

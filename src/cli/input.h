@@ -14,6 +14,8 @@
 namespace quire::cli {
 
 Result<std::string> read_input(const std::string& path, std::size_t limit);
+// The same for what must be UTF-8. Otherwise it is refused with the offset of the first byte that is not.
+Result<std::string> read_text(const std::string& path, std::size_t limit);
 
 // The name for error messages.
 std::string input_name(const std::string& path);

@@ -41,6 +41,17 @@ TEST(Input, MoreThanTheLimitIsRefused) {
   EXPECT_THAT(refusal("/dev/zero"), HasSubstr("/dev/zero: is larger than 100 bytes"));
 }
 
+TEST(Input, TextThatIsNotUtf8IsRefusedWithItsPlace) {
+  const TemporaryFolder folder;
+  write_file(folder / "utf8", "gr\u00f6\u00dfe\n");
+  write_file(folder / "latin1", "gr\xF6\xDF\x65\n");
+  EXPECT_EQ(read_text(folder / "utf8", 100).value(), "gr\u00f6\u00dfe\n");
+  const auto refused = read_text(folder / "latin1", 100);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("latin1: the text is not UTF-8 at byte 2"));
+  EXPECT_EQ(read_input(folder / "latin1", 100).value(), "gr\xF6\xDF\x65\n");
+}
+
 TEST(Input, WhatCannotBeReadIsNamed) {
   const TemporaryFolder folder;
   EXPECT_THAT(refusal(folder / "nothing"), HasSubstr("nothing: cannot be opened: No such file"));

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "quire/backend/cpu/kernels.h"
-#include "quire/base/utf8.h"
 #include "quire/cli/chat.h"
 #include "quire/cli/dialogue.h"
 #include "quire/cli/input.h"
@@ -66,12 +65,8 @@ void add_sampler_options(CLI::App& command, engine::SamplerOptions& options, std
 }
 
 Result<std::string> read_prompt(const std::string& file) {
-  auto text = read_input(file, kMaxPromptBytes);
-  if (!text) return text;
-  if (const std::size_t valid = utf8_valid_prefix(*text); valid != text->size()) {
-    return fail(fmt::format("{}: the text is not UTF-8 at byte {}", input_name(file), valid));
-  }
-  if (text->ends_with('\n')) text->pop_back();
+  auto text = read_text(file, kMaxPromptBytes);
+  if (text && text->ends_with('\n')) text->pop_back();
   return text;
 }
 
@@ -152,18 +147,13 @@ std::function<Result<std::string>(const Style&)> add_chat(CLI::App& app, const C
     if (*question == "-" && *file == "-") throw CLI::ValidationError("--file", "TEXT reads standard input already");
   });
   return [options, question, file, asked, from, &console](const Style& style) -> Result<std::string> {
-    const auto read = [](const std::string& path) {
-      auto text = read_input(path, kMaxPromptBytes);
-      if (text && text->ends_with('\n')) text->pop_back();
-      return text;
-    };
     if (*question == "-") {
-      auto text = read("-");
+      auto text = read_prompt("-");
       if (!text) return text;
       *question = std::move(*text);
     }
     if (from->count() > 0) {
-      auto text = read(*file);
+      auto text = read_prompt(*file);
       if (!text) return text;
       *question += (question->empty() ? "" : "\n\n") + *text;
     }

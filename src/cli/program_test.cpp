@@ -79,6 +79,16 @@ TEST(Program, ChatReadsItsQuestionFromStandardInput) {
   EXPECT_THAT(twice.err, HasSubstr("TEXT reads standard input already"));
 }
 
+TEST(Program, StandardInputThatIsNotUtf8IsRefusedWithItsPlace) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"chat", "-"}, {"chat", "-f", "-"}, {"run", "-p", "-"}, {"run", "-f", "-"}}) {
+    const Ended ended = start(command, {"gr\xFC\xDF\n"});
+    EXPECT_EQ(ended.exit_code, kFailure) << command[0];
+    EXPECT_EQ(ended.out, "") << command[0];
+    EXPECT_EQ(ended.err, "quire: standard input: the text is not UTF-8 at byte 2\n") << command[0];
+  }
+}
+
 // 64 MB are allowed besides the file and the pool.
 TEST(Program, TakesNoMoreMemoryThanFilePoolAndALittle) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -165,6 +165,8 @@ TEST(Program, StandardInputIsReadWhereADashStands) {
   EXPECT_EQ(quire({"render", "-m", model, "--messages", "-"}, {.input = R"([{"role":"user","content":"x"}])"}).out,
             "<|im_start|>user\nx<|im_end|>\n");
   expect_refused(quire({"tokenize", "-m", model, "-"}, {.close_input = true}), "standard input: ");
+  expect_refused(quire({"tokenize", "-m", model, "-"}, {.input = "gr\xFC\xDF"}),
+                 "standard input: the text is not UTF-8 at byte 2");
   expect_refused(quire({"render", "-m", model, "--messages", "-"}, {.input = "{\n\"messages\""}),
                  "standard input: line 2, column ");
 }
