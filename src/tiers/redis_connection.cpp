@@ -349,13 +349,13 @@ void RedisConnection::lost_to_server(const Transfer& transfer) {
     close(transfer.state == Transfer::State::Closed ? "the server closed the connection" : transfer.problem);
     return;
   }
-  close_clean("the server closed the connection");
+  close_alone("the server closed the connection", End::Clean);
 }
 
-void RedisConnection::close_clean(const std::string& why) {
+void RedisConnection::close_alone(const std::string& why, End end) {
   const auto self = shared_from_this();  // the owner lets go of it
   close("", false);
-  owner_.closed(*this, why, true);
+  owner_.closed(*this, why, end);
 }
 
 void RedisConnection::tick(RedisClock::time_point now) {
@@ -371,7 +371,7 @@ void RedisConnection::tick(RedisClock::time_point now) {
   }
   // The server answers, only too slowly for so much at a time. What else it is asked for need not wait for that.
   const auto late = [&](const RedisRequest* request) { return now > request->deadline; };
-  if (std::ranges::any_of(pipeline_, late)) close_clean("too slow");
+  if (std::ranges::any_of(pipeline_, late)) close_alone("too slow", End::Slow);
 }
 
 void RedisConnection::close(const std::string& why, bool tell) {
@@ -385,7 +385,7 @@ void RedisConnection::close(const std::string& why, bool tell) {
   sending_ = sent_bytes_ = in_flight_bytes_ = 0;
   its_reply_.reset();
   for (RedisRequest* const request : lost) request->lost();
-  if (tell) owner_.closed(*this, why, false);
+  if (tell) owner_.closed(*this, why, End::Failed);
 }
 
 }  // namespace quire::tiers

@@ -58,13 +58,16 @@ struct RedisSettings {
 
 class RedisConnection : public std::enable_shared_from_this<RedisConnection> {
  public:
+  enum class End : std::uint8_t {
+    Clean,   // the server closed it while nothing was under way
+    Slow,    // a request was past its deadline while bytes still moved: the server is alive
+    Failed,  // anything else
+  };
   struct Owner {
     virtual ~Owner() = default;
     virtual void ready(RedisConnection& connection) = 0;
     virtual void room(RedisConnection& connection) = 0;  // requests have ended, some more can be queued
-    // `clean`: that says nothing against the server. It closed the connection while nothing was under way, or a
-    // request was past its deadline while bytes still moved.
-    virtual void closed(RedisConnection& connection, const std::string& why, bool clean) = 0;
+    virtual void closed(RedisConnection& connection, const std::string& why, End end) = 0;
   };
 
   RedisConnection(boost::asio::io_context& io, const RedisSettings& settings, RedisAddress address, Owner& owner);
@@ -101,7 +104,7 @@ class RedisConnection : public std::enable_shared_from_this<RedisConnection> {
   void expect_next();
   Transfer write_some();
   void lost_to_server(const Transfer& transfer);
-  void close_clean(const std::string& why);
+  void close_alone(const std::string& why, End end);
 
   boost::asio::io_context& io_;
   const RedisSettings& settings_;

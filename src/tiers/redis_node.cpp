@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <fmt/format.h>
 
 namespace quire::tiers {
 
@@ -71,11 +72,15 @@ void RedisNode::room(RedisConnection& connection) {
   }
 }
 
-void RedisNode::closed(RedisConnection& connection, const std::string& why, bool clean) {
+void RedisNode::closed(RedisConnection& connection, const std::string& why, RedisConnection::End end) {
   for (Lane& lane : lanes_) {
-    if (lane.connection.get() == &connection) lane.connection.reset();
+    if (lane.connection.get() != &connection) continue;
+    lane.connection.reset();
+    if (end != RedisConnection::End::Slow) continue;
+    lane.slow = true;
+    lane.slow_at = RedisClock::now();
   }
-  if (!clean) {
+  if (end == RedisConnection::End::Failed) {
     fail(why);
     return;
   }
@@ -94,6 +99,21 @@ void RedisNode::write_accepted() {
   if (writes_.open()) problem_.clear();
   writes_.connected();
   writes_.answered();
+}
+
+void RedisNode::moved(RedisLane which) {
+  Lane& lane = lanes_[static_cast<std::size_t>(which)];
+  if (lane.slow && RedisClock::now() - lane.slow_at > 2 * settings_.url.job_time()) lane.slow = false;
+}
+
+std::string RedisNode::problem() const {
+  if (!problem_.empty()) return problem_;
+  for (const auto which : {RedisLane::Read, RedisLane::Write}) {
+    if (!lanes_[static_cast<std::size_t>(which)].slow) continue;
+    return fmt::format("{}: too slow to {}: a job took more than {} ms", to_text(address_),
+                       which == RedisLane::Read ? "read" : "write", settings_.url.job_time().count());
+  }
+  return {};
 }
 
 void RedisNode::trip(const std::string& why) { fail(why); }

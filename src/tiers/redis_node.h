@@ -48,7 +48,7 @@ class RedisNode : public RedisConnection::Owner {
 
   const RedisAddress& address() const { return address_; }
   bool down() const { return breaker_.open(); }
-  const std::string& problem() const { return problem_; }  // empty: none
+  std::string problem() const;  // empty: none
 
   // False: the node is down, and the request was not taken. It may end before send() returns only with lost().
   // `first`: before all that are queued.
@@ -59,6 +59,9 @@ class RedisNode : public RedisConnection::Owner {
   // A write was refused, for example because the server has no room. The next ones wait for a growing pause.
   void write_refused(const std::string& why);
   void write_accepted();
+  // An object was read or written in time. A lane that was too slow is so no longer if that still happens after twice
+  // the time that a job may take: before that the jobs of its next connection may all be late again.
+  void moved(RedisLane lane);
   bool refuses_writes(RedisClock::time_point now) const { return writes_.open() && !writes_.may_try(now); }
 
   void tick(RedisClock::time_point now);
@@ -68,11 +71,13 @@ class RedisNode : public RedisConnection::Owner {
   struct Lane {
     std::shared_ptr<RedisConnection> connection;
     std::deque<RedisRequest*> queue;
+    bool slow = false;
+    RedisClock::time_point slow_at{};  // when its connection was last closed for that
   };
 
   void ready(RedisConnection& connection) override;
   void room(RedisConnection& connection) override;
-  void closed(RedisConnection& connection, const std::string& why, bool clean) override;
+  void closed(RedisConnection& connection, const std::string& why, RedisConnection::End end) override;
   void connect(Lane& lane);
   void pump(Lane& lane);
   void fail(const std::string& why);

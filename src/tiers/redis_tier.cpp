@@ -11,7 +11,6 @@ namespace quire::tiers {
 namespace {
 
 constexpr std::uint64_t kActiveBytes = std::uint64_t{32} << 20;  // of reads, and of writes
-constexpr unsigned kDeadline = 5;                                // timeouts, from the start of a job to its end
 constexpr std::uint64_t kMostParts = 1 << 16;
 
 double seconds_since(RedisClock::time_point then) {
@@ -111,6 +110,7 @@ class RedisTier::PartRequest : public StoreRequest {
       case Stage::Set:
         if (reply.kind == Reply::Kind::Status && reply.text == "OK") {
           node->write_accepted();
+          node->moved(lane);
           job_.written = true;
         } else {
           job_.failed = true;
@@ -170,7 +170,9 @@ class RedisTier::PartRequest : public StoreRequest {
     } else if (reply.kind != Reply::Kind::Payload) {
       job_.failed = true;
       node->trip("an answer that is not Redis'");
-    } else if (!reply.whole) {
+    } else if (reply.whole) {
+      node->moved(lane);
+    } else {
       const auto stored = static_cast<std::uint64_t>(reply.integer);
       job_.fault = ObjectFault::Truncated;
       if (job_.parts.size() > 1) return;
@@ -299,7 +301,7 @@ void RedisTier::start(const TierJob& request) {
   Job& job = jobs_.front();
   job.job = request;
   job.self = jobs_.begin();
-  const auto deadline = RedisClock::now() + kDeadline * url_.timeout;
+  const auto deadline = RedisClock::now() + url_.job_time();
   for (ObjectPart& part : parts_of(url_, request.key, request.bytes)) {
     job.parts.push_back(std::make_unique<PartRequest>(*this, job, std::move(part)));
     job.parts.back()->deadline = deadline;

@@ -49,6 +49,8 @@ struct RedisUrl {
   std::string prefix = "quire";
   std::chrono::seconds expire = std::chrono::hours(24 * 7);  // 0: never
   std::chrono::milliseconds timeout{1000};
+  // How long a job may take, from its start to its end.
+  std::chrono::milliseconds job_time() const { return 5 * timeout; }
   std::uint64_t part = std::uint64_t{8} << 20;
   std::string ca;
   bool insecure = false;

@@ -44,7 +44,8 @@ class SharedTierFailure : public testing::Test {
     while (since(begin) < within) {
       std::vector<std::byte> back(kSize);
       if (jobs_->put(test_key(99), bytes) == TierOutcome::Done && jobs_->get(test_key(99), back) == TierOutcome::Done) {
-        return back == bytes && tier_->usage().working;
+        EXPECT_EQ(back, bytes);
+        if (tier_->usage().working) return back == bytes;
       }
       std::this_thread::sleep_for(20ms);
     }
@@ -138,14 +139,44 @@ TEST_F(SharedTierFailure, AWriteThatIsTooSlowFailsAndReadsGoOn) {
   std::size_t after = 0;
   while (since(begin) < 10s && after < 20) {
     EXPECT_EQ(jobs_->get(test_key(1), bytes), TierOutcome::Done) << since(begin).count() << " ms";
-    EXPECT_EQ(tier_->usage().problem, "");
+    const std::string problem = tier_->usage().problem;
     if (!ended) ended = outcomes_.wait_for(7, 1ms);
+    EXPECT_TRUE(ended || problem.empty()) << problem;
     after += ended.has_value();
   }
   EXPECT_EQ(ended, TierOutcome::Failed);
   EXPECT_GE(since(begin), 900ms) << "five timeouts";
+  // Objects that can be read say nothing about writing.
+  EXPECT_FALSE(tier_->usage().working);
+  EXPECT_EQ(tier_->usage().problem, server.address() + ": too slow to write: a job took more than 1000 ms");
   server.set_hook({});
   EXPECT_EQ(jobs_->put(test_key(2), slow), TierOutcome::Done) << "at the first attempt";
+  const auto works = Clock::now();
+  for (std::uint64_t i = 3; !tier_->usage().working && since(works) < 10s; ++i) {
+    EXPECT_EQ(jobs_->put(test_key(i), slow), TierOutcome::Done);
+  }
+  EXPECT_EQ(tier_->usage().problem, "");
+}
+
+TEST_F(SharedTierFailure, AServerThatIsTooSlowAgainAndAgainIsOneProblem) {
+  FakeRedis server;
+  open(server.url("timeout=50ms"));
+  auto bytes = test_bytes(1, kSize);
+  ASSERT_EQ(jobs_->put(test_key(1), bytes), TierOutcome::Done);
+  server.set_hook([](FakeRedis& fake, const Command& command) -> std::optional<Answer> {
+    if (command[0] != "GET") return std::nullopt;
+    return Answer{.bytes = fake.usual(command), .pause_per_byte = 10ms};
+  });
+  EXPECT_EQ(jobs_->get(test_key(1), bytes), TierOutcome::Failed);
+  const std::string problem = server.address() + ": too slow to read: a job took more than 250 ms";
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(jobs_->find(test_key(1), kSize), TierOutcome::Done) << "small answers come in time";
+    EXPECT_EQ(jobs_->find(test_key(2), kSize), TierOutcome::Missing);
+    EXPECT_EQ(tier_->usage().problem, problem);
+    EXPECT_EQ(jobs_->get(test_key(1), bytes), TierOutcome::Failed);
+  }
+  server.set_hook({});
+  EXPECT_TRUE(works_again());
 }
 
 TEST_F(SharedTierFailure, AConnectionThatEndsInTheMiddleOfAnObjectFailsTheJob) {
