@@ -74,6 +74,7 @@ class HostedModel {
   const Engine& engine() const { return *engine_; }
   std::unique_ptr<Engine> release_engine() { return std::move(engine_); }
   std::uint32_t context() const { return pool_->config().max_tokens; }
+  std::uint32_t max_sequences() const { return pool_->config().max_sequences - (tiers_ ? kTierSequences : 0); }
   tiers::Tiers* tiers() { return tiers_.get(); }  // null: there are none
 
  private:

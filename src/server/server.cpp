@@ -154,7 +154,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                  .session_files = {.folder = std::move(options.session_dir),
                                    .model = impl->host->pool().config().model,
                                    .layout = fingerprint_of(impl->host->pool().layout())},
-                 .slots = impl->host->pool().config().max_sequences,
+                 .slots = impl->host->max_sequences(),
                  .block_size = impl->host->pool().layout().block_size},
       [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));

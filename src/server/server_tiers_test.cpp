@@ -75,6 +75,14 @@ double metric(const std::string& metrics, const std::string& name) {
   return at == std::string::npos ? -1 : std::stod(metrics.substr(at + name.size() + 1));
 }
 
+TEST(ServerTiers, ClientsAreToldHowManyCanRun) {
+  SharedStore store;
+  Tiered server(store);
+  const std::int64_t places = engine::HostOptions().max_sequences;
+  EXPECT_EQ(server->get("/props").parsed().at("total_slots").as_int64(), places)
+      << "what tiers bring has a place of its own";
+}
+
 TEST(ServerTiers, AServerAnswersFromWhatAnotherHasComputed) {
   SharedStore store;
   std::string text;
