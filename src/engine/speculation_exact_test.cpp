@@ -131,9 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, SpeculationOnModels,
                            return name;
                          });
 
-// Heads with random weights, which are hardly ever right, and those that know the next token. Every prompt comes twice,
-// so that the second finds it in the cache, some have several choices, and the pool is so small that sequences leave
-// it.
+// Heads with random weights, which are hardly ever right, and those that know the next token. Every prompt comes twice
+// in a row, so that the second finds it in the cache, some have several choices, and the pool is so small that
+// sequences leave it.
 class HeadsOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
  protected:
   struct Answers {
@@ -145,7 +145,7 @@ class HeadsOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, co
     std::vector<std::shared_ptr<Collector>> heard;
     for (std::uint32_t i = 0; i < 2 * prompts_each(); ++i) {
       heard.push_back(std::make_shared<Collector>());
-      const auto id = host.engine().submit(request_of(i % prompts_each(), vocabulary, temperature), heard.back());
+      const auto id = host.engine().submit(request_of(i / 2, vocabulary, temperature), heard.back());
       EXPECT_TRUE(id.has_value()) << id.error().message;
       while ((i + 1) % batch == 0 && host.engine().step()) {
       }
