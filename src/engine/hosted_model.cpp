@@ -27,6 +27,10 @@ constexpr std::uint32_t kArithmeticVersion = 2;
 
 }  // namespace
 
+std::string arithmetic_of(const BackendFacts& facts) {
+  return fmt::format("{} {}", facts.device.substr(0, facts.device.find(':')), facts.variant);
+}
+
 HostedModel::HostedModel() = default;
 HostedModel::~HostedModel() {
   engine_.reset();
@@ -98,7 +102,7 @@ Result<std::unique_ptr<HostedModel>> HostedModel::create(std::unique_ptr<model::
                     .max_sequences = options.max_sequences + (options.tiers ? kTierSequences : 0),
                     .max_tokens = size->context};
   const BackendFacts facts = host->backend_->facts();
-  config.model = model::fingerprint(host->model_->file(), fmt::format("{} {}{} version {}", facts.device, facts.variant,
+  config.model = model::fingerprint(host->model_->file(), fmt::format("{}{} version {}", arithmetic_of(facts),
                                                                       host->model_->arithmetic(), kArithmeticVersion));
   config.prefix_cache = options.prefix_cache;
   // Not all of the pool: states are large, and the pages of a prefix are worth as much as the state at its end.

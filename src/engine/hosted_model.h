@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "quire/backend/factory.h"
 #include "quire/base/error.h"
@@ -54,6 +55,10 @@ struct HostOptions {
   bool heads = false;
   EngineOptions engine;  // leave its step_tokens 0 and its tiers null
 };
+
+// What the bits of a backend depend on: "cpu avx512". The number of a GPU is not part of it, so two GPUs of a kind find
+// what the other one stored.
+std::string arithmetic_of(const BackendFacts& facts);
 
 class HostedModel {
  public:

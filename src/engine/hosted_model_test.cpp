@@ -87,6 +87,20 @@ TEST(HostedModel, AContextThatSelectsOtherRotaryFactorsIsAnotherFingerprint) {
   EXPECT_EQ(fingerprint_of(0, 12 << 10), fingerprint_of(0));
 }
 
+// Servers on two GPUs of a machine share what they store, and so does one that is moved to another GPU.
+TEST(HostedModel, TheNumberOfAGpuIsNoPartOfTheArithmetic) {
+  const BackendFacts first{.device = "cuda:0", .variant = "sm_90 x 132", .threads = 0};
+  BackendFacts other = first;
+  other.device = "cuda:1";
+  EXPECT_EQ(arithmetic_of(first), arithmetic_of(other));
+  other.variant = "sm_90 x 114";
+  EXPECT_NE(arithmetic_of(first), arithmetic_of(other)) << "attention is divided in another way";
+  EXPECT_NE(arithmetic_of({.device = "cpu", .variant = "avx2", .threads = 2}),
+            arithmetic_of({.device = "cpu", .variant = "avx512", .threads = 2}));
+  EXPECT_EQ(arithmetic_of({.device = "cpu", .variant = "avx2", .threads = 2}), "cpu avx2")
+      << "another name would make strangers of what is stored on disks";
+}
+
 // Otherwise they lie at the ends of blocks only.
 TEST(HostedModel, CheckpointsLieAtMultiplesOfTheUnitIfBlocksAreWholeUnits) {
   const auto unit_of = [](HostOptions options) {

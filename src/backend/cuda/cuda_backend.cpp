@@ -53,7 +53,10 @@ CudaBackend::~CudaBackend() {
 
 BackendFacts CudaBackend::facts() const {
   const CudaFacts& gpu = device_->facts();
-  return {.device = device_->name(), .variant = fmt::format("sm_{}{}", gpu.major, gpu.minor), .threads = 0};
+  // The variant says all that the bits of a GPU depend on: attention is divided among its multiprocessors.
+  return {.device = device_->name(),
+          .variant = fmt::format("sm_{}{} x {}", gpu.major, gpu.minor, gpu.multiprocessors),
+          .threads = 0};
 }
 
 PoolResult<void> CudaBackend::prepare(const Sizes& sizes) {
