@@ -246,6 +246,16 @@ class Builder {
     }
   }
 
+  // Whether the name and the marks around it are a mark of another meaning: functionary's text is the function "all".
+  bool is_mark(std::span<const Part> parts, const Part& part, std::string_view name) const {
+    const auto at = static_cast<std::size_t>(&part - parts.data());
+    const auto mark = [&](std::size_t index) {
+      return index < parts.size() && parts[index].kind == Part::Kind::Mark ? parts[index].text : std::string_view();
+    };
+    const std::string whole = fmt::format("{}{}{}", at > 0 ? mark(at - 1) : std::string_view(), name, mark(at + 1));
+    return std::ranges::find(asked_.format->silent, whole) != asked_.format->silent.end();
+  }
+
   void add_parts(Symbols& to, std::span<const Part> parts, const Shape& shape, const Tool& tool) {
     bool arguments = false;  // they have come
     for (const Part& part : parts) {
@@ -276,7 +286,7 @@ class Builder {
           }
           break;
         case Part::Kind::Name:
-          if (!is_function_name(shape, tool.name)) {
+          if (!is_function_name(shape, tool.name) || is_mark(parts, part, tool.name)) {
             arguments_.refuse(
                 fmt::format("the name of the function '{}' cannot be written in this model's format", tool.name));
           }

@@ -619,6 +619,10 @@ TEST(AnswerGrammarTest, AFunctionWhoseNameCannotBeReadBackIsRefusedByItsName) {
   }
   EXPECT_EQ(refusal_of("hermes", "get weather"), "");
   EXPECT_EQ(refusal_of("apertus", "get weather"), "");
+  // That is how it writes texts.
+  EXPECT_EQ(refusal_of("functionary-v3.2", "all"),
+            "the name of the function 'all' cannot be written in this model's format");
+  EXPECT_EQ(refusal_of("functionary-v3.2", "all_of_them"), "");
   // Kimi's number is read as part of the name.
   EXPECT_EQ(refusal_of("mistral-args", std::string(256, 'a')), "");
   EXPECT_NE(refusal_of("kimi", std::string(256, 'a')), "");

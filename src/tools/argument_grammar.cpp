@@ -255,7 +255,7 @@ SymbolId ArgumentGrammar::tagged_value(const Tags& tags, const Tool& tool, const
   if (const json::value* const only = schema.if_contains("const")) add_one_of({only, 1});
   const RegexId listed = regexes.all_of(parts);
   if (parts.size() == 1 || !regexes.matches_nothing(listed)) return grammar_.terminal(listed);
-  // Each has the closing tag in it.
+  // No value is left that can be written: each has the closing tag in it, or none is a text that fits.
   refuse_in_format(tool, fmt::format("the values of '{}'", property.name));
   return text_before(tags.close);
 }

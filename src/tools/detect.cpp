@@ -16,7 +16,8 @@ namespace {
 
 namespace json = boost::json;
 
-// Texts that no template has. Ids have nine letters and digits: some templates insist on that.
+// Texts that no template has. Ids have nine letters and digits, since some templates insist on that, or are those of
+// Shape::numbered.
 constexpr std::string_view kQuestion = "quireprobequestion";
 constexpr std::string_view kThought = "quireprobethought";
 constexpr std::string_view kReply = "quireprobereply";
@@ -42,11 +43,15 @@ json::object variables(json::array messages, bool with_tools, bool generates = f
   return out;
 }
 
-json::object calling(std::size_t count, bool as_text, bool null_content) {
+std::string id_of(std::size_t call, std::string_view numbered) {
+  return numbered.empty() ? std::string(kIds[call]) : numbered_id(numbered, kNames[call], call);
+}
+
+json::object calling(std::size_t count, bool as_text, bool null_content, std::string_view numbered) {
   json::array calls;
   for (std::size_t i = 0; i < count; ++i) {
     json::value arguments = as_text ? json::value(kArguments[i]) : json::parse(kArguments[i]);
-    calls.push_back({{"id", kIds[i]},
+    calls.push_back({{"id", id_of(i, numbered)},
                      {"type", "function"},
                      {"function", {{"name", kNames[i]}, {"arguments", std::move(arguments)}}}});
   }
@@ -107,24 +112,40 @@ std::string_view behind_question(std::string_view text) {
   return at == std::string_view::npos ? text : text.substr(at + kQuestion.size());
 }
 
-void detect_format(const Render& render, Detected& found) {
+// Probes with ids of the shape `numbered`. Returns whether a format reads the calls.
+bool detect_calls(const Render& render, std::string_view numbered, Detected& found) {
   // The usual first: an object, and two calls.
   for (const std::size_t count : {std::size_t{2}, std::size_t{1}}) {
     for (const bool null_content : {false, true}) {
       for (const bool as_text : {false, true}) {
-        const auto text = render(variables({user(), calling(count, as_text, null_content)}, true));
+        const auto text = render(variables({user(), calling(count, as_text, null_content, numbered)}, true));
         if (!text) continue;
-        found.writes_calls |= behind_question(*text).find(kNames[0]) != std::string_view::npos;
+        // Numbered ids have the names in them: a name that is there tells nothing if no format reads it.
+        if (numbered.empty()) found.writes_calls |= behind_question(*text).find(kNames[0]) != std::string_view::npos;
         const Format* const format = reading(behind_question(*text), count);
         if (format == nullptr) continue;
         found.format = format;
         found.shape = written_shape(*format, behind_question(*text), count);
-        found.reads_back = true;
+        found.reads_back = found.writes_calls = true;
         found.several = count == 2;
         found.arguments_as_text = as_text;
         found.null_content = null_content;
-        return;
+        return true;
       }
+    }
+  }
+  return false;
+}
+
+void detect_format(const Render& render, Detected& found) {
+  if (detect_calls(render, {}, found)) return;
+  // The template may write the id of a call and leave the name to it.
+  std::vector<std::string_view> tried = {std::string_view()};
+  for (const Format& format : formats()) {
+    for (const Shape& shape : format.shapes) {
+      if (std::ranges::find(tried, shape.numbered) != tried.end()) continue;
+      if (detect_calls(render, shape.numbered, found)) return;
+      tried.push_back(shape.numbered);
     }
   }
 }
@@ -135,12 +156,13 @@ void detect_roles(const Render& render, Detected& found) {
     const auto text = render(variables(std::move(messages), true, true));
     return text && text->find(kReply) != std::string::npos;
   };
-  json::object call = found.writes_calls ? calling(1, found.arguments_as_text, found.null_content)
+  const std::string_view numbered = found.shape->numbered;
+  json::object call = found.writes_calls ? calling(1, found.arguments_as_text, found.null_content, numbered)
                                          : json::object{{"role", "assistant"}, {"content", "-"}};
   found.writes_results =
       writes({user(),
               std::move(call),
-              {{"role", "tool"}, {"tool_call_id", kIds[0]}, {"name", kNames[0]}, {"content", kReply}}});
+              {{"role", "tool"}, {"tool_call_id", id_of(0, numbered)}, {"name", kNames[0]}, {"content", kReply}}});
   found.takes_system = writes({{{"role", "system"}, {"content", kReply}}, user()});
 }
 
@@ -161,8 +183,8 @@ void detect_reasoning(const Render& render, Detected& found) {
   // A message with reasoning, with and without a call: some templates keep the reasoning only before calls.
   for (const char* const key : {"reasoning_content", "reasoning", "thinking"}) {
     for (const bool with_call : {false, true}) {
-      json::object message =
-          with_call ? calling(1, found.arguments_as_text, found.null_content) : json::object{{"role", "assistant"}};
+      json::object message = with_call ? calling(1, found.arguments_as_text, found.null_content, found.shape->numbered)
+                                       : json::object{{"role", "assistant"}};
       if (!with_call) message["content"] = kReply;
       message[key] = kThought;
       const auto text = render(variables({user(), std::move(message)}, with_call));

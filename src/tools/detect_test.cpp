@@ -1,9 +1,12 @@
 #include "quire/tools/detect.h"
 
+#include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
 #include <gtest/gtest.h>
 
 #include "quire/jinja/template.h"
 #include "quire/tools/formats_testing.h"
+#include "quire/tools/tool_prompt.h"
 
 namespace quire::tools {
 namespace {
@@ -113,6 +116,51 @@ TEST(Detect, ATemplateThatFailsOnCallsIsHelpedByTheVocabulary) {
   EXPECT_FALSE(found.reads_back);
   EXPECT_FALSE(found.writes_calls) << "the server tells them in words";
   EXPECT_TRUE(found.writes_results);
+}
+
+// As that of Kimi K2 Thinking does: the name is in the id.
+constexpr const char* kWritesIds =
+    "{% for m in messages %}{% if m.role == 'tool' %}## Return of {{ m.tool_call_id }}: {% endif %}{{ m.content }}"
+    "{% if m.tool_calls %}<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}"
+    "<|tool_call_argument_begin|>{{ c.function.arguments|tojson }}<|tool_call_end|>{% endfor %}"
+    "<|tool_calls_section_end|>{% endif %}{{ '\\n' }}{% endfor %}";
+
+TEST(Detect, TemplatesThatWriteTheIdOfACallAndNotItsName) {
+  const Detected found = detect_in(kWritesIds);
+  EXPECT_EQ(found.format->name, "kimi");
+  EXPECT_TRUE(found.reads_back);
+  EXPECT_TRUE(found.writes_calls);
+  EXPECT_TRUE(found.writes_results);
+  EXPECT_TRUE(found.several);
+  EXPECT_FALSE(found.arguments_as_text);
+  // Alone, an id with a name in it is no call.
+  EXPECT_FALSE(detect_in(turns("{{ m.tool_calls[0].id }}")).writes_calls);
+}
+
+TEST(Detect, TheHistoryOfACallWithForeignIdsIsRenderedAsTheModelWroteIt) {
+  auto messages = boost::json::parse(R"([{"role": "user", "content": "Rome?"},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "call_a", "type": "function",
+        "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}]},
+      {"role": "tool", "tool_call_id": "call_a", "content": "24 degrees"},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "call_b", "type": "function",
+        "function": {"name": "find_place", "arguments": {}}}]},
+      {"role": "tool", "tool_call_id": "call_b", "content": "none"}])")
+                      .as_array();
+  tell_tools(messages, {}, detect_in(kWritesIds));
+  const auto parsed = jinja::Template::parse(kWritesIds);
+  ASSERT_TRUE(parsed);
+  boost::json::object variables;
+  variables["messages"] = messages;
+  const auto rendered = parsed->render(variables);
+  ASSERT_TRUE(rendered) << rendered.error().message;
+  EXPECT_EQ(rendered->text,
+            "Rome?\n"
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+            "{\"city\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>\n"
+            "## Return of functions.get_weather:0: 24 degrees\n"
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.find_place:1<|tool_call_argument_begin|>"
+            "{}<|tool_call_end|><|tool_calls_section_end|>\n"
+            "## Return of functions.find_place:1: none\n");
 }
 
 TEST(Detect, ReasoningOfAMessage) {

@@ -14,6 +14,10 @@ void add(std::vector<std::string_view>& to, std::string_view mark) {
 
 }  // namespace
 
+std::string numbered_id(std::string_view numbered, std::string_view name, std::size_t number) {
+  return std::string(numbered).append(name).append(":").append(std::to_string(number));
+}
+
 std::string_view trigger(const Shape& shape) {
   const Part& first = shape.begin.empty() ? shape.call.front() : shape.begin.front();
   return first.kind == Part::Kind::Object ? "{" : first.text;

@@ -12,6 +12,7 @@
 // Who may call: any thread; the tables do not change.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -76,9 +77,13 @@ struct Shape {
   Where where = Where::Anywhere;
   Keys keys = {};
   Tags tags = {};
-  // Not empty: the name is followed by ":N", and the id is this text, the name and ":N".
+  // Not empty: the name is followed by ":N", and the id is this text, the name and ":N". N counts the calls of the
+  // conversation from 0.
   std::string_view numbered = {};
 };
+
+// The id of a call, for `numbered` of its shape, which is not empty.
+std::string numbered_id(std::string_view numbered, std::string_view name, std::size_t number);
 
 // Marks around the text of an answer.
 struct TextMarks {

@@ -1,8 +1,14 @@
 #include "quire/tools/tool_prompt.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -51,17 +57,19 @@ std::string keywords(const json::object& arguments) {
 }
 
 void write(std::string& out, std::span<const Part> parts, const Shape& shape, std::string_view name,
-           const json::object& arguments) {
+           const json::object& arguments, std::size_t number) {
   for (const Part& part : parts) {
     switch (part.kind) {
       case Part::Kind::Mark:
       case Part::Kind::Skip: out += part.text; break;
       case Part::Kind::Space: out += '\n'; break;
       case Part::Kind::Maybe:
+        if (part.text == shape.numbered) out += part.text;  // it belongs to the id
+        break;
       case Part::Kind::MaybeId: break;
       case Part::Kind::Name:
         out += name;
-        if (!shape.numbered.empty()) out += ":0";
+        if (!shape.numbered.empty()) out += fmt::format(":{}", number);
         break;
       case Part::Kind::Object: out += as_object(shape.keys, name, arguments); break;
       case Part::Kind::Json: out += json::serialize(arguments); break;
@@ -109,19 +117,83 @@ void add_instructions(json::array& messages, std::string_view text, bool takes_s
   messages.insert(messages.begin(), json::object{{"role", "user"}, {"content", text}});
 }
 
+// --- calls of earlier messages
+
+// Nothing: it is not as OpenAI's API has it.
+json::object* function_of(json::value& call) {
+  json::value* const function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
+  return function != nullptr ? function->if_object() : nullptr;
+}
+
+std::string_view text_of(const json::object& object, std::string_view key) {
+  const json::value* const value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+}
+
+// The number in an id that numbered_id() could have made.
+std::optional<std::size_t> number_of(std::string_view numbered, std::string_view id, std::string_view name) {
+  constexpr std::size_t kMostDigits = 9;
+  for (const std::string_view part : {numbered, name, std::string_view(":")}) {
+    if (!id.starts_with(part)) return std::nullopt;
+    id.remove_prefix(part.size());
+  }
+  if (id.size() > kMostDigits) return std::nullopt;
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+  return error == std::errc() && end == id.data() + id.size() ? std::optional(number) : std::nullopt;
+}
+
+// Gives all calls ids as the model writes them, with numbers that grow through the conversation, and their results the
+// same ids. Where the client's ids are so already, they stay.
+void number_calls(json::array& messages, std::string_view numbered) {
+  struct Ids {
+    std::size_t message = 0;       // the last that has calls with the client's id
+    std::vector<std::string> now;  // what their ids have become
+    std::size_t answered = 0;
+  };
+  std::map<std::string, Ids, std::less<>> known;  // by the client's ids; empty: it sent none
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    json::object& message = messages[i].get_object();
+    if (is_from(messages[i], "tool")) {
+      const auto found = known.find(text_of(message, "tool_call_id"));
+      if (found == known.end()) continue;
+      Ids& ids = found->second;
+      message["tool_call_id"] = ids.now[std::min(ids.answered++, ids.now.size() - 1)];
+    }
+    json::value* const calls = is_from(messages[i], "assistant") ? message.if_contains("tool_calls") : nullptr;
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (json::value& call : calls->get_array()) {
+      const json::object* const function = function_of(call);
+      const std::string_view name = function != nullptr ? text_of(*function, "name") : std::string_view();
+      if (name.empty()) continue;
+      const std::string_view id = text_of(call.get_object(), "id");
+      // The first number need not be 0, since messages may be missing, and the model may have begun again with 0.
+      const std::size_t number = std::max(next, number_of(numbered, id, name).value_or(0));
+      next = number + 1;
+      Ids& ids = known[std::string(id)];
+      if (ids.message != i) ids = {.message = i, .now = {}, .answered = 0};
+      ids.now.push_back(numbered_id(numbered, name, number));
+      call.get_object()["id"] = ids.now.back();
+    }
+  }
+}
+
 void write_calls(json::object& message, const Shape& shape) {
-  const json::value* const calls = message.if_contains("tool_calls");
+  json::value* const calls = message.if_contains("tool_calls");
   if (calls == nullptr || !calls->is_array()) return;
   std::string written;
-  for (const json::value& call : calls->get_array()) {
-    const json::value* const function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
-    if (function == nullptr || !function->is_object()) continue;
-    const json::value* const name = function->get_object().if_contains("name");
-    const json::value* const arguments = function->get_object().if_contains("arguments");
+  for (json::value& call : calls->get_array()) {
+    const json::object* const function = function_of(call);
+    if (function == nullptr) continue;
+    const json::value* const name = function->if_contains("name");
+    const json::value* const arguments = function->if_contains("arguments");
     if (name == nullptr || !name->is_string()) continue;
+    const std::string_view called = name->get_string();
     if (!written.empty()) written += '\n';
-    written += write_call(shape, std::string_view(name->get_string()),
-                          arguments != nullptr && arguments->is_object() ? arguments->get_object() : json::object());
+    written += write_call(shape, called,
+                          arguments != nullptr && arguments->is_object() ? arguments->get_object() : json::object(),
+                          number_of(shape.numbered, text_of(call.get_object(), "id"), called).value_or(0));
   }
   message.erase("tool_calls");
   add_paragraph(message["content"], written);
@@ -129,15 +201,16 @@ void write_calls(json::object& message, const Shape& shape) {
 
 }  // namespace
 
-std::string write_call(const Shape& shape, std::string_view name, const json::object& arguments) {
+std::string write_call(const Shape& shape, std::string_view name, const json::object& arguments, std::size_t number) {
   std::string out;
   for (const std::span<const Part> parts : {shape.begin, shape.call, shape.end}) {
-    write(out, parts, shape, name, arguments);
+    write(out, parts, shape, name, arguments, number);
   }
   return out;
 }
 
 void tell_tools(json::array& messages, const json::array& tools, const Detected& style) {
+  if (!style.shape->numbered.empty()) number_calls(messages, style.shape->numbered);
   json::array told;
   bool results = false;  // the last message has results
   for (json::value& message : messages) {

@@ -1,5 +1,10 @@
 #include "quire/tools/tool_prompt.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <gmock/gmock.h>
@@ -12,6 +17,7 @@ namespace quire::tools {
 namespace {
 
 namespace json = boost::json;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -101,6 +107,125 @@ TEST(ToolPrompt, WhatTheTemplateWritesStaysAsItIs) {
   style.tells_tools = style.writes_calls = style.writes_results = true;
   tell_tools(messages, tools(), style);
   EXPECT_EQ(messages, before);
+}
+
+// A model whose ids have the name and a number, as Kimi's do.
+Detected numbers_calls() {
+  const auto found = std::ranges::find(formats(), "kimi", &Format::name);
+  return {.format = &*found,
+          .shape = &found->shapes.front(),
+          .tells_tools = true,
+          .writes_calls = true,
+          .writes_results = true,
+          .takes_system = true};
+}
+
+// Calls of these ids and functions in one message, and their results. An empty id is left out.
+void add_round(json::array& messages, const std::vector<std::pair<std::string, std::string>>& calls,
+               const std::vector<std::string>& results) {
+  json::array written;
+  for (const auto& [id, name] : calls) {
+    json::object call{{"function", {{"name", name}, {"arguments", json::object()}}}};
+    if (!id.empty()) call["id"] = id;
+    written.push_back(std::move(call));
+  }
+  messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", std::move(written)}});
+  for (const std::string& id : results) {
+    json::object result{{"role", "tool"}, {"content", "24 degrees"}};
+    if (!id.empty()) result["tool_call_id"] = id;
+    messages.push_back(std::move(result));
+  }
+}
+
+// The ids of all calls and results in their order.
+std::vector<std::string> ids(const json::array& messages) {
+  std::vector<std::string> out;
+  for (const json::value& message : messages) {
+    if (const json::value* const id = message.as_object().if_contains("tool_call_id")) {
+      out.push_back("> " + std::string(id->as_string()));
+    }
+    if (const json::value* const calls = message.as_object().if_contains("tool_calls")) {
+      for (const json::value& call : calls->as_array()) out.emplace_back(call.at("id").as_string());
+    }
+  }
+  return out;
+}
+
+TEST(ToolPrompt, IdsBecomeThoseOfTheModelAndTheirNumbersGoOn) {
+  json::array messages;
+  add_round(messages, {{"call_x", "f"}, {"call_y", "g"}}, {"call_y", "call_x", "call_z"});
+  add_round(messages, {{"toolu_1", "f"}}, {"toolu_1"});
+  // What the client says is kept if there are no such ids.
+  json::array same = messages;
+  Detected style = knows_nothing();
+  style.writes_calls = style.writes_results = true;
+  tell_tools(same, {}, style);
+  EXPECT_EQ(same, messages);
+
+  tell_tools(messages, {}, numbers_calls());
+  EXPECT_THAT(ids(messages), ElementsAre("functions.f:0", "functions.g:1", "> functions.g:1", "> functions.f:0",
+                                         "> call_z", "functions.f:2", "> functions.f:2"));
+}
+
+TEST(ToolPrompt, IdsThatTheModelWroteStay) {
+  json::array messages;
+  // The first messages of the conversation are missing.
+  add_round(messages, {{"functions.f:3", "f"}, {"functions.g:4", "g"}}, {"functions.f:3", "functions.g:4"});
+  add_round(messages, {{"functions.f:5", "f"}}, {"functions.f:5"});
+  const json::array before = messages;
+  tell_tools(messages, {}, numbers_calls());
+  EXPECT_EQ(messages, before);
+}
+
+TEST(ToolPrompt, NumbersThatBeginAgainGoOn) {
+  json::array messages;
+  add_round(messages, {{"functions.f:0", "f"}}, {"functions.f:0"});
+  // The same id again, and then twice.
+  add_round(messages, {{"functions.f:0", "f"}}, {"functions.f:0"});
+  add_round(messages, {{"functions.f:0", "f"}, {"functions.f:0", "f"}}, {"functions.f:0", "functions.f:0"});
+  tell_tools(messages, {}, numbers_calls());
+  EXPECT_THAT(ids(messages), ElementsAre("functions.f:0", "> functions.f:0", "functions.f:1", "> functions.f:1",
+                                         "functions.f:2", "functions.f:3", "> functions.f:2", "> functions.f:3"));
+}
+
+TEST(ToolPrompt, WhatIsNoIdOfTheModelGetsANumber) {
+  json::array messages;
+  add_round(messages, {{"", "f"}, {"", "f"}}, {"", ""});
+  // Of another function, without a number, with one that is none, and with one that is too long.
+  add_round(messages,
+            {{"functions.g:7", "f"},
+             {"functions.f", "f"},
+             {"functions.f:", "f"},
+             {"functions.f:-7", "f"},
+             {"functions.f:7x", "f"},
+             {"functions.f:99999999999999999999", "f"},
+             {"functions.f:9", "f"},
+             {"functions.f:8", "f"}},
+            {});
+  // And what is no call.
+  messages.push_back(json::parse(R"({"role": "assistant", "content": "", "tool_calls": [1, {}, {"function": 1},
+    {"function": {"name": 1}}]})"));
+  messages.push_back(json::parse(R"({"role": "assistant", "content": "", "tool_calls": {}})"));
+  const json::array no_calls(messages.end() - 2, messages.end());
+  tell_tools(messages, {}, numbers_calls());
+  EXPECT_EQ(json::array(messages.end() - 2, messages.end()), no_calls);
+  messages.erase(messages.end() - 2, messages.end());
+  EXPECT_THAT(ids(messages), ElementsAre("functions.f:0", "functions.f:1", "> functions.f:0", "> functions.f:1",
+                                         "functions.f:2", "functions.f:3", "functions.f:4", "functions.f:5",
+                                         "functions.f:6", "functions.f:7", "functions.f:9", "functions.f:10"));
+}
+
+TEST(ToolPrompt, CallsThatBecomeTextHaveTheirNumbers) {
+  json::array messages;
+  add_round(messages, {{"call_x", "f"}}, {"call_x"});
+  add_round(messages, {{"call_y", "g"}}, {"call_y"});
+  Detected style = numbers_calls();
+  style.writes_calls = false;
+  tell_tools(messages, {}, style);
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_THAT(content(messages[0]), HasSubstr("<|tool_call_begin|>\nfunctions.f:0\n"));
+  EXPECT_THAT(content(messages[2]), HasSubstr("<|tool_call_begin|>\nfunctions.g:1\n"));
+  EXPECT_THAT(ids(messages), ElementsAre("> functions.f:0", "> functions.g:1"));
 }
 
 }  // namespace
