@@ -1,7 +1,7 @@
 // Answers with adapters are exact: two adapters and none in one batch, each the bits of the one given alone, with
-// chunks, suspensions, the prefix cache and any number of threads. And what was computed with one adapter is never
-// found by a request with another or with none: in the pool, in a tier, after a restart with the adapters in another
-// order.
+// chunks, suspensions, the prefix cache, drafts, each instruction set and several numbers of threads. And what was
+// computed with one adapter is never found by a request with another or with none: in the pool, in a tier, after a
+// restart with the adapters in another order.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -13,6 +13,7 @@
 
 #include "quire/engine/hosted_model.h"
 #include "quire/engine/hosted_testing.h"
+#include "quire/engine/ngram_drafter.h"
 #include "quire/model/adapter_testing.h"
 #include "quire/tiers/memory_tier_testing.h"
 
@@ -75,12 +76,22 @@ class EngineAdapters : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(sound.has_value()) << sound.error();
   }
 
+  void in_one_batch(const std::string& variant);
+
  private:
   std::vector<std::vector<std::byte>> images_;
 };
 
 TEST_P(EngineAdapters, AnswersInOneBatchAreTheBitsOfThoseGivenAlone) {
-  auto alone = host({.backend = {.threads = 1}, .prefix_cache = false});
+  for (const BackendKind& kind : thorough() ? quire::testing::backend_kinds() : best_backends()) {
+    if (!kind.gpu) in_one_batch(kind.options.variant);
+  }
+}
+
+void EngineAdapters::in_one_batch(const std::string& variant) {
+  SCOPED_TRACE(variant);
+  const auto with = [&](std::uint32_t threads) { return BackendOptions{.threads = threads, .variant = variant}; };
+  auto alone = host({.backend = with(1), .prefix_cache = false});
   const std::uint32_t vocabulary = alone->model().hyperparameters().vocabulary;
   for (const double temperature : {0.0, 1.0}) {
     std::vector<Seen> expected;
@@ -91,8 +102,15 @@ TEST_P(EngineAdapters, AnswersInOneBatchAreTheBitsOfThoseGivenAlone) {
     }
     EXPECT_NE(expected[0].logprobs, expected[1].logprobs);
     EXPECT_NE(expected[1].logprobs, expected[2].logprobs);
-    for (const std::uint32_t threads : {1u, 2u, 3u}) {
-      auto busy = host({.backend = {.threads = threads}, .max_sequences = 9, .step_tokens = threads == 1 ? 256u : 21u});
+    std::uint64_t drafted = 0;
+    for (const std::uint32_t threads : {1u, 2u, 3u, 16u}) {
+      // With three threads answers are drafted, of all adapters and none in the same steps.
+      EngineOptions drafts;
+      if (threads == 3) drafts = {.drafter = std::make_shared<NgramDrafter>(), .draft_always = true};
+      auto busy = host({.backend = with(threads),
+                        .max_sequences = 9,
+                        .step_tokens = threads == 1 ? 256u : 21u,
+                        .engine = std::move(drafts)});
       for (const bool warm : {false, true}) {
         std::vector<std::shared_ptr<Collector>> heard;
         for (std::uint32_t i = 0; i < 9; ++i) {
@@ -107,12 +125,13 @@ TEST_P(EngineAdapters, AnswersInOneBatchAreTheBitsOfThoseGivenAlone) {
           EXPECT_GE(heard[i]->usage.hit.tokens, warm ? 48u : 0u);
         }
       }
+      drafted += busy->engine().stats().drafted_tokens;
     }
+    EXPECT_GT(drafted, 0u);
     // Preempted while it decodes.
     for (const SuspendBy by : {SuspendBy::Copy, SuspendBy::Recompute}) {
       for (std::uint32_t adapter = 0; adapter <= kAdapters; ++adapter) {
-        auto narrow =
-            host({.backend = {.threads = 2}, .max_sequences = 1, .step_tokens = 64, .engine = {.suspend_by = by}});
+        auto narrow = host({.backend = with(2), .max_sequences = 1, .step_tokens = 64, .engine = {.suspend_by = by}});
         const auto stopped = ask(*narrow, asked(adapter, temperature, vocabulary));
         while (stopped->choices.empty() || stopped->choices[0].tokens.size() < 5) narrow->engine().step();
         Request urgent = asked((adapter + 1) % 3, 0, vocabulary);

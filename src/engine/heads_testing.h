@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,10 +14,10 @@
 
 namespace quire::engine::testing {
 
-// Of one thread, on the best device.
-inline BackendOptions head_backend(const BackendKind& kind = best_backends().back()) {
+// On the best device.
+inline BackendOptions head_backend(const BackendKind& kind = best_backends().back(), std::uint32_t threads = 1) {
   BackendOptions options = kind.options;
-  options.threads = 1;
+  options.threads = threads;
   return options;
 }
 
@@ -24,9 +25,9 @@ inline BackendOptions head_backend(const BackendKind& kind = best_backends().bac
 class HeadHost {
  public:
   HeadHost(const model::testing::HeadModel& test, HostOptions options, bool heads,
-           const BackendKind& kind = best_backends().back())
+           const BackendKind& kind = best_backends().back(), std::uint32_t threads = 1)
       : image_(test.image()) {
-    options.backend = head_backend(kind);
+    options.backend = head_backend(kind, threads);
     options.heads = heads;
     auto model = model::Model::create(*gguf::File::from_memory(image_, "test"));
     EXPECT_TRUE(model.has_value()) << model.error().message;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,12 +28,44 @@ inline std::vector<BackendKind> best_backends() {
   return all;
 }
 
+// Sanitizers are slow, so they run with QUIRE_PROPERTY_PERCENT below 100.
+inline bool thorough() {
+  const char* percent = std::getenv("QUIRE_PROPERTY_PERCENT");
+  return percent == nullptr || std::strtoul(percent, nullptr, 10) >= 100;
+}
+
+struct BackendAndModel {
+  BackendKind kind;
+  std::string model;
+};
+
+// Each model on the best backends; in thorough tests also on one of the CPU's other instruction sets, in turn.
+inline std::vector<BackendAndModel> backends_and_models(std::span<const char* const> models) {
+  std::vector<BackendKind> others = quire::testing::backend_kinds();
+  std::erase_if(others, [](const BackendKind& kind) {
+    const auto best = best_backends();
+    return std::ranges::find(best, kind.name, &BackendKind::name) != best.end();
+  });
+  if (!thorough()) others.clear();
+  std::vector<BackendAndModel> all;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    for (const BackendKind& kind : best_backends()) all.push_back({kind, models[i]});
+    if (!others.empty()) all.push_back({others[i % others.size()], models[i]});
+  }
+  return all;
+}
+inline std::string name_of(const ::testing::TestParamInfo<BackendAndModel>& run) {
+  std::string name = run.param.kind.name + "_" + run.param.model;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 // `file`: from the top of the source tree.
 inline std::unique_ptr<HostedModel> host_file(const std::string& file, const BackendKind& kind,
-                                              const HostOptions& options) {
+                                              const HostOptions& options, std::uint32_t threads = 1) {
   auto model = model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/" + file);
   EXPECT_TRUE(model.has_value()) << model.error().message;
-  auto made = HostedModel::create(std::move(*model), kind.make(1), options);
+  auto made = HostedModel::create(std::move(*model), kind.make(threads), options);
   EXPECT_TRUE(made.has_value()) << made.error().message;
   return std::move(*made);
 }

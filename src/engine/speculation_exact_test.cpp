@@ -1,12 +1,12 @@
 // Real models with every kind of memory: with drafts by n-grams, or by a head, each answer has the bits of an engine
-// without drafts, greedy and sampled, alone and in a batch. QUIRE_SPECULATION_PROMPTS sets the number of prompts for
-// each model and temperature (`make speculation`: 1,024 in all).
+// without drafts, greedy and sampled, alone and in a batch, with other numbers of threads. QUIRE_SPECULATION_PROMPTS
+// sets the number of prompts for each model and temperature, each with prompts of its own (`make speculation`: 1,024 in
+// all).
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -71,23 +71,25 @@ class Careless final : public Drafter {
   std::uint32_t proposals_ = 0;
 };
 
-class SpeculationOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
+class SpeculationOnModels : public ::testing::TestWithParam<BackendAndModel> {
  protected:
   struct Answers {
     std::vector<Seen> seen;
     EngineStats stats;
   };
-  static Answers answers(EngineOptions options, double temperature, std::uint32_t batch) {
+  static Answers answers(EngineOptions options, double temperature, std::uint32_t batch, std::uint32_t threads) {
     const auto& [kind, name] = GetParam();
     options.check_integrity = true;
-    const auto host = host_file("testdata/golden/" + std::string(name) + "/model.gguf", kind,
-                                {.context = 160, .max_sequences = 8, .engine = options});
+    const auto host = host_file("testdata/golden/" + name + "/model.gguf", kind,
+                                {.context = 160, .max_sequences = 8, .engine = options}, threads);
     const std::uint32_t vocabulary = host->model().hyperparameters().vocabulary;
+    const auto model = static_cast<std::uint32_t>(std::ranges::find(kModels, name) - std::begin(kModels));
+    const std::uint32_t first = 2000 * model + (temperature > 0 ? 1000 : 0);
     Answers all;
     std::vector<std::shared_ptr<Collector>> heard;
     for (std::uint32_t i = 0; i < prompts_each(); ++i) {
       heard.push_back(std::make_shared<Collector>());
-      const auto id = host->engine().submit(request_of(i, vocabulary, temperature), heard.back());
+      const auto id = host->engine().submit(request_of(first + i, vocabulary, temperature), heard.back());
       EXPECT_TRUE(id.has_value()) << id.error().message;
       while ((i + 1) % batch == 0 && host->engine().step()) {
       }
@@ -106,11 +108,11 @@ class SpeculationOnModels : public ::testing::TestWithParam<std::tuple<BackendKi
 TEST_P(SpeculationOnModels, GivesTheBitsOfAnEngineWithoutDrafts) {
   std::uint64_t accepted = 0, wrong = 0;
   for (const double temperature : {0.0, 1.0}) {
-    const Answers plain = answers({}, temperature, 1);
+    const Answers plain = answers({}, temperature, 1, 1);
     for (const std::uint32_t batch : {1u, 5u}) {
       const Answers drafted =
           answers({.drafter = std::make_shared<Careless>(), .draft_tokens = batch == 1 ? 7u : 3u, .draft_always = true},
-                  temperature, batch);
+                  temperature, batch, batch == 1 ? 2 : 3);
       ASSERT_EQ(drafted.seen.size(), plain.seen.size());
       for (std::size_t i = 0; i < plain.seen.size(); ++i) {
         EXPECT_EQ(drafted.seen[i], plain.seen[i]) << "temperature " << temperature << ", answer " << i;
@@ -123,18 +125,12 @@ TEST_P(SpeculationOnModels, GivesTheBitsOfAnEngineWithoutDrafts) {
   EXPECT_GT(wrong, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, SpeculationOnModels,
-                         ::testing::Combine(::testing::ValuesIn(best_backends()), ::testing::ValuesIn(kModels)),
-                         [](const auto& run) {
-                           std::string name = std::get<0>(run.param).name + "_" + std::get<1>(run.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, SpeculationOnModels, ::testing::ValuesIn(backends_and_models(kModels)), name_of);
 
 // Heads with random weights, which are hardly ever right, and those that know the next token. Every prompt comes twice
 // in a row, so that the second finds it in the cache, some have several choices, and the pool is so small that
 // sequences leave it.
-class HeadsOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, const char*>> {
+class HeadsOnModels : public ::testing::TestWithParam<BackendAndModel> {
  protected:
   struct Answers {
     std::vector<Seen> seen;
@@ -174,7 +170,7 @@ class HeadsOnModels : public ::testing::TestWithParam<std::tuple<BackendKind, co
 TEST_P(HeadsOnModels, GiveTheBitsOfAnEngineWithoutDrafts) {
   using model::testing::HeadModel;
   const auto& [kind, name] = GetParam();
-  const std::string file = "testdata/golden/" + std::string(name) + "/model.gguf";
+  const std::string file = "testdata/golden/" + name + "/model.gguf";
   const auto without_head = *model::Model::load(std::string(QUIRE_SOURCE_DIR) + "/" + file);
   std::uint64_t accepted = 0, wrong = 0, suspended = 0, cached = 0;
   for (const bool knowing : {false, true}) {
@@ -185,7 +181,7 @@ TEST_P(HeadsOnModels, GiveTheBitsOfAnEngineWithoutDrafts) {
       const Answers plain = knowing ? answers(*silent, temperature, 1)
                                     : answers(*host_file(file, kind, options_for(*without_head, 1)), temperature, 1);
       for (const std::uint32_t batch : {1u, 7u}) {
-        HeadHost host(test, options_for(*without_head, batch), true, kind);
+        HeadHost host(test, options_for(*without_head, batch), true, kind, batch == 1 ? 2 : 3);
         const Answers drafted = answers(*host, temperature, batch);
         ASSERT_EQ(drafted.seen.size(), plain.seen.size());
         for (std::size_t i = 0; i < plain.seen.size(); ++i) {
@@ -204,10 +200,8 @@ TEST_P(HeadsOnModels, GiveTheBitsOfAnEngineWithoutDrafts) {
   EXPECT_GT(cached, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HeadsOnModels,
-                         ::testing::Combine(::testing::ValuesIn(best_backends()),
-                                            ::testing::ValuesIn(model::testing::kHeadModels)),
-                         [](const auto& run) { return std::get<0>(run.param).name + "_" + std::get<1>(run.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, HeadsOnModels, ::testing::ValuesIn(backends_and_models(model::testing::kHeadModels)),
+                         name_of);
 
 }  // namespace
 }  // namespace quire::engine::testing
