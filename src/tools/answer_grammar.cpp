@@ -253,7 +253,10 @@ class Builder {
       return index < parts.size() && parts[index].kind == Part::Kind::Mark ? parts[index].text : std::string_view();
     };
     const std::string whole = fmt::format("{}{}{}", at > 0 ? mark(at - 1) : std::string_view(), name, mark(at + 1));
-    return std::ranges::find(asked_.format->silent, whole) != asked_.format->silent.end();
+    return std::ranges::any_of(asked_.format->silent, [&](std::string_view silent) {
+      // The header is no part of a section here.
+      return silent == whole || (silent.starts_with(header_) && silent.substr(header_.size()) == whole);
+    });
   }
 
   void add_parts(Symbols& to, std::span<const Part> parts, const Shape& shape, const Tool& tool) {
