@@ -24,9 +24,10 @@ void add_tier_options(CLI::App& command, TierOptions& options) {
                   "Keep them in a Redis or Valkey server or cluster, where other servers\nfind them: "
                   "redis://[USER:PASSWORD@]HOST[:PORT]; rediss://: TLS\n(default: none)")
       ->type_name("URL");
-  command.add_flag("--write-back", options.write_back,
-                   "Write to disk and shared cache only what the pool evicts (default:\nas it is computed, so that a "
-                   "crash loses seconds)");
+  command.add_flag(
+      "--write-back", options.write_back,
+      "Write to disk and shared cache only what the pool evicts, and at a\nnormal end what is cached (default: "
+      "as it is computed, so that a\ncrash loses seconds)");
   add_bytes(command, "--cache-staging", options.staging,
             "Host memory for what is on its way to and from these caches\n(default: 256M)");
 }

@@ -69,11 +69,19 @@ struct Choice {
   tiers::FetchId fetch = 0;
   bool looked = false;
   std::uint64_t no_room_at = 0;  // Scheduler::room_changes_ when there was none
+  std::uint32_t brought = 0;     // tokens that were fetched while it waited; they may be evicted before it runs
+  std::uint64_t brought_at = 0;  // Scheduler::room_changes_ when they were last seen in the pool
+  struct Wait {                  // for a fetch
+    std::uint64_t bytes = 0;     // that were to be read
+    Clock::time_point since{};
+  } wait;
   std::array<std::uint32_t, kTierKinds> from{};
   struct Front {             // what is computed while the rest is fetched
     std::uint32_t end = 0;   // the position where the rest begins
     bool open = false;       // the step was planned before it was complete
-    Clock::time_point at{};  // when it was last computed
+    Clock::time_point at{};  // when it was last computed, by `position`
+    std::uint32_t position = 0;
+    std::uint32_t idle_steps = 0;
   } front;
   bool no_memory = false;  // it waits in its place: there was no room for the next part of its prompt
 

@@ -247,6 +247,84 @@ TEST_P(EngineOnEachKind, WhatIsFetchedForAChoiceThatWaitsForAPlaceComesIntoThePo
   EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
 }
 
+// It waits for a place, and meanwhile what was fetched for it is evicted for others.
+TEST_P(EngineOnEachKind, WhatWasFetchedAndIsEvictedBeforeItIsUsedIsFetchedAgain) {
+  Store store;
+  const Request request = seeded(some_tokens(100), 5, 3);
+  compute_once(store, GetParam(), request);
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .max_sequences = 1};
+  options.engine.now = [&time] { return time += std::chrono::milliseconds(2); };  // computing is slower than fetching
+  Server full(store, options);
+  const auto others = full.fixture.submit(greedy(some_tokens(20, 6), 100));
+  full.fixture.engine->step();
+  const auto heard = full.fixture.submit(request);
+  for (int i = 0; i < 10; ++i) {
+    full.fixture.engine->step();
+    full.tier->run();
+  }
+  ASSERT_GE(full.fixture.pool->lookup(request.prompt).tokens, 96u);
+  full.fixture.pool->drop_cache();
+  ASSERT_EQ(full.fixture.pool->lookup(request.prompt).tokens, 0u);
+  EXPECT_FALSE(others->ended);
+  full.run();
+  EXPECT_EQ(full.tiers.stats().fetches, 2u);
+  EXPECT_GE(heard->usage.hit.tokens, 96u);
+  EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
+}
+
+// A store that was fast when it was asked and then gives an object now and then.
+TEST_P(EngineOnEachKind, AStoreThatBecomesSlowIsNotWaitedForLongerThanComputingTakes) {
+  if (GetParam() == Kind::Recurrent) GTEST_SKIP() << "one state is all that it needs";
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  compute_once(store, GetParam(), request);
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .engine = {.step_tokens = 16, .check_integrity = true}};
+  options.engine.now = [&time] { return time += std::chrono::milliseconds(2); };
+  Server dripping(store, options);
+  dripping.fixture.submit(greedy(some_tokens(60, 5), 5));  // so that it is known what computing costs
+  dripping.run();
+  const auto heard = dripping.fixture.submit(request);
+  for (int i = 0; i < 3; ++i) {  // it is found
+    dripping.fixture.engine->step();
+    if (i == 0) dripping.tier->run();
+  }
+  ASSERT_EQ(dripping.fixture.engine->stats().tier_waits, 1u);
+  std::size_t objects = 0;
+  for (; objects < 100 && (heard->choices.empty() || heard->choices[0].tokens.empty()); ++objects) {
+    dripping.tier->run(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int i = 0; i < 20; ++i) dripping.fixture.engine->step();
+  }
+  EXPECT_LE(objects, 12u);
+  EXPECT_GE(objects, 2u) << "it was waited for";
+  dripping.run();
+  EXPECT_EQ(heard->choices[0].answer(), dripping.fixture.right(request));
+}
+
+// Others go first, so nobody computes the front of its prompt.
+TEST_P(EngineOnEachKind, WhatWasFetchedForAFrontThatOthersKeepWaitingIsGivenBack) {
+  Store store;
+  const Request request = seeded(some_tokens(200), 5, 3);
+  compute_once(store, GetParam(), request);
+  SplittingServer busy(store, {.kind = GetParam()});
+  const auto heard = busy.begin(request);
+  Request urgent = greedy(some_tokens(200, 8), 5);
+  urgent.priority = 1;
+  const auto others = busy.server.fixture.submit(urgent);
+  for (int i = 0; i < 3; ++i) busy.step();
+  ASSERT_EQ(busy.engine().stats().running, 2u);
+  EXPECT_TRUE(busy.engine().sequences()[1].waits_for_tier);
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  for (int i = 0; i < 3; ++i) busy.step();
+  ASSERT_EQ(busy.engine().stats().running, 2u);
+  EXPECT_FALSE(busy.engine().sequences()[1].waits_for_tier);
+  busy.server.run();
+  EXPECT_EQ(heard->choices[0].answer(), busy.server.fixture.right(request));
+  EXPECT_EQ(others->choices[0].answer(), busy.server.fixture.right(urgent));
+}
+
 TEST_P(EngineOnEachKind, WhatWasFetchedIsKeptForAsLongAsItTakesToComputeTheFront) {
   Store store;
   const Request request = seeded(some_tokens(200), 5, 3);

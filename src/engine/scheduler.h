@@ -116,6 +116,7 @@ class Scheduler {
   // tiers (scheduler_tiers.cpp)
   bool waits_for_tiers(Choice& choice);
   bool begin_fetch(Choice& choice, const tiers::FetchStatus& status);
+  bool is_too_slow(const Choice& choice, const tiers::FetchStatus& status) const;
   double compute_seconds(std::uint32_t from, std::uint32_t to) const;
   void recall_costs();
   void keep_costs();

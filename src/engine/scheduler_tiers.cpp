@@ -23,6 +23,7 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // Of the part that would be computed while the rest is fetched: less is not worth while, and with more than the rest
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
+constexpr std::uint32_t kIdleSteps = 2;   // without a token of the front, and as long as kPatience: nobody computes it
 constexpr std::size_t kLongerCosts = 32;  // bytes that the line of costs may grow by, for longer exponents
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -64,7 +65,16 @@ double Scheduler::compute_seconds(std::uint32_t from, std::uint32_t to) const {
 // Whether the choice waits for pages that are on their way from a tier.
 bool Scheduler::waits_for_tiers(Choice& choice) {
   tiers::Tiers* tiers = options_->tiers;
-  if (tiers == nullptr || choice.looked || choice.suspended || !choice.reuse) return false;
+  if (tiers == nullptr || choice.suspended || !choice.reuse) return false;
+  if (choice.looked && choice.brought > 0 && choice.brought_at != room_changes_) {
+    // It did not run at once. What it waited for may be gone again.
+    choice.brought_at = room_changes_;
+    if (pool_->lookup(choice.tokens, choice.name_space).tokens < choice.brought) {
+      choice.brought = 0;
+      choice.looked = false;
+    }
+  }
+  if (choice.looked) return false;
   if (choice.fetch == 0) {
     if (choice.no_room_at == room_changes_) return false;
     choice.fetch = tiers->look(choice.tokens, choice.name_space);
@@ -82,9 +92,12 @@ bool Scheduler::waits_for_tiers(Choice& choice) {
       if (choice.fetch != 0) return false;  // it computes meanwhile
       break;
     case Phase::Fetching:
-      if (status.since_progress < kPatience) return true;
+      if (status.since_progress < kPatience && !is_too_slow(choice, status)) return true;
       break;
-    case Phase::Done: break;
+    case Phase::Done:
+      choice.brought = status.tokens;
+      choice.brought_at = room_changes_;
+      break;
   }
   end_fetch(choice);
   choice.looked = !status.no_room;
@@ -120,8 +133,19 @@ bool Scheduler::begin_fetch(Choice& choice, const tiers::FetchStatus& status) {
     ++counters_.tier_splits;
     return false;
   }
+  choice.wait = {.bytes = status.bytes, .since = Clock::now()};
   ++counters_.tier_waits;
   return true;
+}
+
+// Whether computing what is still missing takes less time than it takes to fetch it, as fast as it has come so far. A
+// store may become slow after it was asked.
+bool Scheduler::is_too_slow(const Choice& choice, const tiers::FetchStatus& status) const {
+  const double waited = seconds_since(choice.wait.since);
+  const double compute = compute_seconds(std::min(status.brought, status.tokens), status.tokens);
+  if (waited < kPatience || std::isinf(compute)) return false;
+  const auto read = static_cast<double>(choice.wait.bytes - std::min(status.bytes, choice.wait.bytes));
+  return waited * static_cast<double>(status.bytes) > compute * read;
 }
 
 // Choices that compute the front of a prefix while the rest is fetched: when the rest has arrived, the choice goes on
@@ -144,10 +168,17 @@ void Scheduler::take_fetched() {
     if (choice.fetch == 0) continue;
     const tiers::FetchStatus status = tiers->status(choice.fetch);
     // What was fetched waits for the front, however long that takes, but not for one that is not computed.
-    const bool ahead = std::exchange(choice.front.open, choice.position < choice.front.end);
-    if (ahead && !choice.no_memory) choice.front.at = Clock::now();
-    const double idle = std::min(status.since_progress, seconds_since(choice.front.at));
-    const bool over = choice.position >= status.tokens || idle > kPatience || choice.decodes();
+    Choice::Front& front = choice.front;
+    const bool ahead = std::exchange(front.open, choice.position < front.end);
+    ++front.idle_steps;
+    if (ahead && choice.position > front.position) {
+      front.at = Clock::now();
+      front.position = choice.position;
+      front.idle_steps = 0;
+    }
+    const bool idle = std::min(status.since_progress, seconds_since(front.at)) > kPatience &&
+                      (front.idle_steps >= kIdleSteps || !front.open);
+    const bool over = choice.position >= status.tokens || idle || choice.decodes();
     if (status.phase != Phase::Done && !over) continue;
     end_fetch(choice);
     const Hit now = pool_->lookup(choice.tokens, choice.name_space);

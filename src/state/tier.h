@@ -17,8 +17,8 @@
 //   with growing pauses, and does not make each job wait for a timeout. No job takes longer than the tier's timeout.
 // - The destructor ends what was begun, tells Failed for the rest, and then waits for its threads.
 //
-// Who may call: submit(), usage() and the notes from any thread; none of them waits for a disk. done() is called on a
-// thread of the tier, or by submit() for what is known at once. It must not block.
+// Who may call: submit(), usage(), has_lost() and the notes from any thread; none of them waits for a disk. done() is
+// called on a thread of the tier, or by submit() for what is known at once. It must not block.
 #pragma once
 
 #include <array>
@@ -79,6 +79,9 @@ class Tier {
   virtual std::string describe() const = 0;  // for logs: what and where, without passwords
   virtual std::size_t submit(std::span<const TierJob> jobs) = 0;
   virtual TierUsage usage() const = 0;
+  // Whether an object that was stored is gone, as far as this is known without asking anybody. It is a hint: false says
+  // nothing. A tier that evicts by itself should know it, so that what the pool still has is stored anew.
+  virtual bool has_lost(const ObjectKey& key) const { return (void)key, false; }
   // A line that the next server on this tier can read: what computing costs on this machine. Only a tier of this
   // machine keeps it (a disk), and the last one counts. It is a hint like everything here: it may be lost.
   virtual void keep_note(const std::string& note) { (void)note; }

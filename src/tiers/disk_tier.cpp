@@ -134,6 +134,13 @@ class DiskTier final : public Tier {
     return note_;
   }
 
+  bool has_lost(const ObjectKey& key) const override {
+    const auto store = store_at_once();
+    if (!store) return false;
+    const auto there = store->has_at_once(key);
+    return there && !*there;
+  }
+
   TierUsage usage() const override {
     TierUsage usage;
     {
@@ -216,15 +223,18 @@ class DiskTier final : public Tier {
     log(fmt::format("disk cache {}: works again", options_.path.string()));
   }
 
+  // The store, if it can be asked without waiting.
+  std::shared_ptr<DiskStore> store_at_once() const {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || trouble_ == Trouble::Broken || stopping_) return nullptr;
+    return store_;
+  }
+
   // Whether an object is there is known from the index in memory. Waking a thread for that would cost far more.
   bool answer_at_once(const TierJob& job) {
     if (job.kind != TierJob::Kind::Find) return false;
-    std::shared_ptr<DiskStore> store;
-    {
-      const std::unique_lock lock(mutex_, std::try_to_lock);
-      if (!lock || !store_ || trouble_ == Trouble::Broken || stopping_) return false;
-      store = store_;
-    }
+    auto store = store_at_once();
+    if (!store) return false;
     const auto there = store->has_at_once(job.key);
     store.reset();
     if (!there) return false;

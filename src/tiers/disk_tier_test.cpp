@@ -271,6 +271,21 @@ TEST_F(DiskTierTest, KeepsWhatIsHitAgainAndEvictsTheOldest) {
   EXPECT_EQ(recent, 100);
 }
 
+TEST_F(DiskTierTest, KnowsWhatItHasEvicted) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t count = 2 * options_.limit_bytes / kBytes;
+  for (std::uint64_t i = 0; i < count; ++i) ASSERT_EQ(client().put(i, kBytes), TierOutcome::Done);
+  const auto says_lost = [&](std::uint64_t i) {  // false also if the index is locked at that moment
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      if (tier_->has_lost(key_of(i))) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  };
+  EXPECT_TRUE(says_lost(0));
+  EXPECT_FALSE(tier_->has_lost(key_of(count - 1)));
+}
+
 TEST_F(DiskTierTest, RemembersHitsOverARestart) {
   ASSERT_NO_FATAL_FAILURE(open());
   for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(client().put(i, kBytes), TierOutcome::Done);

@@ -38,6 +38,7 @@ class MemoryTier final : public Tier {
     usage.problem = down ? "the memory is down" : "";
     return usage;
   }
+  bool has_lost(const ObjectKey& key) const override { return knows_losses && !store_->contains(key); }
 
   void keep_note(const std::string& text) override {
     if (kind_ == TierKind::Disk) note = text;
@@ -58,6 +59,7 @@ class MemoryTier final : public Tier {
   std::size_t capacity = SIZE_MAX;
   bool down = false;                 // everything fails
   std::function<bool()> fails = {};  // whether the next job fails
+  bool knows_losses = false;         // says what is not in the store
   bool loses_reads = false;          // what Find has found is gone when it is read
 
  private:

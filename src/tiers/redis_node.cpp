@@ -123,6 +123,7 @@ void RedisNode::fail(const std::string& why) {
   problem_ = to_text(address_) + ": " + why;
   for (Lane& lane : lanes_) {
     if (const auto connection = std::exchange(lane.connection, nullptr)) connection->close(why, false);
+    lane.slow = false;  // the server that answers next may be another one
   }
   drop_queued();
   listener_.node_down(*this);

@@ -60,7 +60,8 @@ class RedisNode : public RedisConnection::Owner {
   void write_refused(const std::string& why);
   void write_accepted();
   // An object was read or written in time. A lane that was too slow is so no longer if that still happens after twice
-  // the time that a job may take: before that the jobs of its next connection may all be late again.
+  // the time that a job may take: before that the jobs of its next connection may all be late again. Nor is it after
+  // the node was down.
   void moved(RedisLane lane);
   bool refuses_writes(RedisClock::time_point now) const { return writes_.open() && !writes_.may_try(now); }
 

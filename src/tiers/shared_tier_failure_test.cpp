@@ -1,6 +1,9 @@
 // The shared tier with a server that misbehaves: every job ends in time, nothing wrong is returned, and it works again
 // when the server does.
+#include <functional>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "quire/tiers/fake_redis_testing.h"
 #include "quire/tiers/shared_tier.h"
@@ -160,7 +163,7 @@ TEST_F(SharedTierFailure, AWriteThatIsTooSlowFailsAndReadsGoOn) {
 
 TEST_F(SharedTierFailure, AServerThatIsTooSlowAgainAndAgainIsOneProblem) {
   FakeRedis server;
-  open(server.url("timeout=50ms"));
+  open(server.url("timeout=150ms"));
   auto bytes = test_bytes(1, kSize);
   ASSERT_EQ(jobs_->put(test_key(1), bytes), TierOutcome::Done);
   server.set_hook([](FakeRedis& fake, const Command& command) -> std::optional<Answer> {
@@ -168,7 +171,7 @@ TEST_F(SharedTierFailure, AServerThatIsTooSlowAgainAndAgainIsOneProblem) {
     return Answer{.bytes = fake.usual(command), .pause_per_byte = 10ms};
   });
   EXPECT_EQ(jobs_->get(test_key(1), bytes), TierOutcome::Failed);
-  const std::string problem = server.address() + ": too slow to read: a job took more than 250 ms";
+  const std::string problem = server.address() + ": too slow to read: a job took more than 750 ms";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(jobs_->find(test_key(1), kSize), TierOutcome::Done) << "small answers come in time";
     EXPECT_EQ(jobs_->find(test_key(2), kSize), TierOutcome::Missing);
@@ -177,6 +180,36 @@ TEST_F(SharedTierFailure, AServerThatIsTooSlowAgainAndAgainIsOneProblem) {
   }
   server.set_hook({});
   EXPECT_TRUE(works_again());
+}
+
+// Nobody may write for long after that. So the problem must end without a write that gets through.
+TEST_F(SharedTierFailure, AServerThatWasTooSlowAndThenGoneIsAsNewWhenItIsBack) {
+  auto server = std::make_unique<FakeRedis>();
+  const std::uint16_t port = server->port();
+  open(server->url("timeout=200ms"));
+  auto bytes = test_bytes(1, kSize);
+  // Asks until the tier says so.
+  const auto comes_to = [&](const std::function<bool(const std::string& problem)>& said) {
+    const auto begin = Clock::now();
+    while (!said(tier_->usage().problem) && since(begin) < 20s) {
+      jobs_->find(test_key(1), kSize);
+      std::this_thread::sleep_for(5ms);
+    }
+    return tier_->usage().problem;
+  };
+  const auto has = [](std::string_view words) {
+    return [words](const std::string& problem) { return problem.find(words) != std::string::npos; };
+  };
+  server->set_hook(answer("SET", {.bytes = "+" + std::string(200, 'O') + "\r\n", .pause_per_byte = 20ms}));
+  EXPECT_EQ(jobs_->put(test_key(1), bytes), TierOutcome::Failed);
+  EXPECT_THAT(comes_to(has("too slow")), HasSubstr("too slow to write"));
+  server.reset();
+  EXPECT_THAT(comes_to(has("refused")), HasSubstr("refused"));
+  server = std::make_unique<FakeRedis>(FakeRedis::Hook{}, port);
+  ASSERT_TRUE(server->ok());
+  EXPECT_EQ(comes_to([](const std::string& problem) { return problem.empty(); }), "");
+  EXPECT_TRUE(tier_->usage().working);
+  EXPECT_EQ(jobs_->put(test_key(1), bytes), TierOutcome::Done);
 }
 
 TEST_F(SharedTierFailure, AConnectionThatEndsInTheMiddleOfAnObjectFailsTheJob) {

@@ -59,6 +59,13 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   pool_ = &pool;
   device_ = &pool.arena().device();
   const StateLayout& layout = pool.layout();
+  const Arena& arena = pool.arena();
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    const std::uint64_t limit = tiers_[tier]->usage().capacity_bytes;
+    if (limit == 0 || limit / 2 >= arena.total_slabs() * arena.slab_bytes()) {
+      repaired_ |= static_cast<TierSet>(1u << tier);
+    }
+  }
   in_pieces_ = !layout.has_recurrent() &&
                std::ranges::all_of(layout.groups, [](const auto& group) { return group.window == 0; });
   infos_.resize(pool.prefix_index().max_nodes());
@@ -135,6 +142,7 @@ std::string Tiers::kept_note() const {
 bool Tiers::busy() const { return pending_count_ > 0 || free_leaving_.size() < leaving_.size() || !fetches_.empty(); }
 
 bool Tiers::flush(Clock::time_point deadline) {
+  if (pool_ != nullptr && options_.write_back && !tiers_.empty()) add_all_pending();
   while (pool_ != nullptr && (pending_count_ > 0 || free_leaving_.size() < leaving_.size())) {
     if (!advance() || Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kFlushPause);
@@ -158,6 +166,7 @@ void Tiers::take(const Arrived& arrived) {
     Leaving& object = leaving_[ticket.leaving];
     if (arrived.outcome != TierOutcome::Done) went_without(object);
     if (--object.open == 0 && object.to == 0) {
+      was_kept(object);
       staging_->give_back(object.cell);
       free_leaving_.push_back(ticket.leaving);
     }

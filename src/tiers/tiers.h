@@ -11,8 +11,9 @@
 // How content leaves. The pool tells of every page and checkpoint that it publishes. advance() copies it to staging
 // memory, a bounded number of bytes at a time, and hands it to every tier. Content that is evicted before its turn came
 // is copied then, if there is room in the staging memory; otherwise it is lost (and counted). So is content that some
-// tier did not take or failed to store: it is offered once more, and not before. With write_back, content is copied
-// only when it is evicted.
+// tier did not take or failed to store: it is offered once more, and not before. What a tier has lost since (a disk
+// that is full evicts) is offered to it anew when the pool evicts it too, or when a prompt uses it. With write_back,
+// content is copied only when it is evicted, and at a normal end (flush()).
 //
 // How it comes back. Names are computed from the prompt (object_name.h). All tiers are asked at once. What is found is
 // read into staging memory and promoted into the pool as cached prefixes, exactly as if it had been computed. Where a
@@ -69,6 +70,7 @@ struct FetchStatus {
   double waited = 0;          // seconds since look()
   bool no_room = false;       // the pool had no room for it
   double since_progress = 0;  // seconds since something arrived
+  std::uint32_t brought = 0;  // Fetching: the length of the prefix that is in the pool already
   std::array<std::uint32_t, kTierKinds> from{};  // tokens that were brought, by tier
 };
 
@@ -119,7 +121,8 @@ class Tiers final : public ContentObserver, public TierListener {
   std::uint64_t moved_bytes() const { return moved_bytes_; }  // into the pool, by the last advance()
   // Whether advance() has or will have something to do, without any further call.
   bool busy() const;
-  // Calls advance() until everything is written, or until the deadline. Returns whether everything is.
+  // Calls advance() until everything is written, or until the deadline: with write_back, all that is cached. Returns
+  // whether everything is.
   bool flush(Clock::time_point deadline);
 
   // Looks for what comes after the known part of this prompt. 0: nothing can be there (no whole block is missing).
@@ -154,6 +157,7 @@ class Tiers final : public ContentObserver, public TierListener {
     PrefixIndex::Key key;  // of the node that this is about
     ObjectName name{};
     std::uint16_t copied = 0;  // a bit for each class: every tier has it, or has it in work
+    std::uint16_t kept = 0;    // a bit for each class: every tier had it; one may have lost it since
     bool named = false;
   };
   struct Pending {
@@ -176,6 +180,12 @@ class Tiers final : public ContentObserver, public TierListener {
   ObjectName root(Namespace name_space) const;
   ObjectKey key_of(std::uint32_t node, std::uint32_t cls);
   TierSet promoted_from(std::uint32_t node, std::uint32_t cls) const;
+  TierSet all() const { return static_cast<TierSet>((1u << tiers_.size()) - 1); }
+  TierSet lost_by(std::uint32_t node, std::uint32_t cls);
+  void repair(std::uint32_t node, std::uint32_t cls);
+  void add_pending(std::uint32_t node, std::uint32_t cls, TierSet skip);
+  void add_all_pending();
+  void was_kept(const Leaving& object);
   void went_without(const Leaving& object);
   bool copy_out(std::uint32_t node, std::uint32_t cls, TierSet skip);
   void copy_pending();
@@ -262,6 +272,7 @@ class Tiers final : public ContentObserver, public TierListener {
   std::vector<Fingerprint> adapters_;                  // by number, from 1
   SequencePool* pool_ = nullptr;
   Device* device_ = nullptr;
+  TierSet repaired_ = 0;    // with much more room than the pool: another would be written again with each prompt
   bool in_pieces_ = false;  // every block can be promoted: no windows, no recurrent state
   std::unique_ptr<Staging> staging_;
   std::vector<NodeInfo> infos_;   // by node

@@ -88,6 +88,7 @@ void Tiers::begin(Fetch& fetch) {
       Wanted& object = wanted(fetch, b, c);
       if (b < fetch.known && pool_->cached_object(path[b], c).address != nullptr) {
         object.state = Wanted::State::InPool;
+        repair(path[b], c);
       } else if (c < groups() && b < pool_->first_block_needed(c, (fetch.known + 1) * block_size())) {
         object.state = Wanted::State::Absent;  // before every window that could be of use
       } else if (const std::uint32_t place = host_ ? host_->find(key_at(fetch, b, c)) : UINT32_MAX;
@@ -254,6 +255,7 @@ FetchStatus Tiers::status(FetchId id) const {
   const bool ahead = status.phase == Phase::Found || status.phase == Phase::Fetching;
   status.tokens = (ahead ? fetch->end : fetch->promoted) * block_size();
   if (!ahead) return status;
+  status.brought = std::max(fetch->known, fetch->promoted) * block_size();
   (void)each_needed(*fetch, fetch->first, fetch->end, [&](std::uint32_t block, std::uint32_t cls) {
     const Wanted& object = wanted(*fetch, block, cls);
     const std::uint64_t bytes = pool_->bytes_of_object(cls);

@@ -288,6 +288,58 @@ TEST_P(TiersOfAPool, WhatATierCouldNotStoreIsOfferedAgainWhenItIsEvictedAndNotBe
   }
 }
 
+TEST_P(TiersOfAPool, WhatATierHasLostSinceIsStoredAnewWhenThePoolEvictsIt) {
+  const auto prompt = counting(0, 41);
+  Store disk, shared;
+  Server server(GetParam().model, {&disk, &shared}, {.staging_bytes = 1 << 20}, 1 << 14);
+  server.memory[0]->knows_losses = true;
+  server.compute(prompt);
+  const Store first = disk;
+  ASSERT_FALSE(first.empty());
+  disk.clear();
+  const std::uint64_t written_elsewhere = server.memory[1]->usage().puts;
+  server.settle();
+  EXPECT_TRUE(disk.empty()) << "nobody has asked for it";
+  server.engine->pool().drop_cache();
+  server.settle();
+  EXPECT_EQ(disk, first);
+  EXPECT_EQ(server.memory[1]->usage().puts, written_elsewhere) << "the other one still has it";
+}
+
+TEST_P(TiersOfAPool, WhatATierHasLostSinceIsStoredAnewWhenAPromptUsesIt) {
+  const auto prompt = counting(0, 41), longer = counting(0, 61);
+  Store disk;
+  Server server(GetParam().model, {&disk}, {.staging_bytes = 1 << 20});
+  server.memory[0]->knows_losses = true;
+  server.compute(prompt);
+  const Store first = disk;
+  ASSERT_FALSE(first.empty());
+  disk.clear();
+  EXPECT_EQ(server.bring(longer), server.engine->pool().lookup(prompt).tokens) << "it is all in the pool";
+  EXPECT_FALSE(disk.empty());
+  for (const auto& [key, object] : disk) {
+    ASSERT_TRUE(first.contains(key));
+    EXPECT_EQ(object, first.at(key));
+  }
+  Server second(GetParam().model, {&disk});
+  EXPECT_EQ(second.bring(prompt), server.engine->pool().lookup(prompt).tokens);
+  second.verify(prompt);
+}
+
+TEST_P(TiersOfAPool, WithWriteBackWhatIsCachedIsWrittenAtANormalEnd) {
+  const auto prompt = counting(0, 41);
+  Store full, store;
+  Server(GetParam().model, {&full}).compute(prompt);
+  Server server(GetParam().model, {&store}, {.write_back = true});
+  server.compute(prompt);
+  EXPECT_LT(store.size(), full.size());
+  for (int i = 0; i < 1000 && store.size() < full.size(); ++i) {
+    (void)server.tiers.flush(Clock::now());
+    server.memory[0]->run();
+  }
+  EXPECT_EQ(store, full);
+}
+
 TEST_P(TiersOfAPool, ThatFailMakeNothingWorse) {
   const auto prompt = counting(0, 41);
   Store store;

@@ -67,6 +67,56 @@ Tiers::TierSet Tiers::promoted_from(std::uint32_t node, std::uint32_t cls) const
   return static_cast<TierSet>(1u << object.from);
 }
 
+// Tiers that say that they have lost an object which they all had.
+Tiers::TierSet Tiers::lost_by(std::uint32_t node, std::uint32_t cls) {
+  if ((info(node).kept & (1u << cls)) == 0) return 0;
+  const ObjectKey key = key_of(node, cls);
+  TierSet lost = 0;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if (tiers_[tier]->has_lost(key)) lost |= static_cast<TierSet>(1u << tier);
+  }
+  return lost;
+}
+
+// A prompt uses what the pool has. A tier that has lost it gets it again.
+void Tiers::repair(std::uint32_t node, std::uint32_t cls) {
+  if (options_.write_back || repaired_ == 0) return;  // it is offered when the pool evicts it
+  const auto lost = static_cast<TierSet>(lost_by(node, cls) & repaired_);
+  if (lost == 0) return;
+  NodeInfo& known = infos_[node];
+  known.copied &= static_cast<std::uint16_t>(~(1u << cls));
+  known.kept &= static_cast<std::uint16_t>(~(1u << cls));
+  add_pending(node, cls, static_cast<TierSet>(all() & ~lost));
+}
+
+void Tiers::add_pending(std::uint32_t node, std::uint32_t cls, TierSet skip) {
+  if (pending_count_ == pending_.size()) {  // the oldest gives way; it is copied when it is evicted
+    pending_first_ = (pending_first_ + 1) % pending_.size();
+    --pending_count_;
+  }
+  pending_[(pending_first_ + pending_count_++) % pending_.size()] = {
+      .key = info(node).key, .node = node, .cls = cls, .skip = skip};
+}
+
+// Everything that is cached and was not copied, as far as the list has room for it.
+void Tiers::add_all_pending() {
+  const PrefixIndex& index = pool_->prefix_index();
+  for (std::uint32_t node = 0; node < index.max_nodes(); ++node) {
+    if (!index.node(node).used() || index.is_part(node)) continue;
+    for (std::uint32_t cls = 0; cls < classes(); ++cls) {
+      if (pending_count_ == pending_.size()) return;
+      const bool there = pool_->cached_object(node, cls).address != nullptr;
+      if (there && (info(node).copied & (1u << cls)) == 0) add_pending(node, cls, 0);
+    }
+  }
+}
+
+// All tiers have stored the object.
+void Tiers::was_kept(const Leaving& object) {
+  NodeInfo& known = infos_[object.node];
+  if (known.key == object.node_key) known.kept |= static_cast<std::uint16_t>(known.copied & (1u << object.cls));
+}
+
 // Some tier does not have the object. It is offered again when the pool evicts it or publishes it anew, and not at
 // once: the tier may be down for long.
 void Tiers::went_without(const Leaving& object) {
@@ -76,17 +126,15 @@ void Tiers::went_without(const Leaving& object) {
 
 void Tiers::stored(std::uint32_t node, std::uint32_t cls) noexcept {
   if (pool_ == nullptr || tiers_.empty()) return;
-  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1), from = promoted_from(node, cls);
+  const TierSet from = promoted_from(node, cls);
   NodeInfo& known = info(node);
   const auto bit = static_cast<std::uint16_t>(1u << cls);
-  if (from == all) known.copied |= bit;  // every tier has it
-  if (options_.write_back || (known.copied & bit) != 0) return;
-  if (pending_count_ == pending_.size()) {  // the oldest gives way; it is copied when it is evicted
-    pending_first_ = (pending_first_ + 1) % pending_.size();
-    --pending_count_;
+  if (from == all()) {  // every tier has it
+    known.copied |= bit;
+    known.kept |= bit;
   }
-  pending_[(pending_first_ + pending_count_++) % pending_.size()] = {
-      .key = known.key, .node = node, .cls = cls, .skip = from};
+  if (options_.write_back || (known.copied & bit) != 0) return;
+  add_pending(node, cls, from);
 }
 
 void Tiers::dropping(std::uint32_t node, std::uint32_t cls) noexcept {
@@ -95,9 +143,15 @@ void Tiers::dropping(std::uint32_t node, std::uint32_t cls) noexcept {
     const auto object = pool_->cached_object(node, cls);
     (void)host_->put(key_of(node, cls), cls, pool_->prefix_index().node(node).block, object.address, object.bytes);
   }
-  if (tiers_.empty() || (info(node).copied & (1u << cls)) != 0) return;
+  if (tiers_.empty()) return;
+  TierSet skip = 0;
+  if ((info(node).copied & (1u << cls)) != 0) {
+    const TierSet lost = lost_by(node, cls);
+    if (lost == 0) return;
+    skip = static_cast<TierSet>(all() & ~lost);
+  }
   // Some cells stay for what is read: a pool that evicts a lot must not keep others from coming back.
-  if (!copy_out(node, cls, 0)) ++counters_.lost;
+  if (!copy_out(node, cls, skip)) ++counters_.lost;
 }
 
 void Tiers::distrust() noexcept {
@@ -118,7 +172,7 @@ void Tiers::distrust() noexcept {
     }
     host_->distrust();
   }
-  for (NodeInfo& known : infos_) known.copied = 0;
+  for (NodeInfo& known : infos_) known.copied = known.kept = 0;
 }
 
 // Submits the download of an object into a cell. False: there is no cell, or the device refuses.
@@ -133,18 +187,18 @@ bool Tiers::copy_out(std::uint32_t node, std::uint32_t cls, TierSet skip) {
   }
   const std::uint32_t place = free_leaving_.back();  // there are as many as cells
   free_leaving_.pop_back();
-  const TierSet all = static_cast<TierSet>((1u << tiers_.size()) - 1);
   NodeInfo& known = info(node);
   leaving_[place] = {.key = key_of(node, cls),
                      .node_key = known.key,
                      .node = node,
                      .cls = cls,
                      .cell = cell,
-                     .to = static_cast<TierSet>(all & ~skip),
+                     .to = static_cast<TierSet>(all() & ~skip),
                      .open = 0,
                      .since = Clock::now()};
   copying_.push_back(place);
   known.copied |= static_cast<std::uint16_t>(1u << cls);
+  known.kept &= static_cast<std::uint16_t>(~(1u << cls));
   ++counters_.written;
   counters_.written_bytes += object.bytes;
   return true;
