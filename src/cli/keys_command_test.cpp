@@ -50,7 +50,8 @@ TEST_F(KeysCommand, AddPrintsTheKeyAndNothingElse) {
                                      .max_priority = 4,
                                      .floor_bytes = 64 << 20,
                                      .cap_bytes = 1 << 30,
-                                     .admin = true}));
+                                     .admin = true,
+                                     .folder = tenant->folder}));
 }
 
 TEST_F(KeysCommand, ListSetAndRevoke) {

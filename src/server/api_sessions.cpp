@@ -177,62 +177,58 @@ void Api::rewind_session(Call&& call) {
 
 void Api::save_session_file(Call&& call) {
   if (options_.session_files.folder.empty()) return refuse(call, no_folder());
-  session_work(std::move(call),
-               [this, has_keys = options_.keys.any()](json::object&& body, const Job& job) -> std::optional<ApiError> {
-                 const Call& made = job.call;
-                 const std::string id = id_in(made.request.path);
-                 const auto name = file_name(body, id);
-                 if (!name) return name.error();
-                 auto begun = sessions_->begin(made.tenant->id, id);
-                 if (!begun) return begun.error();
-                 const auto path = session_path(options_.session_files, made.tenant->id, has_keys, *name);
-                 loop_.post([this, gone = job.gone, reply = made.reply, tenant = made.tenant->id,
-                             turn = std::move(*begun), path, name = *name] {
-                   if (*gone) return metrics_.completed(Outcome::Gone);
-                   // Whatever is not cached any more is computed first.
-                   SessionCall::start(completion_, turn->record, tenant, reply, [=, this](const engine::Usage&) {
-                     save_session(completion_, turn, tenant, path, sessions_->limits().sessions,
-                                  [this, reply, turn, name](std::expected<SavedSession, ApiError> saved) {
-                                    if (const auto error = turn->commit(); error && saved)
-                                      saved = std::unexpected(*error);
-                                    if (!saved) return send(reply, to_response(saved.error()));
-                                    json::object out = session_json(turn->record, false);
-                                    out["name"] = name;
-                                    out["bytes"] = saved->bytes;
-                                    out["saved_tokens"] = saved->computed;
-                                    answer_session(reply, 200, out);
-                                  });
-                   });
-                 });
-                 return std::nullopt;
-               });
+  session_work(std::move(call), [this](json::object&& body, const Job& job) -> std::optional<ApiError> {
+    const Call& made = job.call;
+    const std::string id = id_in(made.request.path);
+    const auto name = file_name(body, id);
+    if (!name) return name.error();
+    auto begun = sessions_->begin(made.tenant->id, id);
+    if (!begun) return begun.error();
+    const auto path = session_path(options_.session_files, *made.tenant, *name);
+    loop_.post([this, gone = job.gone, reply = made.reply, tenant = made.tenant->id, turn = std::move(*begun), path,
+                name = *name] {
+      if (*gone) return metrics_.completed(Outcome::Gone);
+      // Whatever is not cached any more is computed first.
+      SessionCall::start(completion_, turn->record, tenant, reply, [=, this](const engine::Usage&) {
+        save_session(completion_, turn, tenant, path, sessions_->limits().sessions,
+                     [this, reply, turn, name](std::expected<SavedSession, ApiError> saved) {
+                       if (const auto error = turn->commit(); error && saved) saved = std::unexpected(*error);
+                       if (!saved) return send(reply, to_response(saved.error()));
+                       json::object out = session_json(turn->record, false);
+                       out["name"] = name;
+                       out["bytes"] = saved->bytes;
+                       out["saved_tokens"] = saved->computed;
+                       answer_session(reply, 200, out);
+                     });
+      });
+    });
+    return std::nullopt;
+  });
 }
 
 void Api::restore_session_file(Call&& call) {
   if (options_.session_files.folder.empty()) return refuse(call, no_folder());
   const bool fresh = call.request.path == "/v1/sessions/restore";
-  session_work(
-      std::move(call),
-      [this, fresh, has_keys = options_.keys.any()](json::object&& body, const Job& job) -> std::optional<ApiError> {
-        const Call& made = job.call;
-        const std::string id = fresh ? std::string() : id_in(made.request.path);
-        const auto name = file_name(body, id);
-        if (!name) return name.error();
-        auto turn = fresh ? sessions_->make(made.tenant->id) : sessions_->begin(made.tenant->id, id);
-        if (!turn) return turn.error();
-        const auto path = session_path(options_.session_files, made.tenant->id, has_keys, *name);
-        restore_session(completion_, *turn, made.tenant->id, options_.session_files, path, *name,
-                        [this, turn = *turn, reply = made.reply, fresh,
-                         gone = job.gone](std::expected<std::uint64_t, ApiError> given) {
-                          if (*gone) return;  // and the session is as it was
-                          if (!given) return send(reply, to_response(given.error()));
-                          if (const auto error = turn->commit()) return send(reply, to_response(*error));
-                          json::object out = session_json(turn->record, false);
-                          out["restored_tokens"] = *given;
-                          answer_session(reply, fresh ? 201 : 200, out);
-                        });
-        return std::nullopt;
-      });
+  session_work(std::move(call), [this, fresh](json::object&& body, const Job& job) -> std::optional<ApiError> {
+    const Call& made = job.call;
+    const std::string id = fresh ? std::string() : id_in(made.request.path);
+    const auto name = file_name(body, id);
+    if (!name) return name.error();
+    auto turn = fresh ? sessions_->make(made.tenant->id) : sessions_->begin(made.tenant->id, id);
+    if (!turn) return turn.error();
+    const auto path = session_path(options_.session_files, *made.tenant, *name);
+    restore_session(
+        completion_, *turn, made.tenant->id, options_.session_files, path, *name,
+        [this, turn = *turn, reply = made.reply, fresh, gone = job.gone](std::expected<std::uint64_t, ApiError> given) {
+          if (*gone) return;  // and the session is as it was
+          if (!given) return send(reply, to_response(given.error()));
+          if (const auto error = turn->commit()) return send(reply, to_response(*error));
+          json::object out = session_json(turn->record, false);
+          out["restored_tokens"] = *given;
+          answer_session(reply, fresh ? 201 : 200, out);
+        });
+    return std::nullopt;
+  });
 }
 
 }  // namespace quire::server

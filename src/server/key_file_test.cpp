@@ -83,6 +83,7 @@ TEST(KeyFile, AKeyIsGivenOnceAndOnlyItsHashIsKept) {
   ASSERT_NE(found, nullptr);
   Tenant expected = ann;
   expected.id = 1;
+  expected.folder = found->folder;  // it comes from the salt
   EXPECT_EQ(*found, expected) << "every field is read back";
 }
 
@@ -198,6 +199,28 @@ TEST(KeyFile, ChangesATenantAndKeepsItsKey) {
   ASSERT_TRUE(changed.has_value());
   EXPECT_EQ(admitted(path, *key)->weight, 3);
   EXPECT_EQ(admitted(path, *key)->id, 1u);
+}
+
+// Ids are the same in every file. What a tenant's session files are found by is not.
+TEST(KeyFile, TheFolderOfATenantFollowsFromItsKeyAndStaysWithIt) {
+  const Folder folder;
+  const std::string first = folder / "first", second = folder / "second", copy = folder / "copy";
+  const std::string ann = add(first, {.name = "ann"}).value(), bob = add(first, {.name = "bob"}).value();
+  const std::string stranger = add(second, {.name = "ann"}).value();
+  std::filesystem::copy_file(first, copy);
+  const TenantRef tenant = admitted(first, ann);
+  EXPECT_EQ(tenant->folder.size(), std::string("tenant-").size() + 32) << tenant->folder;
+  EXPECT_EQ(admitted(copy, ann)->folder, tenant->folder);
+  EXPECT_NE(admitted(first, bob)->folder, tenant->folder);
+  EXPECT_EQ(admitted(second, stranger)->id, tenant->id);
+  EXPECT_NE(admitted(second, stranger)->folder, tenant->folder);
+  // With another limit it is still the same key.
+  ASSERT_TRUE(edit_key_file(first, false, [](KeyFile& file) -> Result<void> {
+                EXPECT_TRUE(file.change("ann", [](Tenant& changed) { changed.weight = 3; }).has_value());
+                return {};
+              }).has_value());
+  EXPECT_EQ(admitted(first, ann)->weight, 3);
+  EXPECT_EQ(admitted(first, ann)->folder, tenant->folder);
 }
 
 TEST(KeyFile, EachOfThousandsOfKeysIsFound) {

@@ -33,10 +33,19 @@ Namespace id_of_plain(std::string_view key) {
 TenantName tier_name_of_plain(std::string_view key) { return Sha256().add("quire plain tenant ").add(key).finish(); }
 
 // The salt is random and made once for each key. Ids alone are the same in every file.
-TenantName tier_name_of(const StoredKey& key) {
+Sha256Digest hash_of_stored(std::string_view purpose, const StoredKey& key) {
   std::array<std::uint8_t, sizeof(Namespace)> id{};
   for (std::size_t i = 0; i < id.size(); ++i) id[i] = static_cast<std::uint8_t>(key.tenant.id >> (8 * i));
-  return Sha256().add("quire tenant ").add(text_of(key.salt)).add(text_of(id)).finish();
+  return Sha256().add(purpose).add(text_of(key.salt)).add(text_of(id)).finish();
+}
+
+TenantName tier_name_of(const StoredKey& key) { return hash_of_stored("quire tenant ", key); }
+
+// The id of a plain key is a hash of the key already. The two kinds have different numbers of digits.
+std::string folder_of_plain(Namespace id) { return fmt::format("tenant-{:016x}", id); }
+std::string folder_of(const StoredKey& key) {
+  const Sha256Digest hash = hash_of_stored("quire session folder ", key);
+  return "tenant-" + to_hex(std::span(hash).first(hash.size() / 2));
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -59,10 +68,12 @@ Result<Keys> Keys::create(const KeySources& sources) {
     if (!printable) return fail("an API key has characters that a header cannot have (spaces or non-ASCII characters)");
     TenantRef& tenant = keys.plain_[keys.digest(key)];
     if (tenant != nullptr) continue;
-    tenant = std::make_shared<Tenant>(Tenant{.id = id_of_plain(key),
+    const Namespace id = id_of_plain(key);
+    tenant = std::make_shared<Tenant>(Tenant{.id = id,
                                              .name = fmt::format("api-key-{}", keys.tenants_.size() + 1),
                                              .max_priority = engine::kMostPriority,
-                                             .admin = alone});
+                                             .admin = alone,
+                                             .folder = folder_of_plain(id)});
     keys.tenants_.push_back(tenant);
     keys.tier_names_.push_back({tenant->id, tier_name_of_plain(key)});
   }
@@ -70,7 +81,8 @@ Result<Keys> Keys::create(const KeySources& sources) {
     auto file = KeyFile::read(sources.file);
     if (!file) return std::unexpected(file.error());
     for (const StoredKey& key : file->keys()) {
-      auto tenant = std::make_shared<const Tenant>(key.tenant);
+      auto tenant = std::make_shared<Tenant>(key.tenant);
+      tenant->folder = folder_of(key);
       keys.stored_.emplace(tenant->id, Stored{key, tenant});
       keys.tier_names_.push_back({tenant->id, tier_name_of(key)});
       keys.tenants_.push_back(std::move(tenant));

@@ -1,5 +1,6 @@
 #include "quire/server/keys.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "quire/engine/request.h"
@@ -53,6 +54,16 @@ TEST(Keys, APlainKeyHasTheSameNameInTheTiersOnEveryServer) {
   EXPECT_EQ(one->tier_names()[0].name, both->tier_names()[1].name);
   EXPECT_NE(both->tier_names()[0].name, both->tier_names()[1].name);
   EXPECT_NE(both->tier_names()[0].name, TenantName{}) << "that is the name of everybody on a server without keys";
+}
+
+// Folders that are there already keep their names.
+TEST(Keys, TheFolderOfAPlainKeyIsItsId) {
+  EXPECT_EQ(Keys().admit("")->folder, "") << "without keys there is one tenant";
+  const auto keys = Keys::create({.plain = {"first", "second"}});
+  ASSERT_TRUE(keys.has_value());
+  const auto first = keys->admit("Bearer first"), second = keys->admit("Bearer second");
+  EXPECT_EQ(first->folder, fmt::format("tenant-{:016x}", first->id));
+  EXPECT_NE(first->folder, second->folder);
 }
 
 TEST(Keys, OnlyTheWholeKeyIsTheKey) {

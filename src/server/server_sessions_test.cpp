@@ -1,14 +1,22 @@
 // /v1/sessions: answers that are those of one long prompt, forks, files, tenants and limits.
 #include <filesystem>
+#include <memory>
+#include <mutex>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/server/key_file.h"
 #include "quire/server/server_testing.h"
+#include "quire/tiers/running_tier_testing.h"
+#include "quire/tiers/tiers.h"
 
 namespace quire::server::testing {
 namespace {
@@ -172,6 +180,53 @@ TEST_P(Sessions, SavedBeforeARestartGoOnExactlyAfterIt) {
   EXPECT_TRUE(server.comes_to_rest());
 }
 
+json::array some_prompt(unsigned seed, std::size_t tokens) {
+  std::mt19937 random(seed);
+  json::array prompt;
+  for (std::size_t i = 0; i < tokens; ++i) prompt.emplace_back(10 + random() % 1490);
+  return prompt;
+}
+
+// A session is tokens. What was computed of them leaves the pool as any prompt does, and comes back as any prompt does.
+TEST_P(Sessions, ThatFellOutOfThePoolAreFoundInATier) {
+  constexpr std::size_t kTokens = 409;  // 25 blocks, and some
+  const json::object prompt{{"prompt", some_prompt(1, kTokens)}};
+  const json::object way{{"temperature", 0}, {"max_tokens", 8}, {"ignore_eos", true}};
+  std::string right;
+  {
+    const Running plain({}, {.context = 512}, GetParam());
+    right = text_of(plain.post("/v1/completions", json::serialize(with(prompt, way))));
+  }
+  tiers::testing::SharedStore store;
+  auto all = std::make_shared<tiers::Tiers>(tiers::TiersOptions{.staging_bytes = 16 << 20});
+  all->add(std::make_unique<tiers::testing::RunningTier>(TierKind::Disk, store, *all));
+  // A pool for two sequences of the whole context, and few recurrent states.
+  engine::HostOptions host{.context = 512, .max_sequences = 2, .checkpoints = 2};
+  host.tiers = std::move(all);
+  const Running server({}, std::move(host), GetParam());
+  const std::string id = made(server, prompt);
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(store.mutex);
+    return store.objects.size() >= kTokens / 16;
+  }));
+  // A server on a busy machine may rightly compute instead of waiting. So this is tried more than once.
+  std::int64_t from_disk = 0;
+  for (unsigned round = 0; round < 10 && from_disk == 0; ++round) {
+    for (unsigned other = 0; other < 6; ++other) {
+      post_ok(server, "/v1/completions", {{"prompt", some_prompt(100 + 10 * round + other, 400)}, {"max_tokens", 1}});
+    }
+    const json::value answer = post_ok(server, path_of(id, "generate"), way);
+    EXPECT_EQ(answer.at("choices").at(0).at("text").as_string(), right) << "round " << round;
+    const json::value& details = answer.at("usage").at("prompt_tokens_details");
+    const auto& from = details.at("cached_from").as_object();
+    if (const json::value* const disk = from.if_contains("disk")) from_disk = disk->as_int64();
+    EXPECT_LE(from_disk, details.at("cached_tokens").as_int64());
+    post_ok(server, path_of(id, "rewind?to=" + std::to_string(kTokens)), {});
+  }
+  EXPECT_GT(from_disk, 0);
+  EXPECT_TRUE(server.comes_to_rest());
+}
+
 TEST(Sessions, StreamTheSameText) {
   const Running server({}, {.context = 512});
   const std::string a = made(server, {{"prompt", kStory}}), b = made(server, {{"prompt", kStory}});
@@ -284,6 +339,49 @@ TEST(Sessions, OfOneKeyAreUnknownToAnotherAndSoAreTheirFiles) {
   // What one has computed is not found for the other.
   const json::value theirs = post_ok(server, "/v1/sessions", {{"prompt", kStory}}, 201, bob);
   EXPECT_EQ(theirs.at("usage").at("cached_tokens"), 0);
+}
+
+// Ids are counted from 1 in every file of keys. Servers with other files may have one folder, and a file may be made
+// anew.
+TEST(Sessions, OfFilesOfKeysWithTheSameIdsAreApartAndThoseOfACopyAreShared) {
+  const Folder folder;
+  const auto make = [&](const char* file) {
+    std::string header;
+    const auto done = edit_key_file(folder.path + "/" + file, true, [&](KeyFile& keys) -> Result<void> {
+      const auto key = keys.add({.name = "ann"});
+      EXPECT_TRUE(key.has_value());
+      EXPECT_EQ(keys.keys().at(0).tenant.id, 1u);
+      header = fmt::format("Authorization: Bearer {}\r\n", key.value());
+      return {};
+    });
+    EXPECT_TRUE(done.has_value());
+    return header;
+  };
+  const std::string ann = make("first"), stranger = make("second");
+  std::filesystem::copy_file(folder.path + "/first", folder.path + "/copy");
+  const auto options = [&](const char* file) {
+    return ServerOptions{.key_file = folder.path + "/" + file, .session_dir = folder.path + "/sessions"};
+  };
+  const std::string restore = "/v1/sessions/restore", mine = R"({"name": "mine"})";
+  json::array tokens;
+  {
+    const Running server(options("first"), {.context = 512});
+    const std::string id = made(server, {{"prompt", kStory}}, ann);
+    post_ok(server, path_of(id, "save"), {{"name", "mine"}}, 200, ann);
+    tokens = server.get("/v1/sessions/" + id + "?tokens=1", ann).parsed().at("token_ids").as_array();
+  }
+  {
+    const Running server(options("second"), {.context = 512});
+    EXPECT_EQ(server.post(restore, mine, stranger).status, 404u) << "the same id, another file";
+    // A file of the same name is another one, and does not replace it.
+    const std::string other = made(server, {{"prompt", "Another story"}}, stranger);
+    post_ok(server, path_of(other, "save"), {{"name", "mine"}}, 200, stranger);
+  }
+  const Running server(options("copy"), {.context = 512});
+  const Reply restored = server.post(restore, mine, ann);
+  ASSERT_EQ(restored.status, 201u) << restored.body;
+  const std::string id = id_of(restored.parsed());
+  EXPECT_EQ(server.get("/v1/sessions/" + id + "?tokens=1", ann).parsed().at("token_ids").as_array(), tokens);
 }
 
 TEST(Sessions, HaveLimitsForEachTenant) {

@@ -166,9 +166,9 @@ void SessionCall::fail(const ApiError& error, Outcome outcome) {
 
 // --- files
 
-std::string session_path(const SessionFiles& files, Namespace tenant, bool has_keys, const std::string& name) {
+std::string session_path(const SessionFiles& files, const Tenant& tenant, const std::string& name) {
   std::filesystem::path folder = files.folder;
-  if (has_keys) folder /= fmt::format("tenant-{:016x}", tenant);
+  if (!tenant.folder.empty()) folder /= tenant.folder;
   return (folder / (name + std::string(kSuffix))).string();
 }
 

@@ -14,6 +14,7 @@
 
 #include "quire/server/completion.h"
 #include "quire/server/session_store.h"
+#include "quire/server/tenant.h"
 #include "quire/state/saved_sequence.h"
 
 namespace quire::server {
@@ -47,8 +48,9 @@ class SessionCall final : public Receiver, public std::enable_shared_from_this<S
   Namespace name_space_ = 0;
 };
 
-// The file of a tenant's session. Each tenant has a folder of its own if the server has keys.
-std::string session_path(const SessionFiles& files, Namespace tenant, bool has_keys, const std::string& name);
+// The file of a tenant's session. Each tenant has a folder of its own if the server has keys. Its name follows from the
+// key, not from the tenant's number, so several servers with other keys may have one --session-dir.
+std::string session_path(const SessionFiles& files, const Tenant& tenant, const std::string& name);
 
 // Writes a session that was computed. `done` gets the file's bytes and how many tokens it has the state of.
 struct SavedSession {

@@ -1,7 +1,7 @@
 // The sessions of the server's tenants: texts and conversations that live on between calls. A session is a record of
-// tokens, not of state: what the model remembers of them is in the pool's prefix cache, as for any prompt, and comes
-// back by computing if it is not there. So a session costs a few bytes for each token, and its answers are those of one
-// long prompt.
+// tokens, not of state: what the model remembers of them is in the pool's prefix cache, as for any prompt. What was
+// evicted comes back from a tier if one has it, and otherwise by computing. So a session costs a few bytes for each
+// token, and its answers are those of one long prompt.
 //
 // Who may call: any thread.
 // What holds: a tenant sees its own sessions alone. One call at a time works on a session: it has a turn, and others

@@ -19,6 +19,8 @@ struct Tenant {
   std::uint64_t floor_bytes = 0;        // of the cache: not evicted for others
   std::uint64_t cap_bytes = 0;          // of the cache: the most it may have; 0: no limit
   bool admin = false;                   // sees the sequences of all tenants
+  // Of its session files, in --session-dir; Keys fills it in. Empty: the server has no keys, and one tenant.
+  std::string folder;
 
   bool operator==(const Tenant&) const = default;
 };
