@@ -41,15 +41,15 @@ inline const std::map<std::string, std::string> kAnswersScripts = {
 // What the call of the script has as arguments.
 inline constexpr const char* kAnswersArguments = R"({"city": "Rome", "days": 3})";
 
-inline std::unique_ptr<Running> serve_answers(ServerOptions options = {}) {
+inline std::unique_ptr<Running> serve_answers(ServerOptions options = {}, const engine::HostOptions& host = {}) {
   static int count = 0;
   const ScriptedModel model(kAnswersScripts, kAnswersTemplate, {"<think>", "</think>"});
   const auto path =
       std::filesystem::temp_directory_path() / fmt::format("quire-answers-{}-{}.gguf", ::getpid(), count++);
   const auto written = model.file().write(path.string());
   EXPECT_TRUE(written) << written.error().message;
-  auto running = std::make_unique<Running>(std::move(options), engine::HostOptions{},
-                                           std::filesystem::relative(path, models_dir()).string());
+  auto running =
+      std::make_unique<Running>(std::move(options), host, std::filesystem::relative(path, models_dir()).string());
   std::filesystem::remove(path);
   return running;
 }

@@ -43,6 +43,7 @@ struct ApiOptions {
   SessionStore::Limits sessions = {};    // what /v1/sessions keeps
   SessionFiles session_files = {};
   std::uint32_t slots = 0;        // sequences that can run at once, for /props
+  bool speculative = false;       // tokens are guessed, for /props
   std::uint32_t block_size = 16;  // tokens of a block of the pool, for /v1/route
 };
 

@@ -87,7 +87,9 @@ void Api::model(Call&& call) {
   send(call.reply, {.body = json::serialize(model_object(model_, *adapter))});
 }
 
-void Api::props(Call&& call) { send(call.reply, {.body = json::serialize(server::props(model_, options_.slots))}); }
+void Api::props(Call&& call) {
+  send(call.reply, {.body = json::serialize(server::props(model_, options_.slots, options_.speculative))});
+}
 
 // --- responses that were kept
 

@@ -236,7 +236,8 @@ TEST_F(ApiPage, EveryFieldThatTheServerReadsIsOnThePage) {
     for (const std::string& word : matches(words, std::regex(R"(([a-z_]+))"))) named.insert(word);
   }
   std::set<std::string> found;
-  for (const char* file : {"completion_request.cpp", "chat_messages.cpp", "api.cpp"}) {
+  for (const char* file : {"completion_request.cpp", "chat_messages.cpp", "api.cpp", "constraint_fields.cpp",
+                           "messages_request.cpp", "responses_request.cpp"}) {
     const std::string source = read(std::string(QUIRE_SOURCE_DIR "/src/server/") + file);
     const std::regex reads(
         R"re((?:fields|inner)\.(?:boolean|number|integer|string|object|array|any)\(\s*"([a-z_]+)")re");
@@ -250,9 +251,7 @@ TEST_F(ApiPage, FieldsAreRefusedAsThePageSays) {
   using Taken = std::set<std::string>;
   std::map<std::string, Taken> on_page, in_code;
   for (const Row& row : table_in("### Fields that are refused")) {
-    const std::string in = row[0].ends_with("(chats)")         ? " (chats)"
-                           : row[0].ends_with("(completions)") ? " (completions)"
-                                                               : "";
+    const std::string in = row[0].substr(row[0].rfind('`') + 1);
     for (const std::string& name : in_backticks(row[0])) {
       Taken& taken = on_page[name + in];
       for (const std::string& value : in_backticks(row[1])) taken.insert(json::serialize(json::parse(value)));
@@ -260,8 +259,15 @@ TEST_F(ApiPage, FieldsAreRefusedAsThePageSays) {
   }
   for (const UnsupportedField& field : unsupported_fields()) {
     using In = UnsupportedField::In;
-    const char* const in = field.in == In::Chats ? " (chats)" : field.in == In::Completions ? " (completions)" : "";
-    Taken& taken = in_code[std::string(field.name) + in];
+    static const std::map<unsigned, std::string> kWords = {{In::All, ""},
+                                                           {In::Completions, " (completions)"},
+                                                           {In::Conversations, " (chats)"},
+                                                           {In::Responses, " (responses)"},
+                                                           {In::Messages, " (messages)"},
+                                                           {In::Responses | In::Messages, " (responses, messages)"},
+                                                           {In::All & ~In::Responses, " (not responses)"},
+                                                           {In::All & ~In::Messages, " (not messages)"}};
+    Taken& taken = in_code[std::string(field.name) + kWords.at(field.in)];
     const json::array neutral = json::parse(field.neutral).as_array();
     for (const json::value& value : neutral) taken.insert(json::serialize(value));
   }

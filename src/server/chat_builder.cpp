@@ -7,6 +7,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
+#include "quire/server/constraint_fields.h"
 #include "quire/server/fields.h"
 
 namespace quire::server {
@@ -88,6 +89,27 @@ std::expected<std::string, ApiError> joined_text(const json::value& value, const
     out += *text;
   }
   return out;
+}
+
+void copy_chat_fields(const json::object& body, json::object& chat) {
+  const auto copy = [&](std::string_view name) {
+    if (const json::value* const value = body.if_contains(name)) chat[name] = *value;
+  };
+  for (const char* const name :
+       {"model", "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
+        "repetition_penalty", "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "skip_special_tokens",
+        "stream", "priority", "cache_prompt", "chat_template_kwargs"}) {
+    copy(name);
+  }
+  for (const std::string_view name : constraint_fields()) copy(name);
+}
+
+std::expected<void, ApiError> set_response_format(json::object& chat, json::object format, std::string_view field) {
+  const auto other = read_constraint(chat);
+  if (!other) return std::unexpected(other.error());
+  if (*other) return wrong((*other)->field, fmt::format("cannot be used together with '{}'", field));
+  chat["response_format"] = std::move(format);
+  return {};
 }
 
 json::object chat_tool(std::string_view name, const json::value* description, const json::value* parameters,

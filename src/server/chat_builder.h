@@ -53,6 +53,15 @@ struct TextParts {
 std::expected<std::string, ApiError> joined_text(const boost::json::value& value, const std::string& path,
                                                  const TextParts& parts);
 
+// Copies the fields that chats and the other APIs have under one name: options of sampling, and those that ask for a
+// shape.
+void copy_chat_fields(const boost::json::object& body, boost::json::object& chat);
+
+// Makes `format`, which the API's own field `field` asks for, response_format of the chat. Fails if another field asks
+// for a shape too.
+std::expected<void, ApiError> set_response_format(boost::json::object& chat, boost::json::object format,
+                                                  std::string_view field);
+
 // A tool as chats have it.
 boost::json::object chat_tool(std::string_view name, const boost::json::value* description,
                               const boost::json::value* parameters, const boost::json::value* strict);

@@ -120,8 +120,8 @@ std::string to_json(const UsageSum& usage) {
       R"("quire":{{"queued_ms":{},"first_token_ms":{},"total_ms":{},"suspensions":{}}}}})",
       usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens,
       from_json(usage.cached_tokens, usage.from), usage.matched_tokens, usage.miss_reason, usage.accepted_tokens,
-      usage.drafted_tokens - usage.accepted_tokens, milliseconds(usage.queued_seconds),
-      milliseconds(usage.first_token_seconds), milliseconds(usage.total_seconds), usage.suspensions);
+      usage.rejected_tokens(), milliseconds(usage.queued_seconds), milliseconds(usage.first_token_seconds),
+      milliseconds(usage.total_seconds), usage.suspensions);
 }
 
 // --- log-probabilities

@@ -40,6 +40,7 @@ struct UsageSum {
   double total_seconds = 0;
   std::string_view miss_reason;  // of the first prompt
 
+  std::uint64_t rejected_tokens() const { return drafted_tokens - accepted_tokens; }
   void add(const engine::Usage& usage, std::string_view reason);
 };
 std::string to_json(const UsageSum& usage);

@@ -388,7 +388,7 @@ CompletionResult parse_completion(json::object&& body, const TextModel& model) {
   const auto adapter = check_model(fields, model);
   if (!adapter) return std::unexpected(adapter.error());
   request.options.adapter = *adapter;
-  if (auto error = refuse_unsupported(body, false)) return std::unexpected(std::move(*error));
+  if (auto error = refuse_unsupported(body, UnsupportedField::Completions)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   auto asked = read_constraint(body);
   if (!asked) return std::unexpected(std::move(asked.error()));
@@ -423,7 +423,7 @@ CompletionResult parse_chat(json::object&& body, const TextModel& model) {
   const auto adapter = check_model(fields, model);
   if (!adapter) return std::unexpected(adapter.error());
   request.options.adapter = *adapter;
-  if (auto error = refuse_unsupported(body, true)) return std::unexpected(std::move(*error));
+  if (auto error = refuse_unsupported(body, UnsupportedField::Chats)) return std::unexpected(std::move(*error));
   read_common(fields, model, request);
   auto asked = read_constraint(body);
   if (!asked) return std::unexpected(std::move(asked.error()));

@@ -133,7 +133,9 @@ Asked structured_outputs(const json::value& value, const std::string& field) {
   if (!value.is_object()) return wrong(field, "must be an object");
   Fields fields(value.get_object(), field + ".");
   const bool compact = fields.boolean("disable_any_whitespace").value_or(false);
+  const bool closed = fields.boolean("disable_additional_properties").value_or(false);
   if (fields.error()) return std::unexpected(*fields.error());
+  if (closed) return wrong(fields.path("disable_additional_properties"), "is not supported, except as false");
   for (const std::string_view other : {"structural_tag", "whitespace_pattern"}) {
     if (fields.any(other) != nullptr) return wrong(fields.path(other), "is not supported");
   }
@@ -143,6 +145,15 @@ Asked structured_outputs(const json::value& value, const std::string& field) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> constraint_fields() {
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kWays.size()> names;
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = kWays[i].name;
+    return names;
+  }();
+  return kNames;
+}
 
 Asked read_constraint(const json::object& body) { return only_one(body, kWays, ""); }
 

@@ -7,7 +7,9 @@
 
 #include <expected>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include <boost/json/object.hpp>
 
@@ -20,6 +22,9 @@ struct AskedConstraint {
   grammar::ConstraintSpec spec;
   std::string field;  // for error messages: "response_format.json_schema.schema"
 };
+
+// The names of these fields.
+std::span<const std::string_view> constraint_fields();
 
 // Nothing: the answer is free.
 std::expected<std::optional<AskedConstraint>, ApiError> read_constraint(const boost::json::object& body);

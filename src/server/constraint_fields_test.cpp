@@ -83,7 +83,8 @@ TEST(ConstraintFields, WhiteSpaceCanBeTurnedOff) {
 TEST(ConstraintFields, MostRequestsAskForNothing) {
   for (const char* body :
        {"{}", R"({"response_format": {"type": "text"}})", R"({"response_format": null})", R"({"grammar": ""})",
-        R"({"structured_outputs": {}})", R"({"structured_outputs": {"json_object": false}})"}) {
+        R"({"structured_outputs": {}})", R"({"structured_outputs": {"disable_additional_properties": false}})",
+        R"({"structured_outputs": {"json_object": false}})"}) {
     const auto asked = read(body);
     ASSERT_TRUE(asked.has_value()) << body << asked.error().message;
     EXPECT_FALSE(asked->has_value()) << body;
@@ -109,6 +110,10 @@ TEST(ConstraintFields, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(R"({"guided_choice": [1]})"), HasSubstr("'guided_choice'"));
   EXPECT_THAT(message(R"({"structured_outputs": {"structural_tag": "x"}})"),
               HasSubstr("'structured_outputs.structural_tag' is not supported"));
+  EXPECT_THAT(message(R"({"structured_outputs": {"json": {}, "whitespace_pattern": " "}})"),
+              HasSubstr("'structured_outputs.whitespace_pattern' is not supported"));
+  EXPECT_EQ(message(R"({"structured_outputs": {"json": {}, "disable_additional_properties": true}})"),
+            "'structured_outputs.disable_additional_properties' is not supported, except as false");
   EXPECT_THAT(message(R"({"guided_regex": "a", "grammar": "root ::= \"a\""})"),
               HasSubstr("'grammar' cannot be used together with 'guided_regex'"));
   EXPECT_THAT(message(R"({"structured_outputs": {"regex": "a", "choice": ["a"]}})"),

@@ -49,7 +49,10 @@ json::object usage_of(const UsageSum& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
-          {"output_tokens", usage.completion_tokens}};
+          {"output_tokens", usage.completion_tokens},
+          {"quire",
+           {{"accepted_prediction_tokens", usage.accepted_tokens},
+            {"rejected_prediction_tokens", usage.rejected_tokens()}}}};
 }
 
 void append_typed(std::string& out, std::string_view type, const json::object& data) {

@@ -10,6 +10,7 @@
 #include "quire/server/chat_messages.h"
 #include "quire/server/fields.h"
 #include "quire/server/messages.h"
+#include "quire/server/unsupported.h"
 
 namespace quire::server {
 namespace {
@@ -20,9 +21,6 @@ using Checked = std::expected<void, ApiError>;
 
 // A text, or an array of blocks of type text.
 constexpr std::string_view kTextTypes[] = {"text"};
-// What chats call the fields of this API.
-constexpr OtherName kNames[] = {{"stop", "stop_sequences"}};
-
 constexpr TextParts kBlocks = {.name = "blocks", .types = kTextTypes, .between = "\n"};
 
 Checked add_block(ChatBuilder& chat, const json::value& block, bool user, const std::string& at) {
@@ -136,9 +134,45 @@ Checked read_thinking(const json::object& thinking, json::object& chat) {
   return {};
 }
 
+// JSON for a schema, as Anthropic's API asks for it.
+struct OutputFormat {
+  const json::object* format = nullptr;  // null: it does not
+  std::string_view field = {};           // where that is
+};
+
+std::expected<OutputFormat, ApiError> output_format_of(const json::object& body) {
+  Fields fields(body);
+  const json::object* const config = fields.object("output_config");
+  // What it was called at first.
+  const json::object* const older = fields.object("output_format");
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (config != nullptr) {
+    Fields inner(*config, "output_config.");
+    const json::object* const format = inner.object("format");
+    if (inner.error()) return std::unexpected(*inner.error());
+    if (format != nullptr && older != nullptr) {
+      return wrong("output_format", "cannot be used together with 'output_config.format'");
+    }
+    if (format != nullptr) return OutputFormat{format, "output_config.format"};
+  }
+  return older != nullptr ? OutputFormat{older, "output_format"} : OutputFormat{};
+}
+
+Checked read_output_format(const OutputFormat& output, json::object& chat) {
+  Fields fields(*output.format, std::string(output.field) + ".");
+  const std::string_view type = fields.string("type").value_or("");
+  const json::value* const schema = fields.any("schema");
+  if (fields.error()) return std::unexpected(*fields.error());
+  if (type != "json_schema") return wrong(fields.path("type"), "must be json_schema");
+  if (schema == nullptr) return wrong(fields.path("schema"), "is missing");
+  json::object inner{{"name", "output"}, {"schema", *schema}, {"strict", true}};
+  return set_response_format(chat, {{"type", "json_schema"}, {"json_schema", std::move(inner)}}, output.field);
+}
+
 }  // namespace
 
 std::expected<json::object, ApiError> chat_of_messages(const json::object& body) {
+  if (auto error = refuse_unsupported(body, UnsupportedField::Messages)) return std::unexpected(std::move(*error));
   Fields fields(body);
   const json::array* const messages = fields.array("messages");
   const json::array* const tools = fields.array("tools");
@@ -147,13 +181,16 @@ std::expected<json::object, ApiError> chat_of_messages(const json::object& body)
   if (fields.error()) return std::unexpected(*fields.error());
   if (messages == nullptr) return wrong("messages", "is missing");
   if (messages->empty()) return wrong("messages", "must have at least one message");
+  const auto output = output_format_of(body);
+  if (!output) return std::unexpected(output.error());
   json::object chat;
   // The same in both, and what this server takes beside Anthropic's fields.
-  for (const char* const same :
-       {"model", "temperature", "top_p", "top_k", "stream", "min_p", "seed", "presence_penalty", "frequency_penalty",
-        "repetition_penalty", "logit_bias", "min_tokens", "max_tokens", "priority", "cache_prompt",
-        "chat_template_kwargs", "response_format", "grammar"}) {
+  copy_chat_fields(body, chat);
+  for (const char* const same : {"max_tokens", "reasoning_effort"}) {
     if (const json::value* const value = body.if_contains(same)) chat[same] = *value;
+  }
+  if (output->format != nullptr) {
+    if (auto ok = read_output_format(*output, chat); !ok) return std::unexpected(ok.error());
   }
   if (const json::value* const stops = fields.any("stop_sequences")) {
     if (!stops->is_array()) return wrong("stop_sequences", "must be an array");
@@ -191,7 +228,14 @@ std::expected<AnswerRequest, ApiError> parse_messages(json::object&& body, const
   auto chat = chat_of_messages(body);
   if (!chat) return std::unexpected(chat.error());
   auto request = parse_chat(std::move(*chat), model);
-  if (!request) return std::unexpected(with_names(request.error(), kNames));
+  if (!request) {
+    const auto output = output_format_of(body);
+    const bool own = output && output->format != nullptr;
+    // What chats call the fields of this API.
+    const OtherName names[] = {{"stop", "stop_sequences"},
+                               {"response_format.json_schema", own ? output->field : "response_format.json_schema"}};
+    return std::unexpected(with_names(request.error(), names));
+  }
   auto shape = std::make_shared<MessagesShape>(model, request->options.adapter);
   return AnswerRequest{.chat = std::move(*request), .shape = std::move(shape)};
 }

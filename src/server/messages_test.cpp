@@ -156,6 +156,90 @@ TEST_F(Messages, BecomeTheConversationThatATemplateExpects) {
   EXPECT_EQ(begun->at("continue_final_message"), json::value(true)) << "the answer continues it";
 }
 
+TEST_F(Messages, TakeTheShapesOfChatsAndTheirOwn) {
+  const auto chat = [](std::string_view more) {
+    return chat_of_messages(
+        json::parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}], {}}})", more)).as_object());
+  };
+  const json::value format = json::parse(R"({"type": "json_schema", "json_schema": {"name": "output", "schema":
+      {"type": "object"}, "strict": true}})");
+  for (const char* const field :
+       {R"("output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}})",
+        R"("output_format": {"type": "json_schema", "schema": {"type": "object"}})",
+        R"("output_config": {}, "output_format": {"type": "json_schema", "schema": {"type": "object"}})"}) {
+    const auto made = chat(field);
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_EQ(made->at("response_format"), format) << field;
+  }
+  for (const char* const field :
+       {"response_format", "structured_outputs", "json_schema", "guided_json", "guided_regex", "guided_choice",
+        "guided_grammar", "grammar", "regex", "stop_token_ids", "ignore_eos", "skip_special_tokens", "min_p"}) {
+    EXPECT_EQ(chat(fmt::format(R"("{}": "x")", field))->at(field), "x");
+  }
+  const struct {
+    const char* fields;
+    const char* message;
+  } cases[] = {
+      {R"("output_config": {"format": {"type": "text"}})", "'output_config.format.type' must be json_schema"},
+      {R"("output_format": {"type": "json_schema"})", "'output_format.schema' is missing"},
+      {R"("output_format": 5)", "'output_format' must be an object"},
+      {R"("output_config": {"format": 5})", "'output_config.format' must be an object"},
+      {R"("output_config": {"format": {"type": "json_schema", "schema": {}}}, "output_format": {})",
+       "'output_format' cannot be used together with 'output_config.format'"},
+      {R"("output_config": {"format": {"type": "json_schema", "schema": {}}}, "guided_regex": "a")",
+       "'guided_regex' cannot be used together with 'output_config.format'"},
+      {R"("output_format": {"type": "json_schema", "schema": {}}, "response_format": {"type": "json_object"})",
+       "'response_format' cannot be used together with 'output_format'"},
+  };
+  for (const auto& [fields, message] : cases) {
+    const auto made = chat(fields);
+    ASSERT_FALSE(made.has_value()) << fields;
+    EXPECT_EQ(made.error().message, message);
+  }
+}
+
+TEST_F(Messages, WhatCannotBeEnforcedIsRefusedByTheNameThatTheClientUsed) {
+  const char* const bad = R"({"type": "array", "uniqueItems": true})";
+  const std::pair<std::string, const char*> cases[] = {
+      {fmt::format(R"("output_config": {{"format": {{"type": "json_schema", "schema": {}}}}})", bad),
+       "'output_config.format.schema' cannot be enforced"},
+      {fmt::format(R"("output_format": {{"type": "json_schema", "schema": {}}})", bad),
+       "'output_format.schema' cannot be enforced"},
+      {fmt::format(R"("response_format": {{"type": "json_schema", "json_schema": {{"schema": {}}}}})", bad),
+       "'response_format.json_schema.schema' cannot be enforced"},
+      {fmt::format(R"("guided_json": {})", bad), "'guided_json' cannot be enforced"},
+      {R"("grammar": "root ::= nothing")", "'grammar' cannot be enforced"},
+      {R"("structured_outputs": {"json": {}, "whitespace_pattern": " "})",
+       "'structured_outputs.whitespace_pattern' is not supported"},
+      {R"("guided_whitespace_pattern": " ")", "'guided_whitespace_pattern' is not supported"},
+      {R"("mirostat": 2)", "'mirostat' is not supported, except as 0"},
+      {R"("stop": ["x"])", "'stop' is not supported, except as []: send 'stop_sequences'"},
+      {R"("n": 2)", "'n' is not supported, except as 1"},
+  };
+  for (const auto& [field, message] : cases) {
+    const Reply reply = ask("plain", field);
+    EXPECT_EQ(reply.status, 400u) << field;
+    EXPECT_THAT(reply.error_message(), HasSubstr(message));
+  }
+}
+
+// As Claude Code and Anthropic's packages send them.
+TEST_F(Messages, FieldsThatClientsSendAnywayAreTaken) {
+  const Reply reply =
+      server_->post("/v1/messages?beta=true", R"({"max_tokens": 100, "stream": false,
+      "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+      "messages": [{"role": "user", "content": [{"type": "text", "text": "plain",
+        "cache_control": {"type": "ephemeral", "ttl": "5m"}}]}],
+      "tools": [{"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}],
+      "metadata": {"user_id": "u"}, "thinking": {"type": "enabled", "budget_tokens": 1024}, "temperature": 1,
+      "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+      "output_config": {"effort": "medium"}, "service_tier": "auto", "stop_sequences": [], "betas": ["x"],
+      "mirostat": 0, "n": 1, "logprobs": false})",
+                    "anthropic-beta: context-management-2025-06-27\r\nanthropic-version: 2023-06-01\r\n");
+  ASSERT_EQ(reply.status, 200u) << reply.body;
+  EXPECT_EQ(reply.parsed().at("content").at(0).at("text"), "Just words; no more.");
+}
+
 TEST_F(Messages, AnAnswerThatOnlyReasonedCanBeSentBack) {
   const Reply reply = server_->post("/v1/messages", R"({"max_tokens": 20, "messages": [
       {"role": "user", "content": "weather?"},

@@ -37,7 +37,10 @@ json::object usage_of(const UsageSum& usage, const AnswerEnd& end) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.completion_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", end.reasoning_tokens}}},
+          {"output_tokens_details",
+           {{"reasoning_tokens", end.reasoning_tokens},
+            {"accepted_prediction_tokens", usage.accepted_tokens},
+            {"rejected_prediction_tokens", usage.rejected_tokens()}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 

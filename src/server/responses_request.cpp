@@ -15,6 +15,7 @@
 #include "quire/server/chat_builder.h"
 #include "quire/server/fields.h"
 #include "quire/server/responses.h"
+#include "quire/server/unsupported.h"
 
 namespace quire::server {
 namespace {
@@ -189,16 +190,13 @@ Checked read_format(const json::object& text, json::object& chat) {
   if (format == nullptr) return {};
   const json::value* const type = format->if_contains("type");
   if (type == nullptr || !type->is_string()) return wrong("text.format.type", "is missing");
-  if (*type != "json_schema") {
-    chat["response_format"] = {{"type", *type}};
-    return {};
-  }
+  if (*type == "text") return {};
+  if (*type != "json_schema") return set_response_format(chat, *format, "text.format");
   json::object schema;
   for (const char* const key : {"name", "schema", "strict", "description"}) {
     if (const json::value* const value = format->if_contains(key)) schema[key] = *value;
   }
-  chat["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
-  return {};
+  return set_response_format(chat, {{"type", "json_schema"}, {"json_schema", std::move(schema)}}, "text.format");
 }
 
 // What would change the answer, and is not there.
@@ -218,9 +216,8 @@ Checked refuse_missing(Fields& fields) {
 
 // The fields of a chat, and what the response repeats of the request.
 Checked read_options(const json::object& body, Fields& fields, json::object& chat, json::object& frame) {
-  for (const char* const same : {"model", "temperature", "top_p", "stream", "parallel_tool_calls", "top_k", "min_p",
-                                 "seed", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
-                                 "stop", "min_tokens", "priority", "cache_prompt", "chat_template_kwargs"}) {
+  copy_chat_fields(body, chat);
+  for (const char* const same : {"parallel_tool_calls", "stop"}) {
     if (const json::value* const value = body.if_contains(same)) chat[same] = *value;
   }
   const auto most = fields.integer("max_output_tokens", 0, std::numeric_limits<std::int32_t>::max());
@@ -289,6 +286,7 @@ std::expected<AnswerRequest, ApiError> parse_response(json::object&& body, const
   Fields fields(body);
   const auto adapter = check_model(fields, model);
   if (!adapter) return std::unexpected(adapter.error());
+  if (auto error = refuse_unsupported(body, UnsupportedField::Responses)) return std::unexpected(std::move(*error));
   if (auto ok = refuse_missing(fields); !ok) return std::unexpected(ok.error());
   const bool keep = fields.boolean("store").value_or(true);
   const auto previous = fields.string("previous_response_id");

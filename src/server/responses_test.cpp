@@ -250,12 +250,74 @@ TEST_F(Responses, RefuseWhatTheServerDoesNotHaveByName) {
       {R"({"input": "x", "reasoning": {"effort": 5}})", "'reasoning.effort' must be a string"},
       {R"({"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": 5}}})",
        "'text.format.schema' must be a JSON Schema: an object, or its text"},
+      {R"({"input": "x", "text": {"format": {"type": "json_object", "schema": 5}}})",
+       "'text.format.schema' must be a JSON Schema: an object, or its text"},
+      {R"({"input": "x", "text": {"format": {"type": "json_object"}}, "guided_regex": "a"})",
+       "'guided_regex' cannot be used together with 'text.format'"},
+      {R"({"input": "x", "guided_choice": []})", "'guided_choice' must be an array of strings, and not an empty one"},
+      {R"({"input": "x", "guided_regex": "a", "grammar": "root ::= \"a\""})",
+       "'grammar' cannot be used together with 'guided_regex'"},
+      {R"({"input": "x", "structured_outputs": {"structural_tag": "x"}})",
+       "'structured_outputs.structural_tag' is not supported"},
+      {R"({"input": "x", "response_format": {"type": "json_object"}})",
+       "'response_format' is not supported, except as {\"type\":\"text\"}: send 'text.format'"},
+      {R"({"input": "x", "mirostat": 2})", "'mirostat' is not supported, except as 0"},
+      {R"({"input": "x", "max_tokens": 5})", "'max_tokens' is not supported: send 'max_output_tokens'"},
+      {R"({"input": "x", "reasoning_effort": "low"})", "'reasoning_effort' is not supported: send 'reasoning.effort'"},
+      {R"({"input": "x", "n": 2})", "'n' is not supported, except as 1"},
+      {R"({"input": "x", "stop_token_ids": [-1]})", "'stop_token_ids' must be token ids of the model"},
   };
   for (const auto& [body, message] : cases) {
     const Reply reply = server_->post("/v1/responses", body);
     EXPECT_EQ(reply.status, 400u) << body;
     EXPECT_EQ(reply.error_message(), message);
   }
+}
+
+TEST_F(Responses, FieldsThatClientsSendAnywayAreTaken) {
+  const Reply reply = ask("plain", R"("metadata": {"a": "b"}, "include": ["reasoning.encrypted_content"],
+      "store": false, "user": "me", "service_tier": "auto", "text": {"format": {"type": "text"}, "verbosity": "low"},
+      "truncation": "disabled", "prompt_cache_key": "k", "safety_identifier": "s", "top_logprobs": 0,
+      "reasoning": {"effort": null, "summary": "auto"}, "stream_options": {"include_obfuscation": false},
+      "max_tool_calls": null, "background": false, "mirostat": 0, "n": 1, "response_format": {"type": "text"})");
+  ASSERT_EQ(reply.status, 200u) << reply.body;
+  EXPECT_EQ(reply.parsed().at("output").at(0).at("content").at(0).at("text"), "Just words; no more.");
+}
+
+TEST_F(Responses, CallTheToolThatIsChosen) {
+  // Arguments with few values: a model that would write something else soon comes to an end.
+  const std::string few = R"("tools": [{"type": "function", "name": "get_weather", "parameters": {"type": "object",
+      "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": false}},
+      {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {},
+      "additionalProperties": false}}], "parallel_tool_calls": false, "seed": 7, "max_output_tokens": 2000,
+      "tool_choice": )";
+  const auto calls = [](const Reply& reply) {
+    std::vector<std::string> names;
+    const json::value answer = reply.parsed();
+    for (const json::value& item : answer.at("output").as_array()) {
+      EXPECT_NE(item.at("type"), "message") << reply.body;
+      if (item.at("type") == "function_call") names.emplace_back(item.at("name").as_string());
+    }
+    return names;
+  };
+  for (const char* const input : {"plain", "weather?"}) {
+    const Reply named = ask(input, few + R"({"type": "function", "name": "get_time"})");
+    ASSERT_EQ(named.status, 200u) << named.body;
+    EXPECT_THAT(calls(named), ::testing::ElementsAre("get_time"));
+    EXPECT_EQ(named.parsed().at("tool_choice"), json::parse(R"({"type": "function", "name": "get_time"})"));
+    const Reply required = ask(input, few + R"("required")");
+    ASSERT_EQ(required.status, 200u) << required.body;
+    EXPECT_EQ(calls(required).size(), 1u) << required.body;
+  }
+  const json::value none = ask("weather?", std::string(kTools) + R"(, "tool_choice": "none")").parsed();
+  ASSERT_EQ(none.at("output").as_array().size(), 1u) << json::serialize(none);
+  EXPECT_EQ(none.at("output").at(0).at("content").at(0).at("text"),
+            json::value(testing::kAnswersScripts.at("<|call|>")));
+  EXPECT_EQ(ask("plain", few + R"({"type": "function", "name": "other"})").error_message(),
+            "'tool_choice' names the function 'other', and 'tools' has none of that name");
+  EXPECT_EQ(ask("plain", few + R"({"type": "function"})").error_message(),
+            R"('tool_choice' must be "auto", "none", "required", or of type function with a name)");
+  EXPECT_EQ(ask("plain", R"("tool_choice": "required")").error_message(), "'tool_choice' needs 'tools'");
 }
 
 TEST(ResponsesOfKeys, AreNotSeenByOthers) {

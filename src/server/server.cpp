@@ -133,6 +133,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
   impl->http = std::move(*http);
 
   PoolFacts facts = facts_of(impl->host->pool(), impl->text->name(), keys->any());
+  const bool speculative = impl->host->engine().options().drafter != nullptr;
   impl->service = engine::Service::start(impl->host->release_engine(), [raw](const std::string& why) {
     raw->http->post([raw, why] { raw->lose_device(why); });
   });
@@ -155,6 +156,7 @@ Result<std::unique_ptr<Server>> Server::create(std::unique_ptr<engine::HostedMod
                                    .model = impl->host->pool().config().model,
                                    .layout = fingerprint_of(impl->host->pool().layout())},
                  .slots = impl->host->max_sequences(),
+                 .speculative = speculative,
                  .block_size = impl->host->pool().layout().block_size},
       [raw] { return raw->http->counts(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));

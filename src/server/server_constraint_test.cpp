@@ -136,6 +136,64 @@ TEST(ServerConstraint, EveryWayToAskForAShapeIsKept) {
   }
 }
 
+TEST(ServerConstraint, ResponsesAndMessagesHaveTheShapesOfChats) {
+  Running server;
+  const auto response = [&](std::string_view field, std::uint64_t seed) {
+    const Reply reply = server.post(
+        "/v1/responses",
+        fmt::format(R"({{"input": "Write about Mia.", "seed": {}, "max_output_tokens": 200, {}}})", seed, field));
+    EXPECT_EQ(reply.status, 200U) << reply.body;
+    if (reply.status != 200) return std::string();
+    EXPECT_EQ(reply.parsed().at("status").as_string(), "completed") << reply.body;
+    return std::string(reply.parsed().at("output").at(0).at("content").at(0).at("text").as_string());
+  };
+  const auto message = [&](std::string_view field, std::uint64_t seed) {
+    const Reply reply = server.post("/v1/messages", fmt::format(R"({{"messages": [{{"role": "user", "content":
+        "Write about Mia."}}], "seed": {}, "max_tokens": 200, {}}})",
+                                                                seed, field));
+    EXPECT_EQ(reply.status, 200U) << reply.body;
+    if (reply.status != 200) return std::string();
+    EXPECT_EQ(reply.parsed().at("stop_reason").as_string(), "end_turn") << reply.body;
+    return std::string(reply.parsed().at("content").at(0).at("text").as_string());
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("guided_regex": "[0-9]{3}-[a-f]{1,8}x")", "[0-9]{3}-[a-f]{1,8}x"},
+      {R"("regex": "[0-9]{3}x")", "[0-9]{3}x"},
+      {R"("guided_choice": ["yes", "no"])", "yes|no"},
+      {R"("grammar": "root ::= \"The \" (\"cat\" | \"dog\") \" sat\"")", "The (cat|dog) sat"},
+      {R"("guided_grammar": "root ::= [ab]{3}")", "[ab]{3}"},
+      {R"("structured_outputs": {"choice": ["one", "two"]})", "one|two"},
+      {R"("guided_json": {"type": "boolean"})", "true|false"},
+      {R"("json_schema": {"enum": ["a", "b"]})", "\"(a|b)\""},
+  };
+  for (const auto& [field, shape] : cases) {
+    for (std::uint64_t seed = 0; seed < 2; ++seed) {
+      EXPECT_THAT(response(field, seed), MatchesRegex(shape)) << field;
+      EXPECT_THAT(message(field, seed), MatchesRegex(shape)) << field;
+    }
+  }
+  // The fields of Anthropic's API, and response_format as chats have it.
+  const std::string schema = R"({"type": "object", "properties": {"age": {"type": "integer", "minimum": 3,
+      "maximum": 120}}, "required": ["age"], "additionalProperties": false})";
+  for (const std::string& field :
+       {fmt::format(R"("output_config": {{"format": {{"type": "json_schema", "schema": {}}}}})", schema),
+        fmt::format(R"("output_format": {{"type": "json_schema", "schema": {}}})", schema),
+        fmt::format(R"("response_format": {{"type": "json_schema", "json_schema": {{"schema": {}}}}})", schema)}) {
+    const std::string text = message(field, 1);
+    json::error_code error;
+    const json::value note = json::parse(text, error);
+    ASSERT_FALSE(error) << text;
+    EXPECT_EQ(note.as_object().size(), 1U) << text;
+    EXPECT_GE(note.at("age").as_int64(), 3);
+    EXPECT_LE(note.at("age").as_int64(), 120);
+  }
+  EXPECT_THAT(response(R"("text": {"format": {"type": "json_object", "schema": {"type": "object", "properties":
+      {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}}},
+      "structured_outputs": {})",
+                       1),
+              HasSubstr("\"a\""));
+}
+
 TEST(ServerConstraint, WhatCannotBeEnforcedIsRefusedByItsName) {
   Running server;
   const Reply reply = server.post("/v1/completions", R"({"prompt": "Once", "guided_json":

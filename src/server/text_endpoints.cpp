@@ -163,7 +163,7 @@ std::expected<std::string, ApiError> routed(const json::object& body, const Text
   return fmt::format(R"({{"key":"{}","tokens":{}}})", to_hex(std::span(digest).first(kRouteKeyBytes)), hashed);
 }
 
-json::object props(const TextModel& model, std::uint32_t slots) {
+json::object props(const TextModel& model, std::uint32_t slots, bool speculative) {
   // What a request gets that says nothing: so these are the defaults, not a copy of them.
   const auto request = parse_completion({{"prompt", json::array{0}}}, model);
   json::object params;
@@ -186,7 +186,7 @@ json::object props(const TextModel& model, std::uint32_t slots) {
   const text::Tokenizer& tokenizer = model.tokenizer();
   const auto spelled = [&](std::optional<text::TokenId> id) { return id ? model.token_text(*id) : std::string(); };
   return {{"default_generation_settings",
-           {{"n_ctx", model.context()}, {"params", std::move(params)}, {"speculative", false}}},
+           {{"n_ctx", model.context()}, {"params", std::move(params)}, {"speculative", speculative}}},
           {"total_slots", slots},
           {"model_alias", model.name()},
           {"model_path", model.facts().file},

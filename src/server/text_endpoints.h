@@ -29,6 +29,7 @@ std::expected<std::string, ApiError> routed(const boost::json::object& body, con
 // An entry of /v1/models.
 boost::json::object model_object(const TextModel& model, std::uint32_t adapter = 0);
 // As llama.cpp's server tells it, as far as there is something to tell. `slots`: sequences that can run at once.
-boost::json::object props(const TextModel& model, std::uint32_t slots);
+// `speculative`: further tokens are guessed.
+boost::json::object props(const TextModel& model, std::uint32_t slots, bool speculative);
 
 }  // namespace quire::server

@@ -1,9 +1,12 @@
 #include "quire/server/text_endpoints.h"
 
+#include <memory>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quire/engine/ngram_drafter.h"
 #include "quire/server/server_testing.h"
 
 namespace quire::server {
@@ -30,17 +33,43 @@ TEST(TextEndpoints, ApplyTemplateGivesThePromptOfAChat) {
             "'messages' must have at least one message");
 }
 
+TEST(TextEndpoints, ApplyTemplateWritesTheToolsOfAChat) {
+  Running server;
+  const auto prompt = [&](std::string_view more) {
+    const Reply reply = server.post(
+        "/apply-template", fmt::format(R"({{"messages": [{{"role": "user", "content": "What is 2 + 3?"}}]{}}})", more));
+    EXPECT_EQ(reply.status, 200u) << reply.body;
+    return reply.status == 200 ? std::string(reply.parsed().at("prompt").as_string()) : std::string();
+  };
+  const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "get_weather", "description":
+      "The weather in a town", "parameters": {"type": "object", "properties": {"town": {"type": "string"}}}}}])";
+  const std::string with = prompt(tools);
+  for (const char* const told : {"get_weather", "The weather in a town", "town", "What is 2 + 3?"}) {
+    EXPECT_THAT(with, HasSubstr(told));
+  }
+  EXPECT_EQ(prompt(tools + R"(, "tool_choice": "none")"), prompt(""));
+  EXPECT_EQ(server.post("/apply-template", R"({"messages": [{"role": "user", "content": "x"}], "tools": "f"})")
+                .error_message(),
+            "'tools' must be an array");
+}
+
 TEST(TextEndpoints, PropsSayWhatIsServed) {
   Running server({.alias = "demo"}, {.context = 512, .max_sequences = 7});
   const json::value props = server.get("/props").parsed();
   EXPECT_EQ(props.at("total_slots").as_int64(), 7);
   EXPECT_EQ(props.at("default_generation_settings").at("n_ctx").as_int64(), 512);
   EXPECT_EQ(props.at("default_generation_settings").at("params").at("temperature").to_number<double>(), 1);
+  EXPECT_EQ(props.at("default_generation_settings").at("speculative"), false);
   EXPECT_EQ(props.at("model_path").as_string(), "quire-demo-llama-q8_0.gguf") << "without folders";
   EXPECT_EQ(props.at("model_alias").as_string(), "demo");
   EXPECT_EQ(props.at("modalities").at("vision").as_bool(), false);
   EXPECT_THAT(std::string(props.at("chat_template").as_string()), HasSubstr("messages"));
   EXPECT_THAT(std::string(props.at("build_info").as_string()), ::testing::StartsWith("quire "));
+}
+
+TEST(TextEndpoints, PropsSayThatTokensAreGuessed) {
+  Running server({}, {.engine = {.drafter = std::make_shared<engine::NgramDrafter>()}});
+  EXPECT_EQ(server.get("/props").parsed().at("default_generation_settings").at("speculative"), true);
 }
 
 TEST(TextEndpoints, ModelsHaveTheirSizes) {

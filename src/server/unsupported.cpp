@@ -22,6 +22,11 @@ constexpr UnsupportedField kFields[] = {
     // The answer follows a grammar.
     {.name = "structural_tag"},
     {.name = "ebnf"},
+    {.name = "guided_whitespace_pattern"},
+    {.name = "response_format",
+     .neutral = R"([{"type": "text"}])",
+     .instead = "send 'text.format'",
+     .in = In::Responses},
     // Other ways to sample.
     {.name = "mirostat", .neutral = "[0]"},
     {.name = "typical_p", .neutral = "[1]"},
@@ -49,23 +54,35 @@ constexpr UnsupportedField kFields[] = {
     {.name = "length_penalty", .neutral = "[1]"},
     {.name = "early_stopping", .neutral = "[false]"},
     // How long the answer is, and where it ends.
-    {.name = "n_predict", .neutral = "[-1]", .instead = "send 'max_tokens'"},
+    {.name = "n_predict", .neutral = "[-1]", .instead = "send 'max_tokens'", .in = In::All & ~In::Responses},
+    {.name = "n_predict", .neutral = "[-1]", .instead = "send 'max_output_tokens'", .in = In::Responses},
     {.name = "min_new_tokens", .neutral = "[0]"},
     {.name = "n_indent", .neutral = "[0]"},
     {.name = "t_max_predict_ms", .neutral = "[-1, 0]"},
     {.name = "stop_regex", .neutral = "[[]]"},
     {.name = "include_stop_str_in_output", .neutral = "[false]"},
+    {.name = "max_tokens", .instead = "send 'max_output_tokens'", .in = In::Responses},
+    {.name = "max_completion_tokens", .instead = "send 'max_output_tokens'", .in = In::Responses},
+    {.name = "max_completion_tokens", .instead = "send 'max_tokens'", .in = In::Messages},
+    {.name = "stop", .neutral = "[[]]", .instead = "send 'stop_sequences'", .in = In::Messages},
     // Another prompt.
-    {.name = "suffix", .neutral = R"([""])", .instead = "it belongs to /v1/completions", .in = In::Chats},
+    {.name = "suffix", .neutral = R"([""])", .instead = "it belongs to /v1/completions", .in = In::Conversations},
     {.name = "truncate_prompt_tokens"},
     {.name = "add_special_tokens", .neutral = "[true]", .in = In::Completions},
-    {.name = "add_special_tokens", .neutral = "[false]", .in = In::Chats},
+    {.name = "add_special_tokens", .neutral = "[false]", .in = In::Conversations},
     {.name = "chat_template", .neutral = R"([""])", .instead = "the model's own template is used"},
-    {.name = "documents", .neutral = "[[]]", .instead = kTemplateVariable, .in = In::Chats},
+    {.name = "documents", .neutral = "[[]]", .instead = kTemplateVariable, .in = In::Conversations},
     {.name = "reasoning_effort", .in = In::Completions},
+    {.name = "reasoning_effort", .instead = "send 'reasoning.effort'", .in = In::Responses},
     {.name = "enable_thinking", .instead = kTemplateVariable},
-    {.name = "thinking", .neutral = R"([{"type": "disabled"}])", .instead = kTemplateVariable},
-    {.name = "reasoning"},
+    {.name = "thinking",
+     .neutral = R"([{"type": "disabled"}])",
+     .instead = kTemplateVariable,
+     .in = In::All & ~In::Messages},
+    {.name = "reasoning", .in = In::All & ~In::Responses},
+    {.name = "continue_final_message", .neutral = "[false]", .in = In::Responses | In::Messages},
+    {.name = "add_generation_prompt", .neutral = "[true]", .in = In::Responses | In::Messages},
+    {.name = "session", .instead = "it belongs to /v1/chat/completions", .in = In::Responses | In::Messages},
     {.name = "verbosity", .neutral = R"(["medium"])"},
     {.name = "image_data", .neutral = "[[]]", .instead = "this server takes text only"},
     {.name = "mm_processor_kwargs", .neutral = "[{}]", .instead = "this server takes text only"},
@@ -76,8 +93,13 @@ constexpr UnsupportedField kFields[] = {
     {.name = "audio"},
     {.name = "prediction"},
     {.name = "web_search_options"},
-    {.name = "echo", .neutral = "[false]", .in = In::Chats},
+    {.name = "mcp_servers", .neutral = "[[]]", .in = In::Messages},
+    {.name = "echo", .neutral = "[false]", .in = In::Conversations},
     {.name = "n_probs", .neutral = "[0]", .instead = "send 'logprobs'"},
+    {.name = "n", .neutral = "[1]", .in = In::Responses | In::Messages},
+    {.name = "best_of", .neutral = "[1]", .in = In::Responses | In::Messages},
+    {.name = "logprobs", .neutral = "[false]", .in = In::Responses | In::Messages},
+    {.name = "prompt_logprobs", .in = In::Responses | In::Messages},
     // Another model, another place for it.
     {.name = "lora", .neutral = "[[]]"},
     {.name = "lora_path"},
@@ -126,10 +148,10 @@ std::string advice(const Known& known) {
 
 std::span<const UnsupportedField> unsupported_fields() { return kFields; }
 
-std::optional<ApiError> refuse_unsupported(const json::object& body, bool chat) {
+std::optional<ApiError> refuse_unsupported(const json::object& body, UnsupportedField::In endpoint) {
   for (const Known& each : known()) {
     const UnsupportedField& field = *each.field;
-    if (field.in != In::Both && (field.in == In::Chats) != chat) continue;
+    if ((field.in & endpoint) == 0) continue;
     const json::value* const value = body.if_contains(field.name);
     if (value == nullptr || value->is_null()) continue;
     if (!field.only_with.empty() && !asks_for(body, field.only_with)) continue;

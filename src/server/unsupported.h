@@ -15,18 +15,19 @@
 namespace quire::server {
 
 struct UnsupportedField {
-  enum class In { Both, Chats, Completions };
+  // Endpoints, as bits. Conversations are the three that take one.
+  enum In : unsigned { Completions = 1, Chats = 2, Responses = 4, Messages = 8, Conversations = 14, All = 15 };
   std::string_view name;
   std::string_view neutral = "[]";  // a JSON array: the values without an effect. null is always one.
   std::string_view instead = {};    // what a client can do, for the message
-  In in = In::Both;                 // add_special_tokens has two entries: its neutral values differ
+  unsigned in = All;                // the endpoints that refuse it; another entry may have others
   std::string_view only_with = {};  // it has an effect only beside this field
 };
 
 // docs/api.md has the same table.
 std::span<const UnsupportedField> unsupported_fields();
 
-// The error for the first field of the body that has an effect, or nothing.
-std::optional<ApiError> refuse_unsupported(const boost::json::object& body, bool chat);
+// The error for the first field of the body that has an effect, or nothing. `endpoint` is one of them.
+std::optional<ApiError> refuse_unsupported(const boost::json::object& body, UnsupportedField::In endpoint);
 
 }  // namespace quire::server

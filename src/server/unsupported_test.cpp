@@ -48,6 +48,7 @@ TEST_F(Unsupported, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
     const char* message;
   } cases[] = {
       {R"("structural_tag": {})", "'structural_tag' is not supported"},
+      {R"("guided_json": {}, "guided_whitespace_pattern": "[ ]")", "'guided_whitespace_pattern' is not supported"},
       {R"("mirostat": 2)", "'mirostat' is not supported, except as 0"},
       {R"("mirostat": "0")", "'mirostat' is not supported, except as 0"},
       {R"("typical_p": 0.9)", "'typical_p' is not supported, except as 1"},
@@ -71,22 +72,53 @@ TEST_F(Unsupported, FieldsThatWouldChangeTheAnswerAreRefusedByName) {
 
 TEST_F(Unsupported, EveryFieldOfTheTableIsTakenWithItsNeutralValuesAndRefusedWithAnother) {
   for (const UnsupportedField& field : unsupported_fields()) {
-    const auto refusal = [&](const json::value& value) {
-      json::object body = {{std::string(field.name), value}};
-      if (!field.only_with.empty()) body[field.only_with] = json::array{json::object{{"type", "function"}}};
-      const auto error = refuse_unsupported(body, field.in != UnsupportedField::In::Completions);
-      return error ? error->param : "";
-    };
-    EXPECT_EQ(refusal(nullptr), "");
-    const json::array all = json::parse(field.neutral).as_array();
-    for (const json::value& neutral : all) {
-      EXPECT_EQ(refusal(neutral), "") << field.name;
-      if (neutral.is_number()) {
-        EXPECT_EQ(refusal(neutral.to_number<double>()), "") << field.name;
+    using In = UnsupportedField::In;
+    for (const In endpoint : {In::Completions, In::Chats, In::Responses, In::Messages}) {
+      if ((field.in & endpoint) == 0) continue;
+      const auto refusal = [&](const json::value& value) {
+        json::object body = {{std::string(field.name), value}};
+        if (!field.only_with.empty()) body[field.only_with] = json::array{json::object{{"type", "function"}}};
+        const auto error = refuse_unsupported(body, endpoint);
+        return error ? error->param : "";
+      };
+      EXPECT_EQ(refusal(nullptr), "");
+      const json::array all = json::parse(field.neutral).as_array();
+      for (const json::value& neutral : all) {
+        EXPECT_EQ(refusal(neutral), "") << field.name;
+        if (neutral.is_number()) {
+          EXPECT_EQ(refusal(neutral.to_number<double>()), "") << field.name;
+        }
       }
+      EXPECT_EQ(refusal("another value"), field.name);
+      EXPECT_EQ(refusal(17.5), field.name);
     }
-    EXPECT_EQ(refusal("another value"), field.name);
-    EXPECT_EQ(refusal(17.5), field.name);
+  }
+}
+
+TEST_F(Unsupported, AnEndpointTakesItsOwnFieldsThatOthersRefuse) {
+  using In = UnsupportedField::In;
+  const auto refused = [](std::string_view field, In endpoint) {
+    return refuse_unsupported(json::parse(fmt::format("{{{}}}", field)).as_object(), endpoint).has_value();
+  };
+  const struct {
+    const char* field;
+    unsigned in;
+  } cases[] = {
+      {R"("thinking": {"type": "enabled"})", In::Completions | In::Chats | In::Responses},
+      {R"("reasoning": {"effort": "low"})", In::Completions | In::Chats | In::Messages},
+      {R"("reasoning_effort": "low")", In::Completions | In::Responses},
+      {R"("max_tokens": 5)", In::Responses},
+      {R"("stop": ["x"])", In::Messages},
+      {R"("mcp_servers": [{"type": "url", "name": "a"}])", In::Messages},
+      {R"("response_format": {"type": "json_object"})", In::Responses},
+      {R"("n": 2)", In::Responses | In::Messages},
+      {R"("guided_whitespace_pattern": " ")", In::All},
+      {R"("mirostat": 2)", In::All},
+  };
+  for (const auto& [field, in] : cases) {
+    for (const In endpoint : {In::Completions, In::Chats, In::Responses, In::Messages}) {
+      EXPECT_EQ(refused(field, endpoint), (in & endpoint) != 0) << field << " " << endpoint;
+    }
   }
 }
 
