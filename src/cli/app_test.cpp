@@ -1,13 +1,16 @@
 // The whole command line, called in this process.
 #include "quire/cli/app.h"
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "quire/cli/cli_testing.h"
+#include "quire/gguf/gguf_testing.h"
 
 namespace quire::cli {
 namespace {
@@ -31,9 +34,19 @@ TEST(CommandLine, HelpNamesEveryCommand) {
     const auto outcome = call({flag});
     EXPECT_EQ(outcome.exit_code, kSuccess);
     EXPECT_EQ(outcome.err, "");
-    EXPECT_THAT(outcome.out, AllOf(HasSubstr("Usage: quire COMMAND"), HasSubstr("  info "), HasSubstr("  tokenize "),
-                                   HasSubstr("  render "), HasSubstr("Examples:"), HasSubstr("Exit codes:")));
+    EXPECT_THAT(outcome.out,
+                AllOf(HasSubstr("Usage: quire COMMAND"), HasSubstr("Examples:"), HasSubstr("Exit codes:")));
   }
+  // There is a manual page for each command of the program.
+  const gguf::testing::TemporaryFolder folder;
+  ASSERT_EQ(call({"man", "-o", folder / ""}).exit_code, kSuccess);
+  std::vector<std::string> paged;
+  for (const auto& page : std::filesystem::directory_iterator(folder / "")) {
+    const std::string name = page.path().stem().string();
+    if (name != "quire") paged.push_back(name.substr(std::string_view("quire-").size()));
+  }
+  EXPECT_THAT(testing::commands(), ::testing::UnorderedElementsAreArray(paged));
+  EXPECT_THAT(testing::commands(), ::testing::IsSupersetOf({"run", "chat", "serve", "constrain", "man"}));
 }
 
 TEST(CommandLine, HelpOfACommandNamesItsOptions) {

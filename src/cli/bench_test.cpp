@@ -3,6 +3,7 @@
 #include <map>
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -109,6 +110,24 @@ TEST_P(BenchOnDemo, OfAPrefixThatWasReadNearlyAllIsFound) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].at("hit_rate").to_number<double>(), 0);
   EXPECT_GT(rows[1].at("hit_rate").to_number<double>(), 0.9);
+}
+
+TEST_P(BenchOnDemo, SpeculationIsComparedWithNone) {
+  BenchOptions options{.model = {.model = testing::demo_model(GetParam()), .context = 512},
+                       .workloads = {"speculation"},
+                       .json = true,
+                       .limits = kQuick};
+  options.workload = {.repeat = 1, .context = 64, .batches = {1, 3}, .tokens = 16};
+  std::vector<std::string> phases;
+  for (const json::object& row : rows_of(options)) {
+    const std::string phase(row.at("phase").as_string());
+    phases.push_back(fmt::format("{} {}", phase, row.at("batch").as_int64()));
+    EXPECT_GT(row.at("tokens_per_second").to_number<double>(), 0) << phase;
+    EXPECT_EQ(row.contains("speedup"), phase.ends_with("on")) << json::serialize(row);
+  }
+  EXPECT_THAT(phases,
+              ::testing::ElementsAre("summarise, off 1", "summarise, on 1", "summarise, off 3", "summarise, on 3",
+                                     "write, off 1", "write, on 1", "write, off 3", "write, on 3"));
 }
 
 TEST_P(BenchOnDemo, ServeIsComparedWithTheIdealAndTellsTheCosts) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <boost/json/object.hpp>
 #include <fmt/format.h>
 
+#include "quire/cli/chat_file.h"
 #include "quire/cli/input.h"
 #include "quire/cli/progress.h"
 #include "quire/server/chat_answer.h"
@@ -82,11 +82,11 @@ void Chat::set_system(std::string_view text) {
   if (!text.empty()) messages_.insert(messages_.begin(), message("system", text));
 }
 
-std::optional<std::string> Chat::last_question() const {
+std::optional<json::object> Chat::last_question() const {
   const auto last =
       std::find_if(messages_.rbegin(), messages_.rend(), [](const auto& m) { return has_role(m, "user"); });
   if (last == messages_.rend()) return std::nullopt;
-  return std::string(last->at("content").as_string());
+  return last->as_object();
 }
 
 void Chat::take_back() {
@@ -101,7 +101,7 @@ void Chat::replace(json::array messages, std::uint32_t length) {
   messages_ = std::move(messages);
   length_ = length;
   const bool system = !messages_.empty() && has_role(messages_.front(), "system");
-  options_.system = system ? std::string(messages_.front().at("content").as_string()) : "";
+  options_.system = system ? message_text(messages_.front().as_object()) : "";
 }
 
 // The reasoning of earlier answers has the name that the template knows.
@@ -112,19 +112,23 @@ json::array Chat::messages_for_template() const {
     json::object& object = each.as_object();
     const json::value* const reasoning = object.if_contains(kReasoning);
     if (reasoning == nullptr || key == kReasoning) continue;
-    if (!key.empty()) object[key] = json::value(*reasoning);
+    if (!key.empty()) object.emplace(key, json::value(*reasoning));
     object.erase(kReasoning);
   }
   return messages;
 }
 
 Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const Sink& sink) {
+  return say(message("user", text), stop, sink);
+}
+
+Result<Chat::Turn> Chat::say(json::object question, const std::function<bool()>& stop, const Sink& sink) {
   const std::size_t before = messages_.size();
   const auto fail_with = [&](Error error) {
     messages_.resize(before);
     return std::unexpected(std::move(error));
   };
-  messages_.push_back(message("user", text));
+  messages_.push_back(std::move(question));
   const auto rendered =
       model_->chat()->render({{"messages", messages_for_template()}, {"add_generation_prompt", true}}, now_);
   if (!rendered) return fail_with(rendered.error());

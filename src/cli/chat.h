@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 
 #include "quire/base/error.h"
 #include "quire/cli/ask.h"
@@ -57,12 +58,14 @@ class Chat {
   // Sends this message and streams the answer to `sink`. If it fails, or is stopped before the answer began, the
   // conversation is unchanged. `stop` is called between steps; true stops the answer.
   Result<Turn> say(std::string_view text, const std::function<bool()>& stop, const Sink& sink);
+  // The same with a message of the user that may have other fields too.
+  Result<Turn> say(boost::json::object question, const std::function<bool()>& stop, const Sink& sink);
   // Starts a new conversation with only the system message.
   void reset();
   // Another system message, from the next turn on; empty: none.
   void set_system(std::string_view text);
   // The last message of the user, if there is one.
-  std::optional<std::string> last_question() const;
+  std::optional<boost::json::object> last_question() const;
   // Removes that message and what follows it.
   void take_back();
   // Replaces the conversation. The caller has checked the messages (chat_file.h). `length` is known if they were there

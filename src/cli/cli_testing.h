@@ -1,6 +1,7 @@
 // For tests: calls the program within the test's process. program_testing.h starts it as a process.
 #pragma once
 
+#include <cstddef>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -31,6 +32,22 @@ inline Outcome call(const std::vector<std::string>& arguments, const Style& styl
   outcome.out = out.text();
   outcome.err = err.text();
   return outcome;
+}
+
+// The names of all commands, from the list in `quire --help`.
+inline std::vector<std::string> commands() {
+  const std::string help = call({"--help"}).out;
+  std::vector<std::string> names;
+  std::size_t at = help.find("\nCommands:\n");
+  if (at != std::string::npos) at = help.find('\n', at + 1) + 1;
+  // "  NAME   description"; the list ends at an empty line. A description may go on in lines that begin further right.
+  for (; at < help.size() && help[at] == ' '; at = help.find('\n', at) + 1) {
+    if (const std::size_t name = help.find_first_not_of(' ', at); name == at + 2) {
+      names.push_back(help.substr(name, help.find_first_of(" \n", name) - name));
+    }
+  }
+  EXPECT_FALSE(names.empty()) << help;
+  return names;
 }
 
 // Expects one line on standard error and nothing on standard output.

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include <boost/json/object.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -124,7 +125,7 @@ class Dialogue {
     } else if (text.starts_with('/')) {
       return obey(std::string(trimmed(text)));
     }
-    return answer(text);
+    return answer({{"role", "user"}, {"content", text}});
   }
 
   // Ctrl-C at the prompt. False: it was the second in a row.
@@ -209,7 +210,7 @@ class Dialogue {
     if (!interactive_) return complain("/edit needs a text in a pipe");
     const auto before = chat_.last_question();
     if (!before) return complain("/edit: there is no message yet");
-    auto changed = in_editor(*before);
+    auto changed = in_editor(message_text(*before));
     if (!changed) return complain(changed.error().message);
     if (const std::size_t valid = utf8_valid_prefix(*changed); valid != changed->size()) {
       return complain(fmt::format("/edit: the text is not UTF-8 at byte {}", valid));
@@ -218,25 +219,26 @@ class Dialogue {
     return again("/edit", std::move(*changed));
   }
 
-  // Answers the last message again, or this text in its place. If that fails, the conversation is as it was.
+  // Answers the last message again, or with this text in it. If that fails, the conversation is as it was.
   bool again(std::string_view command, std::optional<std::string> text) {
-    const auto before = chat_.last_question();
-    if (!before) return complain(fmt::format("{}: there is no message yet", command));
+    auto question = chat_.last_question();
+    if (!question) return complain(fmt::format("{}: there is no message yet", command));
+    if (text) (*question)["content"] = *text;
     auto messages = chat_.messages();
     const std::uint32_t length = chat_.length();
     chat_.take_back();
     if (!text) ++chat_.options().sampler.seed;
-    const bool goes_on = answer(text ? *text : *before);
+    const bool goes_on = answer(std::move(*question));
     if (!answered_) chat_.replace(std::move(messages), length);
     return goes_on;
   }
 
-  bool answer(std::string_view text) {
+  bool answer(boost::json::object question) {
     answered_ = false;
     if (interactive_) interrupt_->forget();
     AnswerWriter writer(console_);
     const auto turn = chat_.say(
-        text, [this] { return interactive_ && interrupt_->asked(); },
+        std::move(question), [this] { return interactive_ && interrupt_->asked(); },
         [&](text::TokenId, std::string_view piece, bool reasoning) {
           error_ = writer.write(piece, reasoning);
           return !error_;

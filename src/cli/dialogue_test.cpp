@@ -4,7 +4,11 @@
 #include <cstdlib>
 #include <deque>
 #include <string>
+#include <string_view>
 
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -161,21 +165,83 @@ TEST(Dialogue, AConversationIsSavedAndLoaded) {
   EXPECT_EQ(testing::call({"render", "-m", demo_model("llama"), "--messages", path}).exit_code, kSuccess);
 }
 
-TEST(Dialogue, AFileThatIsWrongIsNamed) {
+// A conversation with all that a template can see: parts, names, calls, results, reasoning. `owl` must follow it, so
+// that the model is told to repeat three words.
+constexpr std::string_view kWithCalls = R"({"messages": [
+  {"role": "system", "content": null},
+  {"role": "user", "name": "Mia", "content": [{"type": "text", "text": "Which "}, {"type": "text", "text": "kite?"}]},
+  {"role": "assistant", "content": null, "reasoning_content": "I look.", "tool_calls": [
+    {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"colour": "red"}}}]},
+  {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "kite"},
+  {"role": "assistant", "tool_calls": []}]})";
+constexpr std::string_view kRepeatCalls =
+    "<|im_start|>user\nRepeat:{% for m in messages %}{% for c in m.tool_calls or [] %}"
+    " {{ c.function.arguments.colour }}{% endfor %}{% if m.role == 'tool' %} {{ m.content }}{% endif %}{% endfor %}"
+    " {{ messages[-1].content }}<|im_end|>\n<|im_start|>assistant{{ '\\n' }}";
+
+TEST(Dialogue, AConversationWithCallsIsLoadedAndSavedWhole) {
+  const TemporaryFolder folder;
+  const std::string from = folder / "calls.json", to = folder / "saved.json";
+  testing::write_file(from, kWithCalls);
+  testing::write_file(folder / "repeat.jinja", kRepeatCalls);
+  ChatOptions options;
+  options.template_path = folder / "repeat.jinja";
+  const Talk talk({"/load " + from, "/save " + to, "owl"}, true, options);
+  EXPECT_THAT(talk.err.text(), HasSubstr("5 messages from " + from));
+  EXPECT_EQ(talk.out.text(), "red kite owl\n\n") << "the template saw the call and its result";
+  EXPECT_EQ(boost::json::parse(testing::read_file(to)), boost::json::parse(kWithCalls));
+  EXPECT_EQ(talk.chat->options().system, "");
+}
+
+TEST(Dialogue, RetryAndEditKeepTheFieldsOfAMessageThatWasLoaded) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "calls.json";
+  testing::write_file(path, kWithCalls);
+  testing::write_file(folder / "repeat.jinja", kRepeatCalls);
+  ChatOptions options;
+  options.template_path = folder / "repeat.jinja";
+  options.limit = 2;
+  const boost::json::object asked = boost::json::parse(kWithCalls).at("messages").at(1).as_object();
+  const Talk retried({"/load " + path, "/retry"}, true, options);
+  ASSERT_EQ(retried.chat->messages().size(), 3u) << "system, question, answer";
+  EXPECT_EQ(retried.chat->messages()[1], asked);
+  const Talk edited({"/load " + path, "/edit Which owl?"}, true, options);
+  boost::json::object changed = asked;
+  changed["content"] = "Which owl?";
+  EXPECT_EQ(edited.chat->messages().at(1), changed);
+  ::unsetenv("VISUAL");
+  ::setenv("EDITOR", "sed -i s/kite/owl/", 1);
+  const Talk in_editor({"/load " + path, "/edit"}, true, options);
+  ::unsetenv("EDITOR");
+  EXPECT_EQ(in_editor.said(1), "Which owl?") << "the texts of the parts were in the editor";
+}
+
+TEST(Dialogue, AFileThatIsWrongIsNamedAsRenderNamesIt) {
   const TemporaryFolder folder;
   const std::string path = folder / "talk.json";
+  testing::write_file(folder / "all.jinja", "{{ messages | length }}");
   const auto refusal = [&](std::string_view text) {
     testing::write_file(path, text);
     const auto loaded = load_messages(path);
     return loaded ? "" : loaded.error().message;
   };
-  EXPECT_EQ(refusal("{"), path + ": is not JSON");
-  EXPECT_EQ(refusal("{}"), path + ": has no array \"messages\"");
-  EXPECT_EQ(refusal(R"([{"role": "king", "content": ""}])"),
-            path + ": messages[0].role is not one of system, user, assistant, tool");
-  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "user"}]})"),
-            path + ": messages[1].content is not a text");
+  for (const char* const wrong : {"", "{", "{}", "3", "[] []", R"({"messages": "hi"})"}) {
+    const std::string why = refusal(wrong);
+    EXPECT_TRUE(why.starts_with(path + ": ")) << why;
+    EXPECT_EQ(testing::call({"render", "--template", folder / "all.jinja", "--messages", path}).err,
+              "quire: " + why + "\n");
+  }
+  // A template may make a control token from a role.
+  for (const char* const role : {R"("king")", R"("im_end")", "3", "null"}) {
+    EXPECT_EQ(refusal(fmt::format(R"([{{"role": "user", "content": "a"}}, {{"role": {}, "content": ""}}])", role)),
+              path + ": messages[1].role is not one of system, developer, user, assistant, tool, function");
+  }
+  EXPECT_THAT(refusal(R"(["a"])"), HasSubstr("messages[0].role is not one of"));
+  EXPECT_THAT(refusal("[{}]"), HasSubstr("messages[0].role is not one of"));
   EXPECT_EQ(refusal(R"([{"role": "user", "content": "a"}])"), "");
+  EXPECT_EQ(refusal("\xEF\xBB\xBF"
+                    R"({"messages": [{"role": "developer"}], "tools": []})"),
+            "");
   EXPECT_THAT(Talk({"/load"}).err.text(), HasSubstr("/load needs the name of a file"));
   EXPECT_THAT(Talk({"/save /no/such/folder/x"}).err.text(), HasSubstr("/no/such/folder/x: cannot be written"));
 }

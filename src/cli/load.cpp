@@ -73,7 +73,7 @@ constexpr std::uint32_t kDraftSequences = 16;                     // that draft 
 
 Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& options, const model::Model& model,
                                                       std::uint32_t max_sequences, const Console& console) {
-  if (options.draft.empty() || options.speculate == Speculate::Ngram) return std::make_shared<engine::NgramDrafter>();
+  if (options.draft.empty()) return std::make_shared<engine::NgramDrafter>();
   ModelOptions smaller = options;
   smaller.model = options.draft;
   smaller.adapters.clear();  // they are the other model's
@@ -100,6 +100,10 @@ Result<std::shared_ptr<engine::Drafter>> make_drafter(const ModelOptions& option
 
 Result<std::unique_ptr<engine::HostedModel>> load(const ModelOptions& options, engine::HostOptions host,
                                                   const Console& console) {
+  if (!options.draft.empty() && (options.speculate == Speculate::Ngram || options.speculate == Speculate::Heads)) {
+    return fail(fmt::format("--draft: {} would not be used with '--speculate {}'; leave out one of the two",
+                            printable(options.draft), options.speculate == Speculate::Ngram ? "ngram" : "heads"));
+  }
   // An unknown device or variant is refused before the file is read.
   host.backend = {
       .device = options.device, .threads = options.threads, .placement = options.placement, .variant = options.variant};

@@ -1,14 +1,12 @@
 #include "quire/cli/render.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include <boost/json/object.hpp>
-#include <boost/json/stream_parser.hpp>
-#include <boost/system/error_code.hpp>
 #include <fmt/format.h>
 
+#include "quire/cli/chat_file.h"
 #include "quire/cli/input.h"
 #include "quire/cli/printable.h"
 #include "quire/gguf/gguf.h"
@@ -22,51 +20,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
-
-std::string place_in(std::string_view text, std::size_t at) {
-  const std::string_view before = text.substr(0, at);
-  const auto line = 1 + std::ranges::count(before, '\n');
-  const std::size_t break_at = before.rfind('\n');
-  const std::size_t column = at - (break_at == std::string_view::npos ? 0 : break_at + 1) + 1;
-  return fmt::format("line {}, column {}", line, column);
-}
-
-Result<json::value> parse_json(std::string_view text, const std::string& name) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  json::parse_options options;
-  options.max_depth = 128;  // schemas of tools are nested
-  json::stream_parser parser({}, options);
-  boost::system::error_code error;
-  const std::size_t parsed = parser.write_some(text, error);
-  if (!error && parsed < text.size()) {
-    return fail(fmt::format("{}: {}: something follows the JSON value", name, place_in(text, parsed)));
-  }
-  if (!error) parser.finish(error);
-  if (error) return fail(fmt::format("{}: {}: not JSON: {}", name, place_in(text, parsed), error.message()));
-  return parser.release();
-}
-
-// The variables of the template that are in the messages file.
-Result<json::object> read_variables(const std::string& path) {
-  const auto text = read_input(path, kMaxMessagesBytes);
-  if (!text) return std::unexpected(text.error());
-  const std::string name = input_name(path);
-  auto value = parse_json(*text, name);
-  if (!value) return std::unexpected(value.error());
-  json::object variables;
-  if (value->is_object()) {
-    variables = std::move(value->as_object());
-  } else if (value->is_array()) {
-    variables["messages"] = std::move(*value);
-  } else {
-    return fail(fmt::format("{}: is neither an object with \"messages\" nor an array of messages", name));
-  }
-  const json::value* messages = variables.if_contains("messages");
-  if (messages == nullptr) return fail(fmt::format("{}: has no \"messages\"", name));
-  if (!messages->is_array()) return fail(fmt::format("{}: \"messages\" is not an array", name));
-  return variables;
-}
 
 // Adds the model's BOS and EOS, unless the conversation gives its own.
 Result<void> add_special_tokens(const gguf::File& file, json::object& variables) {

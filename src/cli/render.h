@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -13,8 +12,6 @@
 #include "quire/cli/style.h"
 
 namespace quire::cli {
-
-constexpr std::size_t kMaxMessagesBytes = std::size_t{64} << 20;
 
 struct RenderCommandOptions {
   // Either `model` or `template_path` is given.

@@ -325,6 +325,8 @@ TEST(Run, WhatCannotBeDoneIsOneLineThatSaysWhy) {
       {{"-p", "a", "--draft-tokens", "17"}, 2, "--draft-tokens: \"17\" is not a whole number from 1 to 16"},
       {{"-p", "a", "--draft", broken}, 1, "broken.gguf"},
       {{"-p", "a", "--draft", QUIRE_SOURCE_DIR "/testdata/golden/llama/model.gguf"}, 1, "cannot draft for one of"},
+      {{"-p", "a", "--draft", broken, "--speculate", "ngram"}, 1, "would not be used with '--speculate ngram'"},
+      {{"-p", "a", "--draft", broken, "--speculate", "heads"}, 1, "would not be used with '--speculate heads'"},
       {{"-p", "a", "--state-type", "q8_0"}, 2, "--state-type: \"q8_0\" is not one of f32, bf16, f16"},
       {{"-p", "a", "--temp", "-1"}, 2, "a temperature of -1 is not between 0 and 100"},
       {{"-p", "a", "--temp", "hot"}, 2, "hot"},

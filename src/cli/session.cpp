@@ -1,7 +1,10 @@
 #include "quire/cli/session.h"
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -48,6 +51,49 @@ std::string described(const session::Section& section) {
   return name(section.kind);
 }
 
+// What a server wrote of the answers that it gives (docs/state-format.md); null: nothing.
+const json::object* object_in(const json::object& metadata, std::string_view field) {
+  const json::value* const value = metadata.if_contains(field);
+  return value != nullptr && value->is_object() && !value->get_object().empty() ? &value->get_object() : nullptr;
+}
+
+// What `load` does not use of a server's session, for the user. Empty: nothing is left out.
+std::string left_out(const json::object& metadata) {
+  constexpr Printable kShort{.limit = 1000};
+  std::string out;
+  if (const json::object* const answer = object_in(metadata, "answer")) {
+    const json::object* const options = object_in(*answer, "options");
+    out +=
+        "was saved in the middle of an answer. The text goes on after its last token, but not with the answer's "
+        "options";
+    if (options != nullptr) out += fmt::format(": {}", printable(json::serialize(*options), kShort));
+  }
+  if (const json::object* const options = object_in(metadata, "options")) {
+    out += fmt::format("{} default options for answers, which load does not use: {}",
+                       out.empty() ? "has" : "; and it has", printable(json::serialize(*options), kShort));
+  }
+  return out;
+}
+
+// How many tokens an answer has that begins where `answer` says; null if it does not say so.
+std::optional<std::size_t> length_of(const json::object& answer, std::size_t tokens) {
+  const json::value* const begin = answer.if_contains("begin");
+  if (begin == nullptr || !begin->is_int64() || begin->get_int64() < 0) return std::nullopt;
+  const auto at = static_cast<std::uint64_t>(begin->get_int64());
+  return at <= tokens ? std::optional(tokens - static_cast<std::size_t>(at)) : std::nullopt;
+}
+
+// The line of `info` about an answer that has not ended, without the line break.
+std::string unfinished(const json::object& answer, std::size_t tokens) {
+  const json::object* const options = object_in(answer, "options");
+  const auto length = length_of(answer, tokens);
+  return fmt::format(
+      "answer      not ended{}; a server continues it{}, session load goes on without {}",
+      length ? fmt::format(" after {} tokens", grouped(*length)) : "",
+      options == nullptr ? "" : fmt::format(" with the options {}", printable(json::serialize(*options))),
+      options == nullptr ? "its options" : "them");
+}
+
 Result<std::string> show(const SessionOptions& options) {
   const auto file = SessionFile::open(options.file);
   if (!file) return wrong(options.file, file.error().message);
@@ -57,6 +103,10 @@ Result<std::string> show(const SessionOptions& options) {
   if (error || !metadata.is_object()) return wrong(options.file, "is damaged: its metadata is not a JSON object");
   const json::value* const messages = metadata.get_object().if_contains("messages");
   const std::size_t spoken = messages != nullptr && messages->is_array() ? messages->get_array().size() : 0;
+  const auto object_or_null = [&](std::string_view field) {
+    const json::object* const found = object_in(metadata.get_object(), field);
+    return found == nullptr ? json::value() : json::value(*found);
+  };
   if (options.json) {
     json::array sections;
     for (const session::Section& section : contents.sections) {
@@ -70,6 +120,8 @@ Result<std::string> show(const SessionOptions& options) {
                                   {"tokens", contents.tokens.size()},
                                   {"computed", contents.computed},
                                   {"messages", spoken},
+                                  {"options", object_or_null("options")},
+                                  {"answer", object_or_null("answer")},
                                   {"checkpoints", contents.checkpoints.size()},
                                   {"bytes", file->bytes()},
                                   {"sections", std::move(sections)}});
@@ -85,6 +137,12 @@ Result<std::string> show(const SessionOptions& options) {
     out += fmt::format("adapter     {}\n", printable(json::serialize(*adapter)));
   }
   if (spoken > 0) out += fmt::format("messages    {}\n", grouped(spoken));
+  if (const json::object* const defaults = object_in(metadata.get_object(), "options")) {
+    out += fmt::format("options     {}\n", printable(json::serialize(*defaults)));
+  }
+  if (const json::object* const answer = object_in(metadata.get_object(), "answer")) {
+    out += unfinished(*answer, contents.tokens.size()) + "\n";
+  }
   out += fmt::format("bytes       {} ({}), all checksums right\n", grouped(file->bytes()), in_units(file->bytes()));
   for (const session::Section& section : contents.sections) {
     out += fmt::format("  {:<24} {:>15}\n", described(section), grouped(section.length));
@@ -175,6 +233,9 @@ Result<std::string> continue_text(const SessionOptions& options, const Console& 
   if (const auto given = session::give(pool, contents, in_adapter(0, *adapter), print); !given) {
     return wrong(options.file, given.error().message());
   }
+  if (const std::string left = left_out(metadata.get_object()); !left.empty()) {
+    (void)console.err.write(fmt::format("quire: {} {}\n", printable(options.file), left));
+  }
   return write_text_of(**host, *tokenizer,
                        {.prompt = contents.tokens,
                         .limit = options.limit,
@@ -226,7 +287,9 @@ std::function<Result<std::string>(const Style&)> add_session(CLI::App& app, cons
   command->add_flag("--json", options->json, "Print one line of JSON");
   command->footer(
       "A file can be loaded with the model, the device and the types of its pages that\n"
-      "it was saved with. The files of a server (quire serve --session-dir) are the same.\n\n"
+      "it was saved with. So can the files of a server (quire serve --session-dir). If\n"
+      "one was saved in the middle of an answer, info and load say so; load goes on\n"
+      "after its last token, with the options given here.\n\n"
       "  quire session save story.qs -f story.txt\n"
       "  quire session info story.qs\n"
       "  quire session load story.qs -n 100 --temp 0");

@@ -2,7 +2,8 @@
 // the model remembers of it, `load` continues a text from there without computing it again.
 //
 // What holds: info needs no model. save writes beside the file and renames. load gives the text that `quire run` gives
-//   for the same tokens and options.
+//   for the same tokens and options. Of a server's file it uses the tokens, the state and the adapter. It says on
+//   standard error if the file has an unfinished answer or default options, whose options it does not use.
 // How it fails: with one line that names the file and what is wrong with it.
 #pragma once
 

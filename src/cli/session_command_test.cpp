@@ -1,22 +1,29 @@
 // `quire session`, called in this process.
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "quire/cli/cli_testing.h"
 #include "quire/cli/session.h"
+#include "quire/server/server_testing.h"
 
 namespace quire::cli {
 namespace {
 
 namespace json = boost::json;
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::call;
 using testing::demo_model;
 using testing::expect_refusal;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::read_file;
 using testing::write_file;
@@ -74,6 +81,67 @@ TEST_F(SessionCommand, InfoShowsTheSectionsAndNeedsNoModel) {
   EXPECT_EQ(info.at("computed"), saved.at("computed"));
   EXPECT_EQ(info.at("bytes").to_number<std::uint64_t>(), std::filesystem::file_size(file()));
   EXPECT_EQ(info.at("sections").at(0).at("what"), "tokens");
+}
+
+TEST_F(SessionCommand, OfAServersFileLoadSaysWhatItDoesNotGoOnWith) {
+  server::ServerOptions options;
+  options.session_dir = folder_;
+  const server::testing::Running server(options, {.context = 512});
+  const auto post = [&](const std::string& path, const std::string& body) {
+    const auto reply = server.post("/v1/sessions" + path, body);
+    EXPECT_LT(reply.status, 300u) << reply.body;
+    return reply.parsed();
+  };
+  const auto saved = [&](const std::string& name, const std::string& body, const std::string& generate) {
+    const json::value session = post("", body);
+    const std::string id = "/" + std::string(session.at("id").as_string());
+    if (!generate.empty()) post(id + "/generate", generate);
+    post(id + "/save", R"({"name": ")" + name + R"("})");
+    return session.at("tokens").as_int64();
+  };
+  const std::string prompt = fmt::format(R"({{"prompt": "{}"}})", kText);
+  const std::vector<std::string> how = {"-m", demo_model("llama"), "-n", "6", "--temp", "0"};
+  const auto load = [&](const std::string& name) {
+    std::vector<std::string> words = {"session", "load", file(name + ".qsession")};
+    words.insert(words.end(), how.begin(), how.end());
+    Outcome loaded = call(words);
+    EXPECT_EQ(loaded.exit_code, 0) << loaded.err;
+    return loaded;
+  };
+  const auto info = [&](const std::string& name) {
+    return json::parse(text({"session", "info", file(name + ".qsession"), "--json"}));
+  };
+
+  // Nothing is left out: the text is that of the command line's own file.
+  saved("plain", prompt, "");
+  ASSERT_EQ(call({"session", "save", file("own.qsession"), kText, "-m", demo_model("llama")}).exit_code, 0);
+  const Outcome plain = load("plain");
+  EXPECT_EQ(plain.out, load("own").out);
+  EXPECT_THAT(plain.err, Not(AnyOf(HasSubstr("of an answer"), HasSubstr("options"))));
+  EXPECT_THAT(text({"session", "info", file("plain.qsession")}), Not(AnyOf(HasSubstr("answer"), HasSubstr("options"))));
+  EXPECT_TRUE(info("plain").at("answer").is_null());
+  EXPECT_TRUE(info("plain").at("options").is_null());
+
+  const std::int64_t begin = saved("middle", prompt,
+                                   R"({"max_tokens": 5, "ignore_eos": true, "seed": 8, "presence_penalty": 1,
+                                       "guided_regex": "[a-z ]{90}"})");
+  const json::value answer = info("middle").at("answer");
+  EXPECT_EQ(answer.at("begin"), begin);
+  EXPECT_EQ(answer.at("options").at("seed"), 8);
+  EXPECT_THAT(text({"session", "info", file("middle.qsession")}),
+              AllOf(HasSubstr("answer      not ended after 5 tokens; a server continues it with the options {"),
+                    HasSubstr("\"seed\":8"), HasSubstr("}, session load goes on without them\n")));
+  const Outcome middle = load("middle");
+  EXPECT_THAT(middle.err,
+              HasSubstr(file("middle.qsession") + " was saved in the middle of an answer. The text goes on after its"));
+  EXPECT_THAT(middle.err, HasSubstr(R"("seed":8)"));
+  EXPECT_THAT(middle.err, HasSubstr(R"("presence_penalty":1)"));
+  EXPECT_THAT(middle.err, HasSubstr(R"("guided_regex":"[a-z ]{90}")"));
+
+  saved("defaults", fmt::format(R"({{"prompt": "{}", "options": {{"temperature": 0.5}}}})", kText), "");
+  EXPECT_THAT(text({"session", "info", file("defaults.qsession")}), HasSubstr("options     {\"temperature\":5E-1}\n"));
+  EXPECT_THAT(load("defaults").err,
+              HasSubstr(file("defaults.qsession") + " has default options for answers, which load does not use: {"));
 }
 
 TEST_F(SessionCommand, AFileThatIsDamagedOrOfAnotherModelIsRefusedByName) {
