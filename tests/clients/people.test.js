@@ -202,31 +202,40 @@ for (const size of sizes) {
     await wellLaid(page, '#settings');
     await picture(page, `people-${size.name}-settings`);
     await page.fill('#set-system', 'Be short.');
-    const values = { temperature: 0.3, top_k: 20, top_p: 0.9, min_p: 0.02, repetition_penalty: 1.1, presence_penalty: 0.5, frequency_penalty: -0.5, seed: 11, max_tokens: 50 };
+    const values = { temperature: 0.3, top_k: 20, top_p: 0.9, min_p: 0.02, repetition_penalty: 1.1, presence_penalty: 0.5, frequency_penalty: -0.5, seed: 11, max_tokens: 50, min_tokens: 5 };
     for (const [name, value] of Object.entries(values)) await page.fill(`#set-${name}`, String(value));
     await page.fill('#set-stop', 'END\n\\n\\n');
     await page.fill('#set-tools', '[{"name": "weather"}');
+    await page.fill('#set-logit_bias', '[[" Hello", 2.5], [7, true]]');
     await page.fill('#set-top_p', '3');
+    await page.fill('#set-min_tokens', '-1');
     await page.focus('#set-seed');
     assert.equal(await page.textContent('#set-top_p-problem'), 'Top p goes from 0 to 1.');
+    assert.equal(await page.textContent('#set-min_tokens-problem'), 'Min tokens goes from 0 to very much.');
+    assert.equal(await page.textContent('#set-logit_bias-problem'), 'Logit bias: that of 7 is not a number from -100 to 100, and not false.');
     assert.match(await page.textContent('#set-tools-problem'), /^The tools are not JSON/);
     await wellLaid(page, '#settings');
     await picture(page, `people-${size.name}-settings-wrong`);
     await page.fill('#set-top_p', '0.9');
+    await page.fill('#set-min_tokens', '5');
+    await page.fill('#set-logit_bias', '[[" Hello", 2.5], [7, false]]');
     await page.fill('#set-tools', '[{"name": "weather"}]');
+    for (const name of ['top_p', 'min_tokens', 'logit_bias', 'tools']) assert.equal(await page.isVisible(`#set-${name}-problem`), false, name);
     await page.locator('#settings [value=dark]').check();
     assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), 'rgb(19, 21, 24)');
     await page.keyboard.press('Escape');
     await ask(page, 'Hi');
     const [{ messages, model, stream, stream_options: options, ...body }] = sent;
     assert.deepEqual(messages, [{ role: 'system', content: 'Be short.' }, { role: 'user', content: 'Hi' }]);
-    assert.deepEqual(body, { ...values, stop: ['END', '\n\n'], tools: [{ type: 'function', function: { name: 'weather' } }], logprobs: true, top_logprobs: 5 });
+    assert.deepEqual(body, { ...values, stop: ['END', '\n\n'], logit_bias: [[' Hello', 2.5], [7, false]], tools: [{ type: 'function', function: { name: 'weather' } }], logprobs: true, top_logprobs: 5 });
     await picture(page, `people-${size.name}-dark`);
     await page.reload();
     await live(page);
     assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), 'rgb(19, 21, 24)', 'the theme is kept');
     await page.click('#settings-open');
     assert.equal(await page.inputValue('#set-min_p'), '0.02');
+    assert.equal(await page.inputValue('#set-min_tokens'), '5');
+    assert.equal(await page.inputValue('#set-logit_bias'), '[[" Hello", 2.5], [7, false]]');
     assert.equal(await page.inputValue('#set-system'), 'Be short.');
     assert.deepEqual(problems, []);
     await close();
@@ -370,19 +379,22 @@ test('Escape closes a dialog and does not stop the answer behind it', async () =
   }
 });
 
-test('the prompts that are offered fit the model', async () => {
-  const { page, close } = await open(sizes[0]);
-  await live(page);
-  await page.waitForSelector('#ideas button');
-  assert.ok((await texts(page, '#ideas button')).includes('What is a quire?'));
-  await page.route('**/v1/models', (route) => route.fulfill({ contentType: 'application/json', body: '{"data": [{"id": "qwen3-8b", "vocabulary": 151936, "chat": true}]}' }));
-  await page.reload();
-  await live(page);
-  await page.waitForSelector('#ideas button');
-  assert.ok(!(await texts(page, '#ideas button')).some((text) => /quire|Ruby|Mia/.test(text)));
-  await picture(page, 'people-1280-ideas');
-  await close();
-});
+for (const size of sizes) {
+  test(`${size.name} pixels: the prompts that are offered fit the model`, async () => {
+    const { page, close } = await open(size);
+    await live(page);
+    await page.waitForSelector('#ideas button');
+    assert.ok((await texts(page, '#ideas button')).includes('What is a quire?'));
+    await page.route('**/v1/models', (route) => route.fulfill({ contentType: 'application/json', body: '{"data": [{"id": "qwen3-8b", "vocabulary": 151936, "chat": true}]}' }));
+    await page.reload();
+    await live(page);
+    await page.waitForSelector('#ideas button');
+    assert.ok(!(await texts(page, '#ideas button')).some((text) => /quire|Ruby|Mia/.test(text)));
+    await wellLaid(page);
+    await picture(page, `people-${size.name}-ideas`);
+    await close();
+  });
+}
 
 test('dialogs and buttons have names, and the focus comes back', async () => {
   const { page, close } = await open(sizes[0]);
@@ -547,18 +559,21 @@ test('two tabs with one conversation: neither overwrites the other, and what is 
   await close();
 });
 
-test('what was typed is sent after a key was asked for', async () => {
-  const { page, close } = await open(sizes[0], { at: guarded });
-  await page.waitForSelector('#key-form:not([hidden])');
-  await page.fill('#prompt', 'What is a quire?');
-  await page.focus('#prompt');
-  await page.keyboard.press('Enter');
-  await page.waitForSelector('.facts.bad');
-  await picture(page, 'people-1280-key');
-  await page.fill('#key', 'secret');
-  await page.keyboard.press('Enter');
-  await rested(page);
-  assert.match(await page.textContent('.answer .markdown'), /stack of pages|memory/);
-  assert.deepEqual(await texts(page, '.bubble'), ['What is a quire?']);
-  await close();
-});
+for (const size of sizes) {
+  test(`${size.name} pixels: what was typed is sent after a key was asked for`, async () => {
+    const { page, close } = await open(size, { at: guarded });
+    await page.waitForSelector('#key-form:not([hidden])');
+    await page.fill('#prompt', 'What is a quire?');
+    await page.focus('#prompt');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.facts.bad');
+    await wellLaid(page);
+    await picture(page, `people-${size.name}-key`);
+    await page.fill('#key', 'secret');
+    await page.keyboard.press('Enter');
+    await rested(page);
+    assert.match(await page.textContent('.answer .markdown'), /stack of pages|memory/);
+    assert.deepEqual(await texts(page, '.bubble'), ['What is a quire?']);
+    await close();
+  });
+}

@@ -5,7 +5,7 @@ import { eventsOf } from './event_stream.js';
 import { save } from './keeping.js';
 import { pool } from './pool.js';
 import { ServerError, askForKey, refusal, request } from './server.js';
-import { sampling } from './settings.js';
+import { requestFields } from './settings.js';
 
 // The AbortControllers of the running answers. `onChange` is called when an answer begins or ends.
 export const running = { stoppers: new Set(), onChange: () => {} };
@@ -49,7 +49,7 @@ async function attempt(answer, sent, stopper, changed) {
     method: 'POST',
     signal: stopper.signal,
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ model: pool.model || undefined, stream: true, stream_options: { include_usage: true }, ...sampling(), ...sent }),
+    body: JSON.stringify({ model: pool.model || undefined, stream: true, stream_options: { include_usage: true }, ...requestFields(sent) }),
   });
   if (!response.ok) throw await refusal(response);
   answer.request = Number(response.headers.get('x-request-id')) || null;

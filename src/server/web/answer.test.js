@@ -3,6 +3,7 @@ import { afterEach, test } from 'node:test';
 import { running, stopAll, takeEvent, write } from './answer.js';
 import { pool } from './pool.js';
 import { startKeyForm } from './server.js';
+import { DEFAULTS, saveSettings } from './settings.js';
 
 const piece = (content, finish = null) => JSON.stringify({ choices: [{ index: 0, delta: { content }, finish_reason: finish }] });
 const realFetch = globalThis.fetch;
@@ -53,6 +54,18 @@ test('an answer is streamed, and the request has the fields that were given', as
   assert.deepEqual(asked[0].body.messages, [{ role: 'user', content: 'Hi' }]);
   assert.equal(asked[0].body.stream, true);
   assert.equal(asked[0].body.seed, 3);
+});
+
+test('a request has the settings, and what is its own', async () => {
+  const asked = serve([piece('Hello', 'stop'), '[DONE]']);
+  saveSettings({ min_tokens: 300, max_tokens: 400, logit_bias: '{"7": -100}' });
+  try {
+    await write({ text: '' }, { seed: 3, max_tokens: 200 }, () => {});
+  } finally {
+    saveSettings({ ...DEFAULTS, min_tokens: '' });
+  }
+  const [{ body: { seed, min_tokens: least, max_tokens: most, logit_bias: bias } }] = asked;
+  assert.deepEqual({ seed, least, most, bias }, { seed: 3, least: 200, most: 200, bias: { 7: -100 } });
 });
 
 test('all requests of a tab name the same route, so that a proxy sends them to one server', async () => {

@@ -2,7 +2,7 @@
 import { conversation } from './conversation.js';
 import { $, closeOnBackdrop, make } from './dom.js';
 import { markChanged, save } from './keeping.js';
-import { FIELDS, readField, readStops, readTools, saveSettings, settings, writeStops } from './settings.js';
+import { FIELDS, readBias, readField, readStops, readTools, saveSettings, settings, writeStops } from './settings.js';
 import { chooseTheme, themeChoice } from './theme.js';
 
 // Reads a field into the settings. What is wrong is said under it when the user leaves the field, and not taken over. It is
@@ -42,6 +42,7 @@ export function startSettings() {
   const dialog = $('settings');
   $('fields').append(...FIELDS.map(numberField));
   bind($('set-stop'), 'stop', readStops);
+  bind($('set-logit_bias'), 'logit_bias', (text) => { readBias(text); return text; });
   bind($('set-tools'), 'tools', (text) => { readTools(text); return text; });
   $('set-system').addEventListener('input', () => { conversation.system = $('set-system').value; markChanged(); });
   $('set-system').addEventListener('change', () => {
@@ -53,6 +54,7 @@ export function startSettings() {
   $('settings-open').onclick = () => {
     $('set-system').value = conversation.system;
     $('set-stop').value = writeStops(settings.stop);
+    $('set-logit_bias').value = settings.logit_bias;
     $('set-tools').value = settings.tools;
     $('set-probabilities').checked = settings.probabilities;
     dialog.querySelector(`[name=theme][value=${themeChoice()}]`).checked = true;
