@@ -188,13 +188,9 @@ http {
     uwsgi_temp_path $(quoted "$dir/nginx/uwsgi");
     scgi_temp_path $(quoted "$dir/nginx/scgi");
 
-    # Where a request goes: by the header, else by the session in its path, else anywhere.
-    map \$uri \$quire_session {
-        ~^/v1/sessions/(?!restore\$)(?<session>[^/]+) \$session;
-        default \$request_id;
-    }
+    # Where a request goes: by the header, else anywhere.
     map \$http_x_quire_route \$quire_route {
-        "" \$quire_session;
+        "" \$request_id;
         default \$http_x_quire_route;
     }
     upstream quire {

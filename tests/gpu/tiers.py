@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """State that outlives the pool, on a GPU: a long prompt cold, from the pool, from pinned host memory after it was
-evicted, and from the disk after kill -9. Every answer must equal the one of a server without caches.
+evicted, and from the disk after kill -9. Every answer must equal the one of a server without caches, and what was
+evicted must really come from host memory.
 
     tests/gpu/tiers.py FOLDER REPOSITORY [DEVICE]     FOLDER: where tests/gpu/run has unpacked the programs
 """
@@ -41,6 +42,14 @@ def ask(prompt):
     return answer["choices"][0]["text"], usage["quire"]["first_token_ms"], usage["prompt_tokens_details"]
 
 
+def host_hits():
+    """Objects that host memory gave back, by /metrics."""
+    for line in call("GET", "/metrics")[1].decode().splitlines():
+        if line.startswith('quire_tier_hits_total{tier="host"} '):
+            return float(line.split()[-1])
+    return 0
+
+
 class Server:
     def __init__(self, model, memory, *options):
         self.process = subprocess.Popen(
@@ -74,7 +83,9 @@ def main():
         server = Server(model, memory, *caches)
         rows = [("cold", ask(prompts[0])), ("pool", ask(prompts[0]))]
         wrong = sum(ask(prompt)[0] != text for prompt, text in zip(prompts[1:], right[1:]))
+        hits = host_hits()
         rows.append(("evicted", ask(prompts[0])))
+        hits = host_hits() - hits
         rows.append(("pool again", ask(prompts[0])))
         time.sleep(4)
         server.end(signal.SIGKILL)
@@ -89,6 +100,13 @@ def main():
             fine = fine and same
             print(f"  {name:<14} first token after {first:8.1f} ms  {'same' if same else 'DIFFERENT'}  "
                   f"{json.dumps({key: details[key] for key in details if key.startswith('cached')})}")
+        if DEVICE == "cuda":
+            details = dict(rows)["evicted"][2]
+            tokens = details["cached_from"].get("host", 0)
+            # Tokens are counted by their pages. Of a hybrid model the pool may still have those, and not the state.
+            came = hits > 0 and details["cached_tokens"] > TOKENS // 2 and (tokens > 0 or shape.startswith("granite"))
+            fine = fine and came
+            print(f"  evicted: {hits:.0f} objects and {tokens} tokens from host memory{'' if came else ': TOO FEW'}")
         for line in metrics.splitlines():
             if line.startswith("quire_tier") and not line.endswith(" 0"):
                 print("   ", line)

@@ -2,11 +2,13 @@
 """Conversations of five turns over nginx, three servers and a Redis cluster (tools/cluster.sh), every turn on any
 server. Half way one server is killed with kill -9. Every answer must be the one that a server without any tier gives,
 and every conversation must end; the client may retry a broken stream once. Says what share of the prompts' tokens was
-found, beside what one server with the memory of all three finds.
+found, beside what one server with the memory of all three finds. Before that: calls of a session with one X-Quire-Route
+all reach the server that has it.
 
     tests/tiers/cluster.py            12 conversations
     tests/tiers/cluster.py --long     300 conversations
 """
+import json
 import os
 import random
 import shutil
@@ -14,7 +16,7 @@ import signal
 import subprocess
 import threading
 
-from lib import DEMO, ROOT, Broken, Server, arguments, ask, at_end, in_parallel, table, temporary_folder, verdict
+from lib import DEMO, ROOT, Broken, Server, arguments, ask, at_end, call, in_parallel, table, temporary_folder, verdict
 
 OPTIONS = arguments(__doc__, conversations=(0, "how many (default: 12; --long: 300)"), model=(DEMO, "the model"),
                     servers=(3, "of Quire"), memory=(48, "MiB of each server's pool"),
@@ -108,8 +110,36 @@ started = subprocess.run([*script, "start", "-d", cluster, "-b", OPTIONS.binary,
                           "--log-format", "none"], capture_output=True, text=True, check=False)
 if started.returncode != 0:
     raise SystemExit(f"cluster.py: the cluster did not start: {started.stderr}")
-with open(os.path.join(cluster, "nginx", "port"), encoding="ascii") as file:
-    nginx = int(file.read())
+def port_of(name):
+    with open(os.path.join(cluster, name, "port"), encoding="ascii") as file:
+        return int(file.read())
+
+
+nginx = port_of("nginx")
+
+
+def use_session(number):
+    """A session is on one server. Its client sends the same header from the first call on."""
+    headers = {"X-Quire-Route": f"session {number}"}
+    made, body = call(nginx, "POST", "/v1/sessions", {}, headers=headers)
+    if made != 201:
+        return PROBLEMS.append(f"session {number}: status {made}: {body[:200]!r}")
+    session = json.loads(body)["id"]
+    for question in ("a cat?", "and a dog?"):
+        chat = {"session": session, "messages": [{"role": "user", "content": question}], "max_tokens": 4}
+        status, body = call(nginx, "POST", "/v1/chat/completions", chat, headers=headers)
+        if status != 200:
+            PROBLEMS.append(f"session {number}: a chat has status {status}: {body[:200]!r}")
+    status, body = call(nginx, "GET", f"/v1/sessions/{session}", headers=headers)
+    if status != 200 or json.loads(body)["message_count"] != 4:
+        PROBLEMS.append(f"session {number}: status {status}, {body[:200]!r} after two chats")
+    servers = [call(port_of(f"quire{i + 1}"), "GET", f"/v1/sessions/{session}")[0] for i in range(OPTIONS.servers)]
+    if sorted(servers) != [200] + [404] * (OPTIONS.servers - 1):
+        PROBLEMS.append(f"session {number}: the servers answer {servers} and not 200 once")
+
+
+for i in range(6):  # some for each server
+    use_session(i)
 
 
 def kill_one():
