@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,7 @@ struct Choice {
   std::uint64_t no_room_at = 0;  // Scheduler::room_changes_ when there was none
   std::uint32_t brought = 0;     // tokens that were fetched while it waited; they may be evicted before it runs
   std::uint64_t brought_at = 0;  // Scheduler::room_changes_ when they were last seen in the pool
+  std::uint32_t retries = 0;     // fetches of what had been evicted
   struct Wait {                  // for a fetch
     std::uint64_t bytes = 0;     // that were to be read
     Clock::time_point since{};
@@ -83,7 +85,6 @@ struct Choice {
     std::uint32_t position = 0;
     std::uint32_t idle_steps = 0;
   } front;
-  bool no_memory = false;  // it waits in its place: there was no room for the next part of its prompt
 
   // The answer
   Sampler sampler;
@@ -106,8 +107,10 @@ struct Choice {
   };
   std::array<DraftOdds, kMostDrafts> draft_odds{};  // by place: drafts that followed right ones
   std::uint32_t draft_count = 0;                    // scratch
-  std::uint32_t draft_pause = 0, draft_wait = 0;    // steps: after the next try that fails; until that try
-  bool draft_probe = false;                         // a try, although it does not seem to pay
+  std::span<const Token> guesses;                   // while they are compared with tokens[guesses_at ..)
+  std::size_t guesses_at = 0;
+  std::uint32_t draft_pause = 0, draft_wait = 0;  // steps: after the next try that fails; until that try
+  bool draft_probe = false;                       // a try, although it does not seem to pay
 
   // With best_of, tokens are kept here until all choices have ended. Only the best are told.
   struct Told {
@@ -136,6 +139,12 @@ struct Choice {
     const std::size_t known = std::min(told_before, piece.size());
     told_before -= known;
     return piece.substr(known);
+  }
+  // How many guesses have turned out right.
+  std::uint32_t right_guesses() const {
+    const auto known = std::span(tokens).subspan(guesses_at);
+    const auto [at, end] = std::ranges::mismatch(guesses, known);
+    return static_cast<std::uint32_t>(at - guesses.begin());
   }
   bool decodes() const { return state == State::Decode; }
   void find_forced() {

@@ -116,6 +116,7 @@ void Engine::finish(Choice& choice, Ending ending) {
   choice.done = true;
   --job.open;
   job.usage.suspensions += choice.suspensions;
+  if (!choice.guesses.empty()) job.usage.accepted_tokens += choice.right_guesses();
   job.usage.total_seconds = seconds(now() - job.submitted);
 
   job.text.clear();

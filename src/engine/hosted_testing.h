@@ -8,12 +8,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "quire/backend/backends_testing.h"
 #include "quire/engine/hosted_model.h"
+#include "quire/engine/ngram_drafter.h"
 #include "quire/engine/weightless_testing.h"
 
 namespace quire::engine::testing {
@@ -82,5 +84,29 @@ inline Seen seen(const Collector::Choice& choice) {
   for (const float logprob : choice.logprobs) all.logprobs.push_back(std::bit_cast<std::uint32_t>(logprob));
   return all;
 }
+
+// Guesses how texts go on that it was told, and others by n-grams: a prompt of random tokens may repeat nothing.
+class KnowingDrafter final : public Drafter {
+ public:
+  explicit KnowingDrafter(std::vector<std::vector<Token>> known) : known_(std::move(known)) {}
+  void propose(std::span<Drafts* const> wanted) override {
+    ngrams_.propose(wanted);
+    for (Drafts* drafts : wanted) {
+      const std::span<const Token> text = drafts->text;
+      const auto at = std::ranges::find_if(known_, [&](const std::vector<Token>& known) {
+        return known.size() > text.size() && std::ranges::equal(text, std::span(known).first(text.size()));
+      });
+      if (at == known_.end()) continue;
+      const auto rest = std::span<const Token>(*at).subspan(text.size());
+      drafts->count = std::min({static_cast<std::uint32_t>(rest.size()), drafts->most, kMostDrafts});
+      std::ranges::copy(rest.first(drafts->count), drafts->tokens.begin());
+    }
+  }
+  double expected(std::uint32_t kind) const override { return ngrams_.expected(kind); }
+
+ private:
+  std::vector<std::vector<Token>> known_;
+  NgramDrafter ngrams_;
+};
 
 }  // namespace quire::engine::testing

@@ -285,8 +285,7 @@ void Scheduler::add_prefills() {
     if (rows == 0) break;
     const std::uint32_t end = chunk_end(choice, choice.every_row ? std::min(rows, logits) : rows);
     const std::uint32_t tokens = end - choice.position;
-    choice.no_memory = !reserve(choice, tokens);
-    if (choice.no_memory) continue;
+    if (!reserve(choice, tokens)) continue;  // it waits in its place
     any = true;
     const bool complete = end == choice.tokens.size();
     const Logits wanted = choice.every_row ? Logits::All : complete ? Logits::Last : Logits::None;
@@ -400,7 +399,6 @@ void Scheduler::suspend(Choice& choice, bool copy) {
   choice.sequence = SequenceId{};
   choice.state = State::Suspended;
   choice.looked = false;
-  choice.no_memory = false;
   ++choice.suspensions;
   stop_running(choice);
   insert(choice.tenant->waiting, choice);

@@ -23,7 +23,9 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // Of the part that would be computed while the rest is fetched: less is not worth while, and with more than the rest
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
-constexpr std::uint32_t kIdleSteps = 2;   // without a token of the front, and as long as kPatience: nobody computes it
+constexpr std::uint32_t kMostRetries =
+    1;                                   // fetches of what was evicted before its choice ran: each may cost it its turn
+constexpr std::uint32_t kIdleSteps = 2;  // without a token of the front, and as long as kPatience: nobody computes it
 constexpr std::size_t kLongerCosts = 32;  // bytes that the line of costs may grow by, for longer exponents
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -66,11 +68,11 @@ double Scheduler::compute_seconds(std::uint32_t from, std::uint32_t to) const {
 bool Scheduler::waits_for_tiers(Choice& choice) {
   tiers::Tiers* tiers = options_->tiers;
   if (tiers == nullptr || choice.suspended || !choice.reuse) return false;
-  if (choice.looked && choice.brought > 0 && choice.brought_at != room_changes_) {
+  if (choice.looked && choice.brought > 0 && choice.brought_at != room_changes_ && running_.size() < max_running_) {
     // It did not run at once. What it waited for may be gone again.
     choice.brought_at = room_changes_;
-    if (pool_->lookup(choice.tokens, choice.name_space).tokens < choice.brought) {
-      choice.brought = 0;
+    if (choice.retries < kMostRetries && pool_->lookup(choice.tokens, choice.name_space).tokens < choice.brought) {
+      ++choice.retries;
       choice.looked = false;
     }
   }

@@ -85,6 +85,9 @@ bool Service::stop(Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     ending_ = true;
     deadline_ = std::min(deadline_, deadline);
+    // Requests may take all the time that they have, and there is still some for writing.
+    const bool waits = deadline > Clock::now() && deadline != Clock::time_point::max();
+    write_until_ = std::min(write_until_, waits ? deadline + kFlush : deadline);
   }
   arrived_.notify_one();
   if (thread_.joinable()) thread_.join();
@@ -96,6 +99,7 @@ void Service::hurry(Clock::time_point deadline) {
   {
     const std::lock_guard lock(mutex_);
     deadline_ = std::min(deadline_, deadline);
+    write_until_ = std::min(write_until_, deadline);
   }
   arrived_.notify_one();
 }
@@ -120,7 +124,7 @@ void Service::run() {
   Clock::time_point quiet_since = Clock::now();  // time of the last step; inspecting the pool does not count
   for (;;) {
     bool ending = false;
-    Clock::time_point deadline;
+    Clock::time_point deadline, write_until;
     {
       std::unique_lock lock(mutex_);
       const auto woken = [&] { return !commands_.empty() || ending_; };
@@ -139,6 +143,7 @@ void Service::run() {
       commands.swap(commands_);
       ending = ending_;
       deadline = deadline_;
+      write_until = write_until_;
     }
     for (auto& command : commands) command();
     commands.clear();
@@ -153,7 +158,7 @@ void Service::run() {
       }
       if (engine_->idle()) {
         check_pool();
-        if (tiers != nullptr) (void)tiers->flush(std::min(deadline, Clock::now() + kFlush));
+        if (tiers != nullptr) (void)tiers->flush(std::min(write_until, Clock::now() + kFlush));
         // Late commands still run: their listeners wait for an event.
         const std::lock_guard lock(mutex_);
         ended_ = commands_.empty();

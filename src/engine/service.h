@@ -73,6 +73,7 @@ class Service {
   bool ending_ = false;
   bool ended_ = false;  // the thread takes no more commands
   Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point write_until_ = Clock::time_point::max();  // what the pool has, at the end
   bool finished_all_ = true;
   Integrity integrity_;
   std::thread thread_;

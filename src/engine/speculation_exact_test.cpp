@@ -1,12 +1,13 @@
-// Real models with every kind of memory: with drafts by n-grams, or by a head, each answer has the bits of an engine
-// without drafts, greedy and sampled, alone and in a batch, with other numbers of threads. QUIRE_SPECULATION_PROMPTS
-// sets the number of prompts for each model and temperature, each with prompts of its own (`make speculation`: 1,024 in
-// all).
+// Real models with every kind of memory: with drafts by n-grams, by who knows the answer, or by a head, each answer has
+// the bits of an engine without drafts, greedy and sampled, alone and in a batch, with other numbers of threads.
+// QUIRE_SPECULATION_PROMPTS sets the number of prompts for each model and temperature, each with prompts of its own
+// (`make speculation`: 1,024 in all).
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,19 +56,20 @@ Request request_of(std::uint32_t seed, std::uint32_t vocabulary, double temperat
   return request;
 }
 
-// Guesses by n-grams; now and then one of them is changed, since tiny models repeat themselves without fail.
+// Now and then one of the guesses is changed: tiny models repeat themselves without fail.
 class Careless final : public Drafter {
  public:
+  explicit Careless(std::vector<std::vector<Token>> known) : knowing_(std::move(known)) {}
   void propose(std::span<Drafts* const> wanted) override {
-    ngrams_.propose(wanted);
+    knowing_.propose(wanted);
     for (Drafts* drafts : wanted) {
       if (drafts->count > 0 && ++proposals_ % 3 == 0) drafts->tokens[proposals_ % drafts->count] ^= 1;
     }
   }
-  double expected(std::uint32_t kind) const override { return ngrams_.expected(kind); }
+  double expected(std::uint32_t kind) const override { return knowing_.expected(kind); }
 
  private:
-  NgramDrafter ngrams_;
+  KnowingDrafter knowing_;
   std::uint32_t proposals_ = 0;
 };
 
@@ -75,6 +77,7 @@ class SpeculationOnModels : public ::testing::TestWithParam<BackendAndModel> {
  protected:
   struct Answers {
     std::vector<Seen> seen;
+    std::vector<std::vector<Token>> texts;  // every other prompt, with each of its answers
     EngineStats stats;
   };
   static Answers answers(EngineOptions options, double temperature, std::uint32_t batch, std::uint32_t threads) {
@@ -96,9 +99,14 @@ class SpeculationOnModels : public ::testing::TestWithParam<BackendAndModel> {
     }
     while (host->engine().step()) {
     }
-    for (const auto& each : heard) {
-      EXPECT_EQ(each->problem, "");
-      for (const Collector::Choice& choice : each->choices) all.seen.push_back(seen(choice));
+    for (std::uint32_t i = 0; i < heard.size(); ++i) {
+      EXPECT_EQ(heard[i]->problem, "");
+      for (const Collector::Choice& choice : heard[i]->choices) {
+        all.seen.push_back(seen(choice));
+        if (i % 2 != 0) continue;
+        all.texts.push_back(prompt_of(first + i, vocabulary));
+        all.texts.back().insert(all.texts.back().end(), choice.tokens.begin(), choice.tokens.end());
+      }
     }
     all.stats = host->engine().stats();
     return all;
@@ -110,9 +118,10 @@ TEST_P(SpeculationOnModels, GivesTheBitsOfAnEngineWithoutDrafts) {
   for (const double temperature : {0.0, 1.0}) {
     const Answers plain = answers({}, temperature, 1, 1);
     for (const std::uint32_t batch : {1u, 5u}) {
-      const Answers drafted =
-          answers({.drafter = std::make_shared<Careless>(), .draft_tokens = batch == 1 ? 7u : 3u, .draft_always = true},
-                  temperature, batch, batch == 1 ? 2 : 3);
+      const Answers drafted = answers({.drafter = std::make_shared<Careless>(plain.texts),
+                                       .draft_tokens = batch == 1 ? 7u : 3u,
+                                       .draft_always = true},
+                                      temperature, batch, batch == 1 ? 2 : 3);
       ASSERT_EQ(drafted.seen.size(), plain.seen.size());
       for (std::size_t i = 0; i < plain.seen.size(); ++i) {
         EXPECT_EQ(drafted.seen[i], plain.seen[i]) << "temperature " << temperature << ", answer " << i;

@@ -46,7 +46,7 @@ TEST(ServerDrafts, EveryUsageAndTheMetricsSayHowManyGuessesWereRight) {
   const auto server =
       testing::serve_answers({}, {.engine = {.drafter = std::make_shared<RecallingDrafter>(), .draft_always = true}});
   const char* const chat = R"({"max_tokens": 100, "messages": [{"role": "user", "content": "plain"}]})";
-  const auto usage = [&](const char* path, std::string_view body) {
+  const auto usage = [&](const char* path, const std::string& body) {
     const Reply reply = server->post(path, body);
     EXPECT_EQ(reply.status, 200u) << reply.body;
     return reply.parsed().at("usage");
@@ -64,6 +64,12 @@ TEST(ServerDrafts, EveryUsageAndTheMetricsSayHowManyGuessesWereRight) {
   EXPECT_GT(count(usage("/v1/chat/completions", chat).at("completion_tokens_details")), 0);
   EXPECT_GT(count(usage("/v1/messages", chat).at("quire")), 0);
   EXPECT_GT(count(usage("/v1/responses", R"({"input": "plain"})").at("output_tokens_details")), 0);
+  // An answer that ends with a guess.
+  for (const char* const stop : {"us", "st", "wo", "rd", "ds", "no", "mo", "re"}) {
+    const std::string stopped = fmt::format(
+        R"({{"max_tokens": 100, "stop": "{}", "messages": [{{"role": "user", "content": "plain"}}]}})", stop);
+    count(usage("/v1/chat/completions", stopped).at("completion_tokens_details"));
+  }
   const std::string metrics = server->get("/metrics").body;
   EXPECT_THAT(metrics, HasSubstr(fmt::format("\nquire_drafted_tokens_total {}\n", accepted + rejected)));
   EXPECT_THAT(metrics, HasSubstr(fmt::format("\nquire_accepted_tokens_total {}\n", accepted)));

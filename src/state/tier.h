@@ -59,7 +59,7 @@ class TierListener {
 };
 
 struct TierUsage {
-  std::uint64_t bytes = 0, capacity_bytes = 0;  // really used on the disk; 0 if it is not known
+  std::uint64_t bytes = 0, capacity_bytes = 0;  // really used on the disk, and the limit now; 0 if it is not known
   std::uint64_t objects = 0;                    // 0 if it is not known
   std::uint64_t puts = 0, gets = 0, finds = 0;  // jobs that were done
   std::uint64_t hits = 0, misses = 0;           // of gets

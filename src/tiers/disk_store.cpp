@@ -103,7 +103,7 @@ std::optional<bool> DiskStore::has_at_once(const ObjectKey& key) const {
 
 DiskStore::Figures DiskStore::figures() const {
   const std::lock_guard lock(mutex_);
-  return {disk_bytes_, index_.size(), evicted_};
+  return {disk_bytes_, index_.size(), evicted_, disk_limit_};
 }
 
 DiskStore::Read DiskStore::read(const ObjectKey& key, std::uint64_t bytes, rocksdb::PinnableSlice& object) {

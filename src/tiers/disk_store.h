@@ -135,6 +135,7 @@ class DiskStore {
 
   struct Figures {
     std::uint64_t bytes = 0, objects = 0, evicted = 0;
+    std::uint64_t limit = 0;  // now: less than the option's if the disk has less
   };
   Figures figures() const;
   // Called without a lock when a put waits for room.

@@ -152,7 +152,7 @@ class DiskTier final : public Tier {
     usage.bytes = figures_.bytes;
     usage.objects = figures_.objects;
     usage.evicted = evicted_before_ + figures_.evicted;
-    usage.capacity_bytes = options_.limit_bytes;
+    usage.capacity_bytes = figures_.limit > 0 ? figures_.limit : options_.limit_bytes;
     usage.working = problem_.empty() && !stuck_ && too_large_ == 0;
     usage.problem = !problem_.empty() ? problem_ : stuck_ ? stuck_text() : too_large_ > 0 ? too_large_text() : "";
     return usage;

@@ -59,13 +59,6 @@ PoolResult<void> Tiers::attach(SequencePool& pool) {
   pool_ = &pool;
   device_ = &pool.arena().device();
   const StateLayout& layout = pool.layout();
-  const Arena& arena = pool.arena();
-  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-    const std::uint64_t limit = tiers_[tier]->usage().capacity_bytes;
-    if (limit == 0 || limit / 2 >= arena.total_slabs() * arena.slab_bytes()) {
-      repaired_ |= static_cast<TierSet>(1u << tier);
-    }
-  }
   in_pieces_ = !layout.has_recurrent() &&
                std::ranges::all_of(layout.groups, [](const auto& group) { return group.window == 0; });
   infos_.resize(pool.prefix_index().max_nodes());

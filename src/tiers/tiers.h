@@ -182,7 +182,8 @@ class Tiers final : public ContentObserver, public TierListener {
   TierSet promoted_from(std::uint32_t node, std::uint32_t cls) const;
   TierSet all() const { return static_cast<TierSet>((1u << tiers_.size()) - 1); }
   TierSet lost_by(std::uint32_t node, std::uint32_t cls);
-  void repair(std::uint32_t node, std::uint32_t cls);
+  TierSet repaired() const;
+  void repair(std::uint32_t node, std::uint32_t cls, TierSet tiers);
   void add_pending(std::uint32_t node, std::uint32_t cls, TierSet skip);
   void add_all_pending();
   void was_kept(const Leaving& object);
@@ -272,7 +273,6 @@ class Tiers final : public ContentObserver, public TierListener {
   std::vector<Fingerprint> adapters_;                  // by number, from 1
   SequencePool* pool_ = nullptr;
   Device* device_ = nullptr;
-  TierSet repaired_ = 0;    // with much more room than the pool: another would be written again with each prompt
   bool in_pieces_ = false;  // every block can be promoted: no windows, no recurrent state
   std::unique_ptr<Staging> staging_;
   std::vector<NodeInfo> infos_;   // by node

@@ -83,12 +83,13 @@ void Tiers::begin(Fetch& fetch) {
   fetch.asked = 0;
   fetch.first = fetch.known;
   fetch.promoted = 0;
+  const TierSet repaired_now = repaired();
   for (std::uint32_t b = 0; b < fetch.blocks; ++b) {
     for (std::uint32_t c = 0; c < classes(); ++c) {
       Wanted& object = wanted(fetch, b, c);
       if (b < fetch.known && pool_->cached_object(path[b], c).address != nullptr) {
         object.state = Wanted::State::InPool;
-        repair(path[b], c);
+        repair(path[b], c, repaired_now);
       } else if (c < groups() && b < pool_->first_block_needed(c, (fetch.known + 1) * block_size())) {
         object.state = Wanted::State::Absent;  // before every window that could be of use
       } else if (const std::uint32_t place = host_ ? host_->find(key_at(fetch, b, c)) : UINT32_MAX;

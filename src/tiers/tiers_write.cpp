@@ -78,10 +78,22 @@ Tiers::TierSet Tiers::lost_by(std::uint32_t node, std::uint32_t cls) {
   return lost;
 }
 
-// A prompt uses what the pool has. A tier that has lost it gets it again.
-void Tiers::repair(std::uint32_t node, std::uint32_t cls) {
-  if (options_.write_back || repaired_ == 0) return;  // it is offered when the pool evicts it
-  const auto lost = static_cast<TierSet>(lost_by(node, cls) & repaired_);
+// Tiers with much more room than the pool. Another would be written again with each prompt. With write_back content is
+// offered when the pool evicts it, and not before.
+Tiers::TierSet Tiers::repaired() const {
+  if (options_.write_back) return 0;
+  const Arena& arena = pool_->arena();
+  TierSet set = 0;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    const std::uint64_t limit = tiers_[tier]->usage().capacity_bytes;
+    if (limit == 0 || limit / 2 >= arena.total_slabs() * arena.slab_bytes()) set |= static_cast<TierSet>(1u << tier);
+  }
+  return set;
+}
+
+// A prompt uses what the pool has. Those of the tiers that have lost it get it again.
+void Tiers::repair(std::uint32_t node, std::uint32_t cls, TierSet tiers) {
+  const auto lost = tiers == 0 ? TierSet{0} : static_cast<TierSet>(lost_by(node, cls) & tiers);
   if (lost == 0) return;
   NodeInfo& known = infos_[node];
   known.copied &= static_cast<std::uint16_t>(~(1u << cls));
