@@ -9,6 +9,7 @@
 #include "quire/cli/input.h"
 #include "quire/cli/progress.h"
 #include "quire/server/chat_answer.h"
+#include "quire/server/chat_messages.h"
 #include "quire/tools/format.h"
 
 namespace quire::cli {
@@ -23,6 +24,8 @@ constexpr std::string_view kReasoning = "reasoning_content";  // of an answer
 json::object message(std::string_view role, std::string_view content) { return {{"role", role}, {"content", content}}; }
 
 bool has_role(const json::value& message, std::string_view role) { return message.at("role").as_string() == role; }
+// "developer" is OpenAI's newer name.
+bool is_system(const json::value& message) { return has_role(message, "system") || has_role(message, "developer"); }
 
 }  // namespace
 
@@ -78,7 +81,7 @@ void Chat::reset() {
 
 void Chat::set_system(std::string_view text) {
   options_.system = text;
-  if (!messages_.empty() && has_role(messages_.front(), "system")) messages_.erase(messages_.begin());
+  if (!messages_.empty() && is_system(messages_.front())) messages_.erase(messages_.begin());
   if (!text.empty()) messages_.insert(messages_.begin(), message("system", text));
 }
 
@@ -100,22 +103,26 @@ void Chat::take_back() {
 void Chat::replace(json::array messages, std::uint32_t length) {
   messages_ = std::move(messages);
   length_ = length;
-  const bool system = !messages_.empty() && has_role(messages_.front(), "system");
+  const bool system = !messages_.empty() && is_system(messages_.front());
   options_.system = system ? message_text(messages_.front().as_object()) : "";
 }
 
-// The reasoning of earlier answers has the name that the template knows.
-json::array Chat::messages_for_template() const {
-  json::array messages = messages_;
-  const std::string& key = model_->style().reasoning_key;
-  for (json::value& each : messages) {
-    json::object& object = each.as_object();
-    const json::value* const reasoning = object.if_contains(kReasoning);
-    if (reasoning == nullptr || key == kReasoning) continue;
-    if (!key.empty()) object.emplace(key, json::value(*reasoning));
-    object.erase(kReasoning);
-  }
+// The reasoning of earlier answers has only the name that the template knows.
+Result<json::array> Chat::for_template(json::array messages) const {
+  if (auto ok = server::prepare_messages(messages, model_->style()); !ok) return fail(ok.error().message);
+  if (model_->style().reasoning_key == kReasoning) return messages;
+  for (json::value& each : messages) each.as_object().erase(kReasoning);
   return messages;
+}
+
+Result<void> Chat::can_continue(json::array messages) const {
+  if (messages.empty() || !has_role(messages.back(), "user")) messages.push_back(message("user", "?"));
+  auto prepared = for_template(std::move(messages));
+  if (!prepared) return std::unexpected(prepared.error());
+  const auto rendered =
+      model_->chat()->render({{"messages", std::move(*prepared)}, {"add_generation_prompt", true}}, now_);
+  if (!rendered) return std::unexpected(rendered.error());
+  return {};
 }
 
 Result<Chat::Turn> Chat::say(std::string_view text, const std::function<bool()>& stop, const Sink& sink) {
@@ -129,8 +136,10 @@ Result<Chat::Turn> Chat::say(json::object question, const std::function<bool()>&
     return std::unexpected(std::move(error));
   };
   messages_.push_back(std::move(question));
+  auto prepared = for_template(messages_);
+  if (!prepared) return fail_with(prepared.error());
   const auto rendered =
-      model_->chat()->render({{"messages", messages_for_template()}, {"add_generation_prompt", true}}, now_);
+      model_->chat()->render({{"messages", std::move(*prepared)}, {"add_generation_prompt", true}}, now_);
   if (!rendered) return fail_with(rendered.error());
   // The template writes BOS itself if the model wants it.
   const auto ids = model_->tokenizer().encode(

@@ -68,6 +68,8 @@ class Chat {
   std::optional<boost::json::object> last_question() const;
   // Removes that message and what follows it.
   void take_back();
+  // Whether the template can go on with this conversation, or why not.
+  Result<void> can_continue(boost::json::array messages) const;
   // Replaces the conversation. The caller has checked the messages (chat_file.h). `length` is known if they were there
   // before.
   void replace(boost::json::array messages, std::uint32_t length = 0);
@@ -81,7 +83,8 @@ class Chat {
  private:
   Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::HostedModel> host,
        std::unique_ptr<server::TextModel> model);
-  boost::json::array messages_for_template() const;
+  // As the server gives them to the template.
+  Result<boost::json::array> for_template(boost::json::array messages) const;
 
   ChatOptions options_;
   Console console_;

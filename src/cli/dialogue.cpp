@@ -199,6 +199,9 @@ class Dialogue {
     }
     auto messages = load_messages(path);
     if (!messages) return complain(messages.error().message);
+    if (const auto usable = chat_.can_continue(*messages); !usable) {
+      return complain(fmt::format("{}: {}", printable(path), usable.error().message));
+    }
     if (interactive_) note(fmt::format("{} messages from {}\n\n", messages->size(), printable(path)));
     chat_.replace(std::move(*messages));
     last_.reset();

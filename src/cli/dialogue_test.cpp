@@ -168,15 +168,17 @@ TEST(Dialogue, AConversationIsSavedAndLoaded) {
 // A conversation with all that a template can see: parts, names, calls, results, reasoning. `owl` must follow it, so
 // that the model is told to repeat three words.
 constexpr std::string_view kWithCalls = R"({"messages": [
-  {"role": "system", "content": null},
+  {"role": "developer", "content": "Be brief."},
   {"role": "user", "name": "Mia", "content": [{"type": "text", "text": "Which "}, {"type": "text", "text": "kite?"}]},
   {"role": "assistant", "content": null, "reasoning_content": "I look.", "tool_calls": [
-    {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"colour": "red"}}}]},
+    {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"colour\": \"red\"}"}}]},
   {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "kite"},
   {"role": "assistant", "tool_calls": []}]})";
 constexpr std::string_view kRepeatCalls =
     "<|im_start|>user\nRepeat:{% for m in messages %}{% for c in m.tool_calls or [] %}"
-    " {{ c.function.arguments.colour }}{% endfor %}{% if m.role == 'tool' %} {{ m.content }}{% endif %}{% endfor %}"
+    "{% if c.function.arguments.colour is defined %} {{ c.function.arguments.colour }}"
+    "{% else %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
+    "</tool_call>{% endif %}{% endfor %}{% if m.role == 'tool' %} {{ m.content }}{% endif %}{% endfor %}"
     " {{ messages[-1].content }}<|im_end|>\n<|im_start|>assistant{{ '\\n' }}";
 
 TEST(Dialogue, AConversationWithCallsIsLoadedAndSavedWhole) {
@@ -190,7 +192,24 @@ TEST(Dialogue, AConversationWithCallsIsLoadedAndSavedWhole) {
   EXPECT_THAT(talk.err.text(), HasSubstr("5 messages from " + from));
   EXPECT_EQ(talk.out.text(), "red kite owl\n\n") << "the template saw the call and its result";
   EXPECT_EQ(boost::json::parse(testing::read_file(to)), boost::json::parse(kWithCalls));
-  EXPECT_EQ(talk.chat->options().system, "");
+  EXPECT_EQ(talk.chat->options().system, "Be brief.");
+  const Talk other({"/load " + from, "/system Be kind."}, true, options);
+  EXPECT_EQ(other.chat->messages().size(), 5u) << "it is there instead of the developer's";
+  EXPECT_EQ(other.chat->messages()[0], boost::json::value({{"role", "system"}, {"content", "Be kind."}}));
+}
+
+TEST(Dialogue, WhatTheTemplateCannotContinueIsNotLoaded) {
+  const TemporaryFolder folder;
+  const std::string parts = folder / "parts.json", empty = folder / "empty.json";
+  testing::write_file(parts, R"([{"role": "user", "content": [{"type": "text", "text": "What is 2 + 3?"}]},
+                                 {"role": "assistant", "content": [{"type": "text", "text": "5"}]}])");
+  testing::write_file(empty, R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": null}])");
+  const Talk talk({"/load " + parts, "What is 3 + 4?", "/load " + empty, "/retry"});
+  const std::string out = talk.out.text();
+  ASSERT_GT(out.size(), 4u);
+  EXPECT_EQ(out.substr(0, out.size() / 2), out.substr(out.size() / 2)) << "both are answers to the same question";
+  EXPECT_THAT(talk.err.text(), HasSubstr(empty + ": 'messages[1].content' is missing"));
+  EXPECT_EQ(talk.chat->messages().size(), 4u) << "the conversation before it is still there";
 }
 
 TEST(Dialogue, RetryAndEditKeepTheFieldsOfAMessageThatWasLoaded) {

@@ -239,6 +239,16 @@ std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(json::object b
   return std::move(*rendered);
 }
 
+std::expected<void, ApiError> prepare_messages(json::array& messages, const tools::Detected& style) {
+  std::size_t values = 0;
+  for (const json::value& message : messages) values += count_values(message);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (auto ok = prepare_message(messages[i], fmt::format("messages[{}]", i), style, values); !ok) return ok;
+  }
+  tools::tell_tools(messages, {}, style);
+  return {};
+}
+
 std::expected<std::vector<Token>, ApiError> chat_prompt(json::object body, const TextModel& model) {
   const auto rendered = rendered_chat(std::move(body), model);
   return rendered ? chat_tokens(*rendered, model) : std::unexpected(rendered.error());

@@ -9,10 +9,12 @@
 #include <expected>
 #include <vector>
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include "quire/server/api_error.h"
 #include "quire/server/text_model.h"
+#include "quire/tools/detect.h"
 
 namespace quire::server {
 
@@ -28,5 +30,9 @@ std::expected<text::ChatPrompt::Rendered, ApiError> rendered_chat(boost::json::o
 // That text as tokens.
 std::expected<std::vector<Token>, ApiError> chat_tokens(const text::ChatPrompt::Rendered& rendered,
                                                         const TextModel& model);
+
+// The messages of a conversation as chat_prompt() gives them to the template: texts of parts joined, arguments of calls
+// as the template expects them, ids that the model would write. No tools.
+std::expected<void, ApiError> prepare_messages(boost::json::array& messages, const tools::Detected& style);
 
 }  // namespace quire::server

@@ -1,4 +1,5 @@
 // Requests of Anthropic's API.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -70,7 +71,9 @@ Checked add_message(ChatBuilder& chat, const json::value& message, const std::st
   const auto role = fields.string("role");
   const json::value* const content = fields.any("content");
   if (fields.error()) return std::unexpected(*fields.error());
-  if (!role || (*role != "user" && *role != "assistant")) return wrong(at + ".role", "must be user or assistant");
+  if (!role || (*role != "user" && *role != "assistant")) {
+    return wrong(at + ".role", "must be user, assistant or system");
+  }
   if (content == nullptr) return wrong(at + ".content", "is missing");
   if (content->is_string()) {
     chat.add_text(*role, std::string_view(content->get_string()));
@@ -82,6 +85,34 @@ Checked add_message(ChatBuilder& chat, const json::value& message, const std::st
     if (!ok) return ok;
   }
   return {};
+}
+
+bool is_system(const json::value& message) {
+  const json::object* const object = message.if_object();
+  const json::value* const role = object != nullptr ? object->if_contains("role") : nullptr;
+  return role != nullptr && *role == "system";
+}
+
+// The field `system`, and behind it what messages of the role say: programs send those between others, and most
+// templates know only one, at the beginning.
+std::expected<std::string, ApiError> system_of(const json::value* field, const json::array& messages) {
+  std::string all;
+  if (field != nullptr) {
+    auto text = joined_text(*field, "system", kBlocks);
+    if (!text) return text;
+    all = std::move(*text);
+  }
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!is_system(messages[i])) continue;
+    const std::string at = fmt::format("messages[{}].content", i);
+    const json::value* const content = messages[i].get_object().if_contains("content");
+    if (content == nullptr) return wrong(at, "is missing");
+    const auto text = joined_text(*content, at, kBlocks);
+    if (!text) return text;
+    if (!all.empty() && !text->empty()) all += "\n\n";
+    all += *text;
+  }
+  return all;
 }
 
 std::expected<json::array, ApiError> tools_of(const json::array& tools) {
@@ -197,12 +228,12 @@ std::expected<json::object, ApiError> chat_of_messages(const json::object& body)
     chat["stop"] = *stops;
   }
   ChatBuilder builder;
-  if (const json::value* const system = fields.any("system")) {
-    auto text = joined_text(*system, "system", kBlocks);
-    if (!text) return std::unexpected(text.error());
-    if (!text->empty()) builder.add_text("system", *text);
-  }
+  if (std::ranges::all_of(*messages, is_system)) return wrong("messages", "must have one of the user or the assistant");
+  const auto system = system_of(fields.any("system"), *messages);
+  if (!system) return std::unexpected(system.error());
+  if (!system->empty()) builder.add_text("system", *system);
   for (std::size_t i = 0; i < messages->size(); ++i) {
+    if (is_system((*messages)[i])) continue;
     if (auto ok = add_message(builder, (*messages)[i], fmt::format("messages[{}]", i)); !ok) {
       return std::unexpected(ok.error());
     }

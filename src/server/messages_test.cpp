@@ -228,8 +228,8 @@ TEST_F(Messages, FieldsThatClientsSendAnywayAreTaken) {
   const Reply reply =
       server_->post("/v1/messages?beta=true", R"({"max_tokens": 100, "stream": false,
       "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
-      "messages": [{"role": "user", "content": [{"type": "text", "text": "plain",
-        "cache_control": {"type": "ephemeral", "ttl": "5m"}}]}],
+      "messages": [{"role": "system", "content": "Agents: none."}, {"role": "user", "content": [{"type": "text",
+        "text": "plain", "cache_control": {"type": "ephemeral", "ttl": "5m"}}]}],
       "tools": [{"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}],
       "metadata": {"user_id": "u"}, "thinking": {"type": "enabled", "budget_tokens": 1024}, "temperature": 1,
       "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
@@ -238,6 +238,27 @@ TEST_F(Messages, FieldsThatClientsSendAnywayAreTaken) {
                     "anthropic-beta: context-management-2025-06-27\r\nanthropic-version: 2023-06-01\r\n");
   ASSERT_EQ(reply.status, 200u) << reply.body;
   EXPECT_EQ(reply.parsed().at("content").at(0).at("text"), "Just words; no more.");
+}
+
+TEST_F(Messages, WhatTheSystemSaysBetweenOthersComesFirst) {
+  const auto chat_of = [](std::string_view body) { return chat_of_messages(json::parse(body).as_object()); };
+  const auto chat = chat_of(R"({"system": [{"type": "text", "text": "Be kind."}], "messages": [
+      {"role": "user", "content": "hi"}, {"role": "system", "content": [{"type": "text", "text": "It is late."}]},
+      {"role": "assistant", "content": "yes?"}, {"role": "user", "content": "plain"},
+      {"role": "system", "content": "Be brief."}]})");
+  ASSERT_TRUE(chat) << chat.error().message;
+  const json::array& messages = chat->at("messages").as_array();
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0], json::value({{"role", "system"}, {"content", "Be kind.\n\nIt is late.\n\nBe brief."}}));
+  EXPECT_EQ(messages[3].at("content"), "plain");
+  EXPECT_FALSE(chat->contains("continue_final_message"));
+  const auto refusal = [&](std::string_view message) {
+    const auto refused = chat_of(fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}}, {}]}})", message));
+    return refused ? "" : refused.error().message;
+  };
+  EXPECT_EQ(refusal(R"({"role": "system"})"), "'messages[1].content' is missing");
+  EXPECT_THAT(refusal(R"({"role": "system", "content": [{"type": "image"}]})"), HasSubstr("messages[1].content"));
+  EXPECT_EQ(refusal(R"({"role": "tool", "content": "x"})"), "'messages[1].role' must be user, assistant or system");
 }
 
 TEST_F(Messages, AnAnswerThatOnlyReasonedCanBeSentBack) {
@@ -274,7 +295,8 @@ TEST_F(Messages, ErrorsHaveAnthropicsShape) {
     const char* message;
   } cases[] = {
       {R"({"max_tokens": 5})", "'messages' is missing"},
-      {R"({"messages": [{"role": "system", "content": "x"}]})", "'messages[0].role' must be user or assistant"},
+      {R"({"messages": [{"role": "system", "content": "x"}]})",
+       "'messages' must have one of the user or the assistant"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
        "'messages[0].content[0]' is of type 'image', and this server takes text only"},
       {R"({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "1", "name": "f"}]}]})",

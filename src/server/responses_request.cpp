@@ -33,7 +33,8 @@ constexpr TextParts kParts = {.name = "parts", .types = kTextTypes};
 constexpr OtherName kNames[] = {{"response_format.json_schema", "text.format"},
                                 {"response_format", "text.format"},
                                 {"reasoning_effort", "reasoning.effort"},
-                                {"max_tokens", "max_output_tokens"}};
+                                {"max_tokens", "max_output_tokens"},
+                                {"messages", "input"}};
 
 Checked add_message(ChatBuilder& chat, Fields& fields, const std::string& at) {
   const auto role = fields.string("role");

@@ -64,6 +64,13 @@ constexpr UnsupportedField kFields[] = {
     {.name = "max_tokens", .instead = "send 'max_output_tokens'", .in = In::Responses},
     {.name = "max_completion_tokens", .instead = "send 'max_output_tokens'", .in = In::Responses},
     {.name = "max_completion_tokens", .instead = "send 'max_tokens'", .in = In::Messages},
+    {.name = "max_output_tokens", .instead = "send 'max_tokens'", .in = In::Messages},
+    {.name = "stop_sequences", .neutral = "[[]]", .instead = "send 'stop'", .in = In::Responses},
+    {.name = "top_logprobs", .neutral = "[0]", .in = In::Messages},
+    {.name = "parallel_tool_calls",
+     .neutral = "[true]",
+     .instead = "send 'tool_choice.disable_parallel_tool_use'",
+     .in = In::Messages},
     {.name = "stop", .neutral = "[[]]", .instead = "send 'stop_sequences'", .in = In::Messages},
     // Another prompt.
     {.name = "suffix", .neutral = R"([""])", .instead = "it belongs to /v1/completions", .in = In::Conversations},
