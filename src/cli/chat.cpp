@@ -107,21 +107,19 @@ void Chat::replace(json::array messages, std::uint32_t length) {
   options_.system = system ? message_text(messages_.front().as_object()) : "";
 }
 
-// The reasoning of earlier answers has only the name that the template knows.
-Result<json::array> Chat::for_template(json::array messages) const {
+Result<text::ChatPrompt::Rendered> Chat::rendered(json::array messages) const {
   if (auto ok = server::prepare_messages(messages, model_->style()); !ok) return fail(ok.error().message);
-  if (model_->style().reasoning_key == kReasoning) return messages;
-  for (json::value& each : messages) each.as_object().erase(kReasoning);
-  return messages;
+  // The reasoning of earlier answers has only the name that the template knows.
+  if (model_->style().reasoning_key != kReasoning) {
+    for (json::value& each : messages) each.as_object().erase(kReasoning);
+  }
+  return model_->chat()->render({{"messages", std::move(messages)}, {"add_generation_prompt", true}}, now_);
 }
 
 Result<void> Chat::can_continue(json::array messages) const {
   if (messages.empty() || !has_role(messages.back(), "user")) messages.push_back(message("user", "?"));
-  auto prepared = for_template(std::move(messages));
-  if (!prepared) return std::unexpected(prepared.error());
-  const auto rendered =
-      model_->chat()->render({{"messages", std::move(*prepared)}, {"add_generation_prompt", true}}, now_);
-  if (!rendered) return std::unexpected(rendered.error());
+  const auto prompt = rendered(std::move(messages));
+  if (!prompt) return std::unexpected(prompt.error());
   return {};
 }
 
@@ -136,14 +134,11 @@ Result<Chat::Turn> Chat::say(json::object question, const std::function<bool()>&
     return std::unexpected(std::move(error));
   };
   messages_.push_back(std::move(question));
-  auto prepared = for_template(messages_);
-  if (!prepared) return fail_with(prepared.error());
-  const auto rendered =
-      model_->chat()->render({{"messages", std::move(*prepared)}, {"add_generation_prompt", true}}, now_);
-  if (!rendered) return fail_with(rendered.error());
+  const auto prompt = rendered(messages_);
+  if (!prompt) return fail_with(prompt.error());
   // The template writes BOS itself if the model wants it.
   const auto ids = model_->tokenizer().encode(
-      rendered->text, {.add_special = false, .parse_special = true, .literal = rendered->literal});
+      prompt->text, {.add_special = false, .parse_special = true, .literal = prompt->literal});
   if (!ids) return fail_with(ids.error());
   // There must be room for an answer.
   if (ids->size() >= host_->context()) {
@@ -155,7 +150,7 @@ Result<Chat::Turn> Chat::say(json::object question, const std::function<bool()>&
   const tools::Detected& detected = model_->style();
   server::AnswerStyle style{.reasoning = detected.reasoning};
   if (!detected.format->silent.empty()) style.format = detected.format;  // it has marks around texts as well
-  style.primer = tools::primer(style.format, style.reasoning, rendered->text);
+  style.primer = tools::primer(style.format, style.reasoning, prompt->text);
   auto spec = read_constraint(options_.constraint);
   if (!spec) return fail_with(spec.error());
   std::optional<server::AskedConstraint> asked;

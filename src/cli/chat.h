@@ -83,8 +83,8 @@ class Chat {
  private:
   Chat(const ChatOptions& options, const Console& console, std::unique_ptr<engine::HostedModel> host,
        std::unique_ptr<server::TextModel> model);
-  // As the server gives them to the template.
-  Result<boost::json::array> for_template(boost::json::array messages) const;
+  // The prompt of this conversation. Messages come to the template as the server gives them to it.
+  Result<text::ChatPrompt::Rendered> rendered(boost::json::array messages) const;
 
   ChatOptions options_;
   Console console_;

@@ -23,9 +23,9 @@ constexpr double kLatency = 0.002;  // of a fetch, beside the time that reading 
 // Of the part that would be computed while the rest is fetched: less is not worth while, and with more than the rest
 // left out, the tier does not help.
 constexpr double kLeastPart = 0.1;
-constexpr std::uint32_t kMostRetries =
-    1;                                   // fetches of what was evicted before its choice ran: each may cost it its turn
-constexpr std::uint32_t kIdleSteps = 2;  // without a token of the front, and as long as kPatience: nobody computes it
+// How often a choice fetches again what was evicted before it ran. Each time may cost it its turn.
+constexpr std::uint32_t kMostRetries = 1;
+constexpr std::uint32_t kIdleSteps = 2;   // without a token of the front, and as long as kPatience: nobody computes it
 constexpr std::size_t kLongerCosts = 32;  // bytes that the line of costs may grow by, for longer exponents
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
